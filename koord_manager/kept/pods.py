@@ -2,7 +2,7 @@
 
 A cluster has tens of thousands of pods, most of them replicas: labels, annotations, containers and owners of one are
 those of hundreds. Invariant: a kept pod equals the one that came but for its volumes and for what its status has beside
-phase and QoS class, of which nothing depends here; its demand is its own.
+phase and QoS class, of which nothing but its demand depends; that is its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PodSharing:
         """The pod as it is kept."""
         status = PodStatus(pod.status.phase, pod.status.qos_class)
         kept = Pod(self._metadata(pod.metadata), self._spec(pod.spec), self._parts.one(status))
-        return CountedPod(kept.metadata, kept.spec, kept.status, demand=self._demand(kept))
+        return CountedPod(kept.metadata, kept.spec, kept.status, demand=self._demand(pod, kept.metadata))
 
     def _metadata(self, metadata: ObjectMeta) -> ObjectMeta:
         one = self._parts.one
@@ -44,7 +44,8 @@ class PodSharing:
         template = self._parts.one(replace(spec, node_name="", volumes=()))
         return replace(template, node_name=self._parts.one(spec.node_name))
 
-    def _demand(self, pod: Pod) -> PodDemand:
-        counted, one = demand.of_pod(pod), self._parts.one
+    def _demand(self, pod: Pod, metadata: ObjectMeta) -> PodDemand:
+        """Of the pod as it came: whether kubelet has admitted it, its kept status does not say."""
+        counted, one = replace(demand.of_pod(pod), namespace=metadata.namespace), self._parts.one
         readings = ("request", "mid_request", "batch_held", "mid_held")
         return replace(counted, **{name: one(getattr(counted, name)) for name in readings})

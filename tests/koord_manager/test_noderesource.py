@@ -374,6 +374,19 @@ async def test_use_never_shrinks_the_offer_below_what_runs(cluster: Cluster) -> 
     await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "300")
 
 
+async def test_a_pod_that_was_only_bound_to_the_node_raises_no_offer(cluster: Cluster) -> None:
+    cluster.put_config()
+    cluster.put_node()
+    cluster.report()
+    cluster.server.put(PODS, "default", "be", **batch_pod(900_000_000_000, "Pending"))
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "4400")
+    admitted = batch_pod(5001, "Pending")
+    admitted["status"]["startTime"] = "2026-11-23T09:00:00Z"
+    cluster.server.put(PODS, "default", "be", **admitted)
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "5001")
+
+
 @pytest.mark.parametrize("how", ["stale", "deleted", "disabled"])
 async def test_what_runs_stays_covered_where_nothing_is_offered(cluster: Cluster, how: str) -> None:
     cluster.put_config()

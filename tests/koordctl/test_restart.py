@@ -32,8 +32,9 @@ def node(allocatable: Mapping[str, Any]) -> Node:
 
 PODS = (
     pod("a", amounts((300, "1Gi"), CPU, MEMORY)),
-    pod("b", amounts((250, "1Gi"), CPU, MEMORY), phase="Pending"),
+    pod("b", amounts((250, "1Gi"), CPU, MEMORY), phase="Pending", start_time="2026-11-23T09:00:00Z"),
     pod("c", amounts((900, "9Gi"), CPU, MEMORY), phase="Failed"),
+    pod("d", amounts((900, "9Gi"), CPU, MEMORY), phase="Pending"),
 )
 
 

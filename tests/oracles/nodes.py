@@ -129,6 +129,7 @@ def _pod(rng: Random, size: tuple[int, int], number: int) -> Document:
     metadata: Document = {"name": f"p{number}", "namespace": rng.choice(("default", "batch"))}
     _sometimes(rng, metadata, "labels", 0.8, lambda: _labels(rng))
     status: Document = {"phase": rng.choice(PHASES)}
+    _sometimes(rng, status, "startTime", 0.7, lambda: "2026-11-23T09:00:00Z")
     classes = ("Guaranteed", "Burstable", "BestEffort")
     _sometimes(rng, status, "qosClass", 0.7, lambda: rng.choice(classes))
     return {"metadata": metadata, "spec": spec, "status": status}

@@ -10,9 +10,10 @@ Plain, slow and obvious: dicts as the API serves them, fractions, one resource a
 * of an LSE pod whose request of CPU cannot be read, the measured use counts;
 * an amount that cannot be read, or is negative, is absent; so is an annotation that is no JSON object;
 * where the node's capacity is absent, or what the system uses cannot be read, nothing can be offered;
-* of batch and mid resources a node shows no less than what its pods request that have neither succeeded nor failed,
-  whatever their class, since kubelet admits them again when it restarts; also where nothing may be offered. Where the
-  strategy says ``extensions.koord.coverRunningPods: false`` it shows the formula's result alone, as the sheet has it;
+* of batch and mid resources a node shows no less than what its pods request that run, or that kubelet has given a start
+  time and that have neither succeeded nor failed, whatever their class, since kubelet admits them again when it
+  restarts; also where nothing may be offered. Where the strategy says ``extensions.koord.coverRunningPods: false`` it
+  shows the formula's result alone, as the sheet has it;
 * a node without an allocatable amount has all of its capacity allocatable, as Kubernetes' API says of that field.
 
 Invariant: CPU in thousandths, memory in bytes, each amount rounded up; margins, limits and shares truncated.
@@ -105,9 +106,7 @@ class _Node:
     ) -> None:
         self.node, self.metric, self.branches = node, metric, branches
         self.strategy = {**DEFAULTS, **{key: value for key, value in strategy.items() if value not in (None, "")}}
-        self.unfinished = [
-            pod for pod in pods if self.when("not finished", self.phase(pod) not in ("Succeeded", "Failed"))
-        ]
+        self.admitted = [pod for pod in pods if self.when("admitted", self.is_admitted(pod))]
         self.pods = [pod for pod in pods if self.when("pod is there", self.phase(pod) in ("Running", "Pending"))]
         entries = at(metric, "status", "podsMetric") or []
         self.usages = {(at(entry, "namespace") or "", at(entry, "name") or ""): entry for entry in entries}
@@ -128,7 +127,13 @@ class _Node:
         stated = at(self.strategy, "extensions", "koord", "coverRunningPods")
         if self.when("running pods are not covered", stated is False):
             return 0
-        return sum(self.amount(pod, name) for pod in self.unfinished)
+        return sum(self.amount(pod, name) for pod in self.admitted)
+
+    def is_admitted(self, pod: Document) -> bool:
+        if self.phase(pod) in ("Succeeded", "Failed"):
+            return False
+        has_start_time = at(pod, "status", "startTime") is not None
+        return self.when("has a start time", has_start_time) or self.phase(pod) == "Running"
 
     def at_least(self, amount: int, held: int) -> int:
         return held if self.when("more is held than offered", held > amount) else max(amount, 0)

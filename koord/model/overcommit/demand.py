@@ -9,7 +9,8 @@ Running or Pending on the node counts as *dangling*: it is still being used. An 
 number counts instead of their use.
 
 What pods *hold* of batch and mid resources is what kubelet adds up when it restarts and admits them again: the requests
-of every pod that has not finished, whatever its class, under the resources' present names. Other names it leaves out.
+of every pod that it has admitted and that has not finished, whatever its class, under the resources' present names.
+Other names it leaves out. A pod that anybody has bound to the node and kubelet has not admitted holds nothing.
 
 Invariant: the order of the pods does not matter, and a pod whose request of a resource cannot be read changes nothing
 but its own part of that: it requests nothing, and what it uses counts.
@@ -34,6 +35,7 @@ from koord.model.qos import KubeQoS, QoSClass
 from koord.model.quantity import QuantityError
 
 _ON_NODE = ("Running", "Pending")
+_RUNNING = "Running"
 _FINISHED = ("Succeeded", "Failed")
 _NO_REQUEST = Reading(0, 0)
 _OFFERED = frozenset((*BATCH, *MID))
@@ -59,7 +61,7 @@ class PodDemand(msgspec.Struct, frozen=True, gc=False):
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
-    """What pods that have not finished request of the resources that a node offers again."""
+    """What pods that kubelet has admitted request of the resources that a node offers again."""
 
     batch: CPUMemory = NOTHING
     mid: CPUMemory = NOTHING
@@ -83,15 +85,23 @@ def of_pod(pod: Pod) -> PodDemand:
     derived = labelled or qos.derive(None, _kube_qos(pod)).qos
     cls = priority.effective(metadata.labels, spec.priority, derived)
     is_on_node = pod.status.phase in _ON_NODE
-    native = mid = batch_held = mid_held = _NO_REQUEST
+    native = batch = mid = _NO_REQUEST
     mentioned = frozenset[str]() if is_finished(pod) else _mentioned(spec)
     if not mentioned.isdisjoint(_OFFERED):
-        batch_held, mid_held = _request(spec, mentioned, BATCH), _request(spec, mentioned, MID)
-    if is_on_node and cls is not PriorityClass.BATCH:
-        native, mid = _request(spec, mentioned, NATIVE), mid_held
+        batch, mid = _request(spec, mentioned, BATCH), _request(spec, mentioned, MID)
+    batch_held, mid_held = (batch, mid) if _is_admitted(pod) else (_NO_REQUEST, _NO_REQUEST)
+    is_batch = cls is PriorityClass.BATCH
+    if is_on_node and not is_batch:
+        native = _request(spec, mentioned, NATIVE)
     elif is_on_node and spec.overhead:
         native = _request(PodSpec(overhead=spec.overhead), mentioned, NATIVE)
+    mid = mid if is_on_node and not is_batch else _NO_REQUEST
     return PodDemand(metadata.namespace, metadata.name, is_on_node, cls, derived, native, mid, batch_held, mid_held)
+
+
+def _is_admitted(pod: Pod) -> bool:
+    """Has kubelet taken the pod in? From then on its status has a start time."""
+    return pod.status.phase == _RUNNING or (pod.status.start_time is not None and not is_finished(pod))
 
 
 def is_finished(pod: Pod) -> bool:

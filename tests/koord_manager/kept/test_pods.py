@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from koord.model import core
-from koord.model.core import Pod, PodStatus
+from koord.model.core import Pod, PodStatus, ResourceRequirements
 from koord.model.overcommit import demand
 from koord_manager.kept.parts import Parts
 from koord_manager.kept.pods import PodSharing
@@ -63,6 +63,15 @@ def test_a_kept_pod_is_the_pod_without_what_nobody_needs(max_parts: int, names: 
         kept = share(came)
         assert (kept.metadata, kept.spec, kept.status) == (came.metadata, spec, PodStatus("Running", "Burstable"))
         assert kept.demand == demand.of_pod(came)
+
+
+@pytest.mark.parametrize(("start_time", "cpu_milli"), [(None, 0), ("2026-11-23T09:00:00Z", 500)])
+def test_a_kept_pod_counts_whether_kubelet_has_admitted_it(start_time: str | None, cpu_milli: int) -> None:
+    came = pod()
+    container = replace(came.spec.containers[0], resources=ResourceRequirements({"kubernetes.io/batch-cpu": "500"}))
+    pending = replace(came.status, phase="Pending", start_time=start_time)
+    kept = PodSharing(Parts())(replace(came, spec=replace(came.spec, containers=(container,)), status=pending))
+    assert (kept.status, kept.demand.batch_held.cpu_milli) == (PodStatus("Pending", "Burstable"), cpu_milli)
 
 
 def test_equal_texts_of_different_kinds_are_not_one() -> None:

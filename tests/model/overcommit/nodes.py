@@ -66,6 +66,7 @@ def pod(
     priority: str = "",
     phase: str = "Running",
     kube_qos: str = "Burstable",
+    start_time: str | None = None,
     **spec: Any,
 ) -> Pod:
     """With a container for each of ``requests``."""
@@ -75,7 +76,7 @@ def pod(
         for index, each in enumerate(requests)
     )
     metadata = ObjectMeta(name=name, namespace="d", labels={key: text for key, text in labels.items() if text})
-    return Pod(metadata, PodSpec(containers, **spec), PodStatus(phase=phase, qos_class=kube_qos))
+    return Pod(metadata, PodSpec(containers, **spec), PodStatus(phase=phase, qos_class=kube_qos, start_time=start_time))
 
 
 def mid(cpu_milli: Any, memory: Any) -> Amounts:

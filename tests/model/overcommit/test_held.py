@@ -20,6 +20,7 @@ from tests.model.overcommit.nodes import GIB, Size, amounts, metric, mid, node, 
 
 BATCH_CPU, BATCH_MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"
 MID_CPU = "kubernetes.io/mid-cpu"
+STARTED = "2026-11-23T09:00:00Z"
 UNCOVERED = strategy(extensions={"koord": KoordColocation(cover_running_pods=False)})
 
 
@@ -45,15 +46,21 @@ def limited(resources: Mapping[str, Any]) -> Pod:
         ),
         pytest.param([pod("p", mid(300, "2Gi"))], Held(mid=CPUMemory(300, 2 * GIB)), id="mid"),
         *(
-            pytest.param([pod("p", batch(5), phase=phase)], Held(CPUMemory(cpu_milli)), id=f"phase {phase!r}")
-            for phase, cpu_milli in {
-                "Running": 5,
-                "Pending": 5,
-                "Unknown": 5,
-                "": 5,
-                "Succeeded": 0,
-                "Failed": 0,
-            }.items()
+            pytest.param(
+                [pod("p", batch(5), phase=phase, start_time=start_time)],
+                Held(CPUMemory(cpu_milli)),
+                id=f"phase {phase!r}, started {start_time}",
+            )
+            for phase, start_time, cpu_milli in (
+                ("Running", None, 5),
+                ("Running", STARTED, 5),
+                ("Pending", None, 0),
+                ("Pending", STARTED, 5),
+                ("Unknown", STARTED, 5),
+                ("", None, 0),
+                ("Succeeded", STARTED, 0),
+                ("Failed", STARTED, 0),
+            )
         ),
         pytest.param(
             [pod("p", batch(5), qos="LS", priority="koord-prod")], Held(CPUMemory(5)), id="whatever its class"
@@ -74,6 +81,11 @@ def limited(resources: Mapping[str, Any]) -> Pod:
 )
 def test_what_kubelet_counts_again(pods: list[Pod], held: Held) -> None:
     assert demand.held(map(demand.of_pod, pods), lambda _: None) == held
+
+
+def test_a_mid_pod_that_kubelet_has_not_admitted_makes_batch_pods_room_all_the_same() -> None:
+    counted = demand.of_pod(pod("p", mid(300, "2Gi"), priority="koord-mid", phase="Pending"))
+    assert (counted.mid_request.cpu_milli, counted.mid_held.cpu_milli) == (300, 0)
 
 
 @pytest.mark.parametrize(
