@@ -22,11 +22,12 @@ from koord.host import kubeletvalues
 from koord.host.cgroup import ReadError, read_text
 from koord.host.files import ROWS, ParseError, Probe, Target, Value
 from koord.host.kubeletvalues import FILES, NOT_CERTAIN, OF_BEST_EFFORT, Asked, Kubelet, Place
-from koord.host.order import CPUS, IDLE, SHARES
+from koord.host.order import CPUS, IDLE, QUOTA, SHARES
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
 from koord.model import cfs
 from koord.model.cfs import PERIOD_US, UNLIMITED
+from koord.model.crifields import Field
 from koord.model.excerpt import few
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
@@ -60,6 +61,12 @@ class _Cgroup(msgspec.Struct, frozen=True):
     place: Place
     qos: KubeQoS
     asked: Asked = NOT_CERTAIN
+    cpus: str | None = ""
+    """The CPU set that the runtime was asked for; "" = none, None = nobody tells."""
+
+    def may_have(self, cpus: Value) -> bool:
+        """Is that set what kubelet asked for, as far as it asked at all?"""
+        return self.cpus == "" or (self.cpus is not None and Field.CPUSET_CPUS.same(self.cpus, cpus))
 
 
 class Leftovers:
@@ -85,8 +92,12 @@ class Leftovers:
         return tuple(islice(self._bases, _AT_ONCE))
 
     def base(self, target: Target, found: Value) -> Value | None:
-        """What kubelet writes there; None: that is not certain, or ``found`` is as good, or the file was looked at."""
-        return None if target.name == CPUS and self._has_all(found) else self._bases.get(target)
+        """What kubelet writes there; None: that is not certain, or ``found`` is as good, or the file was looked at.
+
+        A limit of CPU time that is missing is not another agent's alone: a runtime leaves it out by an annotation.
+        """
+        is_as_good = self._has_all(found) if target.name == CPUS else target.name == QUOTA and found == UNLIMITED
+        return None if is_as_good else self._bases.get(target)
 
     def done(self, targets: Iterable[Target]) -> None:
         """These were looked at."""
@@ -131,7 +142,7 @@ class Leftovers:
             if target in self._done or self._writer.path(target) is None:
                 continue
             value = kubeletvalues.value(row, what.place, what.qos, what.asked, kubelet)
-            if value is None:
+            if value is None or (row == CPUS and not what.may_have(value)):
                 continue
             yield target, value
             if row == IDLE and SHARES not in FILES[what.place] and self._holds(target) == 1:
@@ -208,7 +219,7 @@ def _cgroups(pods: tuple[PodView, ...], tiers: Mapping[KubeQoS, str], rules: Rul
             if each.is_sandbox and each.cgroup and has_cgroup(each.state):
                 yield each.cgroup, _Cgroup(Place.SANDBOX, pod.kube_qos)
             elif each.id in asked:
-                yield each.cgroup, _Cgroup(Place.CONTAINER, pod.kube_qos, asked[each.id])
+                yield each.cgroup, _Cgroup(Place.CONTAINER, pod.kube_qos, asked[each.id], _cpus(pod, each))
 
 
 def _of_container(pod: PodView, container: ContainerView) -> Asked:
@@ -231,6 +242,13 @@ def _of_container(pod: PodView, container: ContainerView) -> Asked:
         native.memory_limit or UNLIMITED,
     )
     return asked if asked == by_spec else NOT_CERTAIN
+
+
+def _cpus(pod: PodView, container: ContainerView) -> str | None:
+    """That of a best-effort container is kubelet's whatever was asked for: other agents ask, too."""
+    if pod.kube_qos is KubeQoS.BEST_EFFORT:
+        return ""
+    return None if container.requested == _NOTHING_TOLD or not pod.sandbox_id else container.requested_cpus
 
 
 def _of_pod(pod: PodView, containers: list[Asked]) -> Asked:

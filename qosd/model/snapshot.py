@@ -44,6 +44,8 @@ class ContainerView(msgspec.Struct, frozen=True, eq=False):
     annotations: Mapping[str, str]
     is_sandbox: bool = False
     attempt: int = 0
+    requested_cpus: str = ""
+    """The CPU set that the runtime was asked for, by whomever; "" = none, or nobody tells."""
 
 
 class Owner(msgspec.Struct, frozen=True):

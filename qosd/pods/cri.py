@@ -108,7 +108,7 @@ class Detail:
     """What a verbose status adds; "" and empty where the runtime is silent.
 
     ``cgroup_parent`` and ``pod_requested`` (for the pod as a whole) are told of sandboxes only, ``marks`` (Koord's own
-    annotations) of containers only.
+    annotations) and ``cpus`` (the CPU set) of containers only.
     """
 
     cgroup: str = ""
@@ -116,6 +116,7 @@ class Detail:
     requested: Resources = field(default_factory=Resources)
     pod_requested: Resources = field(default_factory=Resources)
     marks: Mapping[str, str] = field(default_factory=dict)
+    cpus: str = ""
 
 
 class Runtime:
@@ -173,7 +174,9 @@ class Runtime:
         if answer is None:
             return None
         info = verbose.document(answer.info)
-        return Detail(verbose.cgroup(info), "", verbose.resources(info), marks=verbose.marks(info))
+        return Detail(
+            verbose.cgroup(info), "", verbose.resources(info), marks=verbose.marks(info), cpus=verbose.cpus(info)
+        )
 
     async def stop_container(self, container_id: str, grace_s: int, exit_s: float) -> None:
         """Have its processes end: by TERM and, ``grace_s`` later, by KILL. Returns when they have, or it is gone.

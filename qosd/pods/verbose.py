@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from koord.host import paths
-from koord.model.crifields import NUMBERS
+from koord.model.crifields import NUMBERS, Field
 from qosd.hooks import normalization
 from qosd.model.pod import Resources
 
@@ -37,6 +37,11 @@ def resources(info: Mapping[str, Any]) -> Resources:
     """From the OCI spec, which every runtime shows and updates (CRI's own field came with containerd 1.7)."""
     spec = at(info, (*_SPEC, "resources"))
     return Resources.of({field: _number(spec, field.path) for field in NUMBERS})
+
+
+def cpus(info: Mapping[str, Any]) -> str:
+    """The CPU set of the OCI spec, whoever asked for it, an NRI plugin too; "" = none."""
+    return _text(info, (*_SPEC, "resources", *Field.CPUSET_CPUS.path))
 
 
 def pod_resources(info: Mapping[str, Any]) -> Resources:

@@ -128,14 +128,15 @@ def _view(
 ) -> ContainerView:
     likely = paths.container_path(parent, id_, inputs.scope_prefix) if parent else ""
     cgroup, said = detail.cgroup or likely, {**detail.marks, **annotations}
-    return ContainerView(id_, name, cgroup, state, detail.requested, said, is_sandbox=not name, attempt=attempt)
+    return ContainerView(id_, name, cgroup, state, detail.requested, said, not name, attempt, detail.cpus)
 
 
 def _same(old: ContainerView | None, new: ContainerView) -> ContainerView:
     """The old object if it says the same (views themselves compare by identity)."""
     if old is None or old.state != new.state or old.cgroup != new.cgroup or old.requested != new.requested:
         return new
-    return old if old.annotations == new.annotations and old.name == new.name else new
+    is_same = (old.annotations, old.name, old.requested_cpus) == (new.annotations, new.name, new.requested_cpus)
+    return old if is_same else new
 
 
 def _silences(cgroup: str, parent: str, views: tuple[ContainerView, ...]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from koord.model.quantity import Bytes, MilliCPU
 from koord.model.requirements import ContainerAmounts
 from qosd.act.leftovers import LOOK_FOR_S, NOTHING_SAID, KubeletSays, Leftovers
 from qosd.model.pod import Resources, SpecContainer
+from qosd.model.rules import CPUManagerPolicy
 from qosd.model.snapshot import PodView
 from tests.qosd.contexts import rules
 from tests.qosd.machine import Machine
@@ -94,6 +95,48 @@ def test_a_cpu_set_of_all_cpus_is_as_good_as_kubelets_on_v2(
     left, one = Leftovers(Writer(machine.locator().tree), undo), pod(TOLD, SPEC)
     left.follow((one,), TIERS, rules(), NOTHING_SAID, 0)
     assert left.base(Target(f"{one.cgroup}/main", "cpuset_cpus"), found) == base
+
+
+@pytest.mark.parametrize(("found", "base"), [(-1, None), (150_000, 50_000)])
+def test_a_limit_that_is_missing_is_no_leftover(tmp_path: Path, undo: UndoRecord, found: int, base: int | None) -> None:
+    """A runtime leaves it out where an annotation says so."""
+    machine, one = Machine(tmp_path), pod(TOLD, SPEC)
+    machine.kubepods()
+    left = Leftovers(Writer(machine.locator().tree), undo)
+    left.follow((one,), TIERS, on_v1(rules()), NOTHING_SAID, 0)
+    assert [left.base(Target(at, "cpu_quota"), found) for at in (one.cgroup, f"{one.cgroup}/main")] == [base, base]
+
+
+@pytest.mark.parametrize(
+    ("tier", "told", "requested_cpus", "says", "base"),
+    [
+        ("Burstable", TOLD, "", "", ""),
+        ("Burstable", TOLD, "2-3", "", None),
+        ("Burstable", TOLD, "none", "", None),
+        ("Burstable", Resources(), "", "", None),
+        ("BestEffort", TOLD, "2-3", "", ""),
+        ("Burstable", TOLD, "0,1", "0-1", "0-1"),
+        ("Burstable", TOLD, "2-3", "0-1", None),
+        ("BestEffort", TOLD, "2-3", "0-1", "0-1"),
+    ],
+    ids=[
+        "nobody asked", "an NRI plugin", "no CPU set", "nobody tells", "best-effort", "kubelet's CPU manager",
+        "another than that", "best-effort beside a CPU manager",
+    ],
+)  # fmt: skip
+def test_cpus_that_somebody_asked_the_runtime_for_are_no_leftover(
+    tmp_path: Path, undo: UndoRecord, tier: str, told: Resources, requested_cpus: str, says: str, base: str | None
+) -> None:
+    """``says``: of kubelet's static CPU manager; "" = there is none."""
+    machine, one = Machine(tmp_path, 2), pod(told, SPEC, tier)
+    machine.kubepods()
+    one = replace(one, containers=tuple(replace(each, requested_cpus=requested_cpus) for each in one.containers))
+    policy = CPUManagerPolicy.STATIC if says else CPUManagerPolicy.NONE
+    by = rules()
+    by = dataclasses.replace(by, node=dataclasses.replace(by.node, cpu_manager_policy=policy))
+    left = Leftovers(Writer(machine.locator().tree), undo)
+    left.follow((one,), TIERS, by, KubeletSays(says), 0)
+    assert left.base(Target(f"{one.cgroup}/main", "cpuset_cpus"), "1") == base
 
 
 @pytest.mark.parametrize("is_ours", [False, True])

@@ -156,6 +156,11 @@ def test_of_the_specs_annotations_only_our_own_are_taken(annotations: Any, marks
     assert verbose.marks({"runtimeSpec": {"annotations": annotations}}) == marks
 
 
+@pytest.mark.parametrize(("cpu", "cpus"), [({"cpus": "2-3"}, "2-3"), ({}, ""), ({"cpus": 3}, ""), (None, "")])
+def test_the_cpu_set_of_the_spec(cpu: Any, cpus: str) -> None:
+    assert verbose.cpus({"runtimeSpec": {"linux": {"resources": {"cpu": cpu}}}}) == cpus
+
+
 def test_resources_that_are_no_numbers_are_absent() -> None:
     info = {"runtimeSpec": {"linux": {"resources": {"cpu": {"quota": True, "period": "1"}, "memory": []}}}}
     assert verbose.resources(info) == Resources()
