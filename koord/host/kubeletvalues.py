@@ -26,7 +26,6 @@ class Place(StrEnum):
     ROOT = "the pods' root"
     TIER = "a tier"
     POD = "a pod"
-    SANDBOX = "a sandbox"
     CONTAINER = "a container"
 
 
@@ -43,7 +42,6 @@ FILES: Mapping[Place, tuple[str, ...]] = {
         QUOTA, BURST, CPUS, MEMORY, IDLE, SHARES, IDENTITY, *MEMORY_QOS, *_OOM, "memory.oom.group", *_WATERMARKS,
         *_PAGE_CACHE,
     ),
-    Place.SANDBOX: (CPUS, IDENTITY),
     Place.CONTAINER: (
         QUOTA, BURST, CPUS, MEMORY, SWAP, SHARES, IDENTITY, *MEMORY_QOS, *_OOM, *_WATERMARKS,
     ),

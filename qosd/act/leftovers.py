@@ -34,7 +34,7 @@ from koord.model.quantity import MilliCPU
 from qosd.model.kata import is_kata
 from qosd.model.pod import Resources
 from qosd.model.rules import CPUManagerPolicy, Rules
-from qosd.model.snapshot import ContainerView, PodView, has_cgroup, live, running_containers
+from qosd.model.snapshot import ContainerView, PodView, live, running_containers
 
 LOOK_FOR_S = 120
 _AT_ONCE = 1000
@@ -212,14 +212,14 @@ def _cgroups(pods: tuple[PodView, ...], tiers: Mapping[KubeQoS, str], rules: Rul
     for pod in pods:
         if not live(pod) or is_kata(pod, rules.node):
             continue
-        asked = {each.id: _of_container(pod, each) for each in running_containers(pod)}
+        asked = [(each, _of_container(pod, each)) for each in running_containers(pod)]
         if pod.cgroup:
-            yield pod.cgroup, _Cgroup(Place.POD, pod.kube_qos, _of_pod(pod, list(asked.values())))
-        for each in pod.containers:
-            if each.is_sandbox and each.cgroup and has_cgroup(each.state):
-                yield each.cgroup, _Cgroup(Place.SANDBOX, pod.kube_qos)
-            elif each.id in asked:
-                yield each.cgroup, _Cgroup(Place.CONTAINER, pod.kube_qos, asked[each.id], _cpus(pod, each))
+            yield (
+                pod.cgroup,
+                _Cgroup(Place.POD, pod.kube_qos, _of_pod(pod, [of_container for _, of_container in asked])),
+            )
+        for each, of_container in asked:
+            yield each.cgroup, _Cgroup(Place.CONTAINER, pod.kube_qos, of_container, _cpus(pod, each))
 
 
 def _of_container(pod: PodView, container: ContainerView) -> Asked:

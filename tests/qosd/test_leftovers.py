@@ -282,7 +282,7 @@ GUARANTEED, BURSTABLE, BEST_EFFORT = KubeQoS.GUARANTEED, KubeQoS.BURSTABLE, Kube
         ("cpuset_cpus", Place.CONTAINER, GUARANTEED, NATIVE, STATIC, None),
         ("cpuset_cpus", Place.CONTAINER, BEST_EFFORT, OF_BEST_EFFORT, STATIC, "0-1"),
         ("cpuset_cpus", Place.CONTAINER, BEST_EFFORT, OF_BEST_EFFORT, STATIC_UNKNOWN, None),
-        ("cpuset_cpus", Place.SANDBOX, GUARANTEED, NOT_CERTAIN, STATIC, "0-3"),
+        ("cpuset_cpus", Place.POD, GUARANTEED, NOT_CERTAIN, STATIC, "0-3"),
         ("memory.min", Place.TIER, BURSTABLE, NOT_CERTAIN, V1_NONE, 0),
         ("memory.min", Place.TIER, BURSTABLE, NOT_CERTAIN, V2_NONE, 0),
         ("memory.min", Place.TIER, BURSTABLE, NOT_CERTAIN, Kubelet(2, "", ""), None),
