@@ -76,7 +76,7 @@ class EvictionCase(msgspec.Struct, frozen=True):
             return "is under way"
         if state.phase is EvictionPhase.STOPPED:
             return "its containers have been stopped, and none has been started since"
-        if now_ns < state.retry_ns and not (state.is_refused and is_emergency):
+        if now_ns < state.retry_ns and (state.waits_in_emergency or not is_emergency):
             return f"not again for {(state.retry_ns - now_ns) / _S:.3g} s"
         return ""
 
@@ -120,7 +120,8 @@ def controller_of(pod: PodView) -> Controller | None:
 def succeeded(case: EvictionCase, pod: PodView, now_ns: int) -> EvictionCase:
     """The eviction as that of ``pod``, which the controller has made since: its pause begins now."""
     order = replace(case.eviction, uid=pod.uid, pod=pod.key, cgroup=pod.cgroup)
-    state = replace(_stopping(case.owner, order, case.state.attempts, now_ns), phase=EvictionPhase.RESTARTED)
+    state = _stopping(case.owner, order, case.state.attempts, now_ns)
+    state = replace(state, phase=EvictionPhase.RESTARTED, is_replacement=True)
     return replace(case, eviction=order, state=state, earlier_ids=frozenset(), is_executed=True, ended_ns=now_ns)
 
 

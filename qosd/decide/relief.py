@@ -23,7 +23,7 @@ happens.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from msgspec.structs import replace
 
@@ -276,7 +276,7 @@ class _Tick:
             self._settled_ns = self._rounds_ns[claim.shortage.resource] = self._now_ns
 
     def hold_victims(self) -> None:
-        """Evicted pods whose containers kubelet starts again stay at the floor while their episodes last."""
+        """Evicted pods that run again, and pods made in their place, stay at the floor while their episodes last."""
         under_way = self._node.evictions
         for uid, state in under_way.items():
             if state.phase is EvictionPhase.RESTARTED and uid in self._pods:
@@ -287,16 +287,18 @@ class _Tick:
                 del self._victims[uid]
                 continue
             is_back = uid in under_way and under_way[uid].phase is EvictionPhase.RESTARTED
-            lacks = self._lacking(victim, keys) if is_back else frozenset()
+            lacks = self._lacking(keys) if is_back else frozenset()
             floors = self._floors(self._pods[uid], victim.floors, lacks)
             self._victims[uid] = Victim(keys, victim.since_ns, floors, victim.order if keys else None)
 
-    def _lacking(self, victim: Victim, keys: frozenset[Key] | None) -> frozenset[Resource]:
-        """What the pod must not take again. After a restart of the daemon nobody knows: CPU."""
-        if keys is not None:
-            return frozenset([self._held(resource) for _, resource, _ in keys])
-        lasts = bool(self._episodes) or self._now_ns - victim.since_ns < CALM_NS
-        return frozenset({Resource.CPU_MILLI}) if lasts else frozenset()
+    def _lacking(self, keys: Set[Key] | None) -> frozenset[Resource]:
+        """What the pod must not take again; whatever lacks if nobody knows for whom it, or the one before, was evicted.
+
+        After a start of the daemon nobody knows what lacked before: CPU, for as long as that might have lasted.
+        """
+        lacking = frozenset([self._held(each) for _, each, _ in (self._episodes.keys() if keys is None else keys)])
+        is_start = self._now_ns - (self._before.started_ns or 0) < CALM_NS
+        return lacking or frozenset({Resource.CPU_MILLI} if keys is None and is_start else ())
 
     def _held(self, resource: Resource) -> Resource:
         """What can be held down so that a pod does not take ``resource`` again: without memory.high its CPU."""

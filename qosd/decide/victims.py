@@ -215,7 +215,7 @@ def owner_of(pod: PodView) -> Owner:
 
 
 def _may_be_chosen(pod: PodView, shortage: Shortage, node: NodeSnapshot) -> bool:
-    """Not while it is about to go, nor again before its time; who was refused only because of a budget, if need be.
+    """Not while it is about to go, nor again before its time; if need be, who was refused or has been made anew.
 
     Nor, while there is time, who is deleted already: asking for it once more brings nothing.
     """
@@ -225,7 +225,7 @@ def _may_be_chosen(pod: PodView, shortage: Shortage, node: NodeSnapshot) -> bool
     eviction = node.evictions.get(pod.uid)
     if eviction is None:
         return True
-    if eviction.is_refused and shortage.left_s is not None:
+    if shortage.left_s is not None and not eviction.waits_in_emergency:
         return True
     return eviction.phase is not EvictionPhase.STOPPED and node.monotonic_ns >= eviction.retry_ns
 

@@ -173,7 +173,8 @@ class EvictionState(msgspec.Struct, frozen=True):
 
     ``attempts``: how often its containers have been stopped, or should have been; ``since_ns``: when the last attempt
     began; ``retry_ns``: not before may it be made again. Both by the monotonic clock. ``owner``: for which strategy.
-    ``is_refused``: the last attempt was forbidden, by a PodDisruptionBudget say, and did nothing.
+    ``is_refused``: the last attempt was forbidden, by a PodDisruptionBudget say, and did nothing. ``is_replacement``: a
+    controller has made the pod in place of the one that was evicted.
     """
 
     uid: str
@@ -186,6 +187,12 @@ class EvictionState(msgspec.Struct, frozen=True):
     owner: str = ""
     why: str = ""
     is_refused: bool = False
+    is_replacement: bool = False
+
+    @property
+    def waits_in_emergency(self) -> bool:
+        """Is the back-off kept to where it is soon too late? Not for a pod that nothing has been done to yet."""
+        return not (self.is_refused or self.is_replacement)
 
 
 class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):

@@ -368,6 +368,8 @@ def test_priorities_that_kubelet_has_not_confirmed_choose_nobody(age_s: float | 
         (structs.replace(FAILED, is_refused=True), None, False),
         (structs.replace(FAILED, is_refused=True), 3.0, True),
         (structs.replace(FAILED, is_refused=True), 0.0, True),
+        (structs.replace(RESTARTED, is_replacement=True), None, False),
+        (structs.replace(RESTARTED, is_replacement=True), 3.0, True),
         (STOPPING, 3.0, False),
         (STOPPED, 3.0, False),
         (RESTARTED, 3.0, False),

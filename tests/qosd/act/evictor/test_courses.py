@@ -217,6 +217,19 @@ async def test_who_was_refused_need_not_wait_in_an_emergency(
     assert rig.evictor.emergency == "", "it is the last tick's"
 
 
+@pytest.mark.parametrize(("left_s", "result"), [(None, "refused"), (3.0, "started")])
+async def test_what_a_controller_has_made_anew_need_not_wait_in_an_emergency(left_s: float | None, result: str) -> None:
+    rig = Rig()
+    await rig.follow(made("web", AGENTS))
+    await rig.order()
+    await rig.script.end()
+    await rig.follow(made("next", AGENTS))
+    assert rig.evictor.under_way["next"].is_replacement
+    orders = [("memory", structs.replace(WEB, uid="next"))]
+    assert start(rig.evictor, orders, 2, lacks=lately(left_s))[0][0] == result
+    assert rig.evictor.under_way["next"].is_replacement is (left_s is None), "once it was stopped, it waits"
+
+
 @pytest.mark.parametrize(("left_s", "result", "told"), [(None, "refused", []), (3.0, "started", ["stopping", "done"])])
 async def test_an_emergency_waits_for_no_note(left_s: float | None, result: str, told: list[str]) -> None:
     rig = Rig()

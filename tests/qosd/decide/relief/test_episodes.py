@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 from msgspec import structs
 
+from qosd.decide.reliefstate import ReliefState
 from qosd.decide.rungs import MEMORY_FLOOR_BYTES
-from qosd.decide.shortage import Resource
+from qosd.decide.shortage import Claim, Resource
 from qosd.model.snapshot import NodeSnapshot
+from tests.fakes.clock import S
 from tests.qosd.decide.relief.threepods import EVICT, RECLAIM, RESTARTED, THROTTLE, at
 from tests.qosd.decide.scenes import CPU, FILES_V1, FILES_V2, MEMORY, MIB, WHO, Run, bounds, evicted, lacks, under_way
 
@@ -80,9 +82,33 @@ def test_a_pod_that_runs_again_for_both_claims_is_bounded_for_both() -> None:
 
 def test_after_a_restart_of_the_daemon_its_cpu_stays_at_the_floor_until_calm() -> None:
     run, back = Run(), [under_way("a", RESTARTED, retry_s=999)]
+    run.state = ReliefState(started_ns=1 * S)
     for second, is_bounded in ((1, True), (30, True), (31, False), (40, False)):
         assert bounds(run.tick(at(second, evictions=back))) == ({("a/main", "cpu_quota"): 10_000} if is_bounded else {})
     assert not run.tick(at(41)).opinions and run.state.is_empty
+
+
+@pytest.mark.parametrize(
+    ("claims", "values"),
+    [
+        ((), {}),
+        ((lacks(1, MEMORY, EVICT),), {("b", "memory.high"): MEMORY_FLOOR_BYTES}),
+        ((lacks(1, CPU, EVICT),), {("b/main", "cpu_quota"): 10_000}),
+        (
+            (lacks(1, MEMORY, EVICT), lacks(1, CPU, EVICT, strategy="other")),
+            {("b", "memory.high"): MEMORY_FLOOR_BYTES, ("b/main", "cpu_quota"): 10_000},
+        ),
+    ],
+)
+def test_the_next_pod_of_a_controller_stays_at_the_floor_of_all_that_lacks(
+    claims: Sequence[Claim], values: Mapping[tuple[str, str], int]
+) -> None:
+    run = Run()
+    back = [structs.replace(under_way("b", RESTARTED, since_s=1, retry_s=999), is_replacement=True)]
+    for second in (1, 2):
+        assert bounds(run.tick(at(second, evictions=back, sampled_s=0), *claims)) == values
+    assert bounds(run.tick(at(31.9, evictions=back))) == values
+    assert not run.tick(at(32, evictions=back)).opinions
 
 
 @pytest.mark.parametrize("known", ["pods", "files"])
