@@ -37,6 +37,8 @@ class KubeletConfigSource:
         self.cpu_manager_policy = ""
         """ "" while kubelet has not told it; known also where another member of its configuration cannot be read."""
         self.problem = ""
+        self.is_awaited = kubelet is not None
+        """Has no attempt to ask kubelet ended yet?"""
 
     @property
     def reserved(self) -> Reserved:
@@ -68,6 +70,8 @@ class KubeletConfigSource:
         except (FetchError, ConfigError, ReservationError) as error:
             self.problem = f"kubelet's configuration, and so what it reserves of the node, is not known: {error}"
             return False
+        finally:
+            self.is_awaited = False
         self.problem = ""
         if config != self.current:
             self.current = config

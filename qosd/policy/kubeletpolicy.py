@@ -1,8 +1,9 @@
 """The rules file with what kubelet says of itself: the CPU manager policy that runs, and what kubelet reserves.
 
 A file that still says ``none`` on a node whose kubelet is ``static`` would move containers off the CPUs that kubelet
-gave them. Where kubelet's state file tells no allocations although another source says that there are some, they are
-unknown: then the policy counts as ``static``, and ``NodeRules.cpus_unknown`` says why no CPU set may be widened.
+gave them. Where kubelet's state file tells no allocations although another source says that there are some, or may say
+so with kubelet's first answer, they are unknown: then the policy counts as ``static``, and ``NodeRules.cpus_unknown``
+says why no CPU set may be widened.
 Invariant: the same object as long as neither the file's rules nor what kubelet says changed.
 """
 
@@ -27,17 +28,23 @@ class Kubelet(Protocol):
 
 
 class Config(Protocol):
-    """``KubeletConfigSource``: what kubelet keeps of the node; its CPU manager's policy, "" = not told."""
+    """``KubeletConfigSource``: what kubelet keeps of the node; its CPU manager's policy, "" = not told.
+
+    ``is_awaited``: kubelet is asked for the first time.
+    """
 
     @property
     def reserved(self) -> Reserved: ...
     @property
     def cpu_manager_policy(self) -> str: ...
+    @property
+    def is_awaited(self) -> bool: ...
 
 
 class _Untold:
     reserved = NOTHING
     cpu_manager_policy = ""
+    is_awaited = False
 
 
 class PolicyRules:
@@ -52,7 +59,7 @@ class PolicyRules:
     def current(self) -> Rules:
         is_static = self._kubelet.current.gives_cpus
         rules, reserved = self._file.current, self._config.reserved
-        unknown = _unknown(self._kubelet, self._config.cpu_manager_policy, rules.node.cpu_manager_policy)
+        unknown = _unknown(self._kubelet, self._config, rules.node.cpu_manager_policy)
         before = self._from
         if before is None or before[0] is not rules or before[1:] != (is_static, unknown, reserved):
             self._from = rules, is_static, unknown, reserved
@@ -60,11 +67,9 @@ class PolicyRules:
         return self._made
 
 
-def _unknown(kubelet: Kubelet, configured: str, stated: CPUManagerPolicy) -> str:
-    """Why nobody knows which CPUs kubelet gave exclusively; "" = it is known.
-
-    ``configured``: the policy by kubelet's configuration, "" = not told; ``stated``: by the rules file.
-    """
+def _unknown(kubelet: Kubelet, config: Config, stated: CPUManagerPolicy) -> str:
+    """Why nobody knows which CPUs kubelet gave exclusively; "" = it is known. ``stated``: the rules file's policy."""
+    configured = config.cpu_manager_policy
     if configured == NONE or (kubelet.current.gives_cpus and not kubelet.untold):
         return ""
     if kubelet.untold and not kubelet.is_absent:
@@ -74,6 +79,8 @@ def _unknown(kubelet: Kubelet, configured: str, stated: CPUManagerPolicy) -> str
         return f"kubelet's configuration says cpuManagerPolicy: {configured}, but {says}"
     if kubelet.is_absent and stated is CPUManagerPolicy.STATIC:
         return f"the rules file says cpuManagerPolicy: {stated}, but {says}"
+    if kubelet.is_absent and config.is_awaited:
+        return f"kubelet has not told its configuration yet, and {says}"
     return ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -89,6 +90,16 @@ async def test_the_cpu_managers_policy_hangs_on_no_other_member(says: Any, polic
     assert source.cpu_manager_policy == policy
 
 
+@pytest.mark.parametrize("says", [KEPT, FORBIDDEN, {"cpuManagerPolicy": 3}, OSError("reset")])
+async def test_it_is_awaited_until_the_first_attempt_has_ended(says: Any) -> None:
+    kubelet = Kubelet(says)
+    source = Source(kubelet)
+    assert source.is_awaited
+    with contextlib.suppress(OSError):
+        await source.look(kubelet)
+    assert not source.is_awaited
+
+
 async def test_it_runs_until_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubeletconfig, "AGAIN_S", 0.0)
     kubelet = Kubelet(KEPT)
@@ -106,4 +117,4 @@ async def test_without_a_kubelet_nothing_is_known() -> None:
     source = Source(None)
     source.start()
     await source.close()
-    assert (source.current, source.reserved, source.problem) == (None, NOTHING, "")
+    assert (source.current, source.reserved, source.problem, source.is_awaited) == (None, NOTHING, "", False)

@@ -21,6 +21,12 @@ class StateFile:
     is_absent: bool = False
 
 
+class Config(KubeletConfig, frozen=True, kw_only=True):
+    """What kubelet's source of it says."""
+
+    is_awaited: bool = False
+
+
 ABSENT = StateFile(CPUManagerState(), "state is not there", is_absent=True)
 TORN, TORN_LATER = StateFile(CPUManagerState(), "state: torn"), StateFile(CPUManagerState("static"), "state: torn")
 NONE = Rules()
@@ -62,10 +68,25 @@ def test_static_wins(file: Rules, kubelet_is_static: bool, policy: str) -> None:
 def test_allocations_that_nobody_tells_are_unknown(
     state: StateFile, configured: str | None, file: Rules, unknown: str
 ) -> None:
-    config = None if configured is None else KubeletConfig(cpu_manager_policy=configured)
+    config = None if configured is None else Config(cpu_manager_policy=configured)
     node = PolicyRules(Now(file), state, config).current.node
     assert node.cpus_unknown == unknown
     assert not unknown or node.cpu_manager_policy is CPUManagerPolicy.STATIC
+
+
+@pytest.mark.parametrize(
+    ("state", "file", "unknown"),
+    [
+        (ABSENT, NONE, "kubelet has not told its configuration yet, and state is not there"),
+        (ABSENT, STATIC, "the rules file says cpuManagerPolicy: static, but state is not there"),
+        (StateFile(CPUManagerState()), NONE, ""),
+        (StateFile(CPUManagerState("static")), NONE, ""),
+        (TORN, NONE, "state: torn"),
+    ],
+)
+def test_without_a_state_file_kubelets_first_answer_is_waited_for(state: StateFile, file: Rules, unknown: str) -> None:
+    node = PolicyRules(Now(file), state, Config(cpu_manager_policy="", is_awaited=True)).current.node
+    assert node.cpus_unknown == unknown
 
 
 @pytest.mark.parametrize(
@@ -76,7 +97,7 @@ def test_what_kubelet_reserves_is_left_out_unless_the_file_says_otherwise(
 ) -> None:
     host = HostFacts(memory_total_bytes=1000)
     file = Now(Rules(node=NodeRules(allocatable_memory_bytes=file_bytes), host=host))
-    rules = PolicyRules(file, StateFile(CPUManagerState()), KubeletConfig(reserved=Reserved(500, reserved_bytes)))
+    rules = PolicyRules(file, StateFile(CPUManagerState()), Config(reserved=Reserved(500, reserved_bytes)))
     current = rules.current
     assert (current.allocatable_memory_bytes, current.node.kubelet_reserved.cpu_milli) == (allocatable_bytes, 500)
     assert rules.current is current
