@@ -21,7 +21,7 @@ from pathlib import Path
 from koord.host import sched, systemd_units, topology
 from koord.host.cgroup import Tree
 from koord.host.reader import KeptFiles
-from koord.host.undo import UndoError, UndoRecord, boot_id
+from koord.host.undo import UNKNOWN_BOOT, UndoError, UndoRecord, boot_id
 from qosd import figures
 from qosd.act import temporary
 from qosd.act.actuator import Actuator
@@ -172,7 +172,7 @@ def _add_front_ends(node: Node) -> None:
 
 def _undo_record(options: Options, lock_fd: int | None) -> tuple[UndoRecord, str]:
     """The record, and why no kernel file may be written; "": all may. Raises UndoError."""
-    this_boot = boot_id(options.proc_root) or "unknown"
+    this_boot = boot_id(options.proc_root) or UNKNOWN_BOOT
     read_only = "by --dry-run" if options.dry_run else ""
     try:
         undo = UndoRecord(_directory(options.run_dir) / UNDO, this_boot, lock_fd=lock_fd)

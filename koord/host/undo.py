@@ -55,6 +55,10 @@ _SPARE_LINES = 1024
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
+UNKNOWN_BOOT = "unknown"
+"""In a record where the kernel does not tell what it calls this boot."""
+
+
 class UndoError(OSError):
     """The record cannot be read or written: ``filename`` and ``errno`` say which and why."""
 
@@ -112,6 +116,7 @@ class UndoRecord:
     is dropped then. ``weights``: the mapping by which the shares in it stand for ``cpu.weight`` (v2); None = not told.
     ``cfs_period_us``: the period that the CFS quotas in it are of. ``lock_fd``: from ``open_lock``, held by the caller;
     the record's from now on. ``is_shared``: it is only read, beside the process that has it; nothing can be noted.
+    ``sets_aside``: a record that cannot be read makes room for a new one; else it stays, and UndoError says so.
     """
 
     def __init__(
@@ -121,8 +126,9 @@ class UndoRecord:
         page_bytes: int = mmap.PAGESIZE,
         lock_fd: int | None = None,
         is_shared: bool = False,
+        sets_aside: bool = True,
     ) -> None:
-        self._is_shared = is_shared
+        self._is_shared, self._sets_aside = is_shared, sets_aside and not is_shared
         self._file, self._boot_id, self._page_bytes = file, boot_id, page_bytes
         self._notes: dict[type[Any], dict[Key, Any]] = {kind: {} for kind in KINDS}
         self._most_drop_ins = _SPARE_LINES
@@ -370,9 +376,10 @@ class UndoRecord:
             self._replay(lines)
 
     def _set_aside(self, why: str) -> None:
+        if not self._sets_aside:
+            raise OSError(errno.EBADMSG, f"{why}; what it holds is not known")
         aside = f"{self._file}{ASIDE}"
-        if not self._is_shared:
-            os.replace(self._file, aside)
+        os.replace(self._file, aside)
         self.problems.append(f"{self._file}: {why}; what it held is not known, see {aside}")
 
     def _replay(self, lines: list[bytes]) -> None:

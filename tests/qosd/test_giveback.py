@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from koord.host.files import Target
-from koord.host.undo import UndoRecord
+from koord.host.undo import UNKNOWN_BOOT, UndoRecord
 from koord.host.writer import Writer
 from qosd import assembly
 from qosd.metrics import Metrics
@@ -43,11 +43,11 @@ def begin(record: UndoRecord, writer: Writer) -> None:
         writer.write(target, value)
 
 
-def left_behind(machine: Machine) -> Path:
+def left_behind(machine: Machine, boot: str = BOOT) -> Path:
     """By a run that was killed; the record."""
     (machine.root / "run").mkdir()
     file = machine.root / "run" / UNDO
-    with UndoRecord(file, BOOT) as record:
+    with UndoRecord(file, boot) as record:
         begin(record, record.writer(machine.locator().tree))
     assert holds(machine) == (1, 50_000)
     return file
@@ -90,6 +90,34 @@ async def test_nothing_to_do_and_what_cannot_be_done(machine: Machine) -> None:
     machine.put("proc/sys/kernel/random/boot_id", "another\n")
     assert (await give_back(machine))[0] == 0
     assert holds(machine) == (1, 50_000), "the record is of another boot, and so not of these cgroups"
+
+
+@pytest.mark.parametrize("flags", [(), ("--beside",)])
+@pytest.mark.parametrize(
+    ("damaged", "frozen", "said"),
+    [
+        (lambda lines: [b"{", *lines[1:]], 1, "does not begin as an undo record"),
+        (lambda lines: [lines[0].replace(b'"format":', b'"format":9'), *lines[1:]], 1, "format 9"),
+        (lambda lines: [*lines, b"{", b""], 0, ":4: "),
+    ],
+)
+async def test_a_record_that_cannot_be_read(
+    machine: Machine, flags: tuple[str, ...], damaged: Callable[[list[bytes]], list[bytes]], frozen: int, said: str
+) -> None:
+    """What can be read of it is done. It stays where it is, for the next start."""
+    file = left_behind(machine)
+    file.write_bytes(b"\n".join(damaged(file.read_bytes().splitlines())) + b"\n")
+    code, told = await give_back(machine, *flags)
+    assert (code, holds(machine)) == (1, (frozen, 50_000)), told
+    assert str(file) in told and said in told
+    assert sorted(os.listdir(file.parent)) == [UNDO, f"{UNDO}.lock"]
+
+
+async def test_a_kernel_that_does_not_tell_its_boot(machine: Machine) -> None:
+    left_behind(machine, UNKNOWN_BOOT)
+    (machine.root / "proc/sys/kernel/random/boot_id").unlink()
+    code, said = await give_back(machine)
+    assert (code, holds(machine)) == (0, (0, 50_000)), said
 
 
 async def test_the_next_start_ends_it_without_runtime_or_kubelet(machine: Machine) -> None:
