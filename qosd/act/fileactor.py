@@ -113,7 +113,7 @@ class FileActor(Actor[Plan]):
         self._changes.applied(decisions)
         for target, refused in plan.refused.items():
             self._note_refused(target, refused)
-        for notice in plan.notices:
+        for notice in self._reconciler.notices:
             self._journal.record(entry_of(decisions, notice, notice.result, notice.why))
         for outcome in outcomes:
             self._journal.record(entry_of(decisions, outcome.write, outcome.result, outcome.sentence))

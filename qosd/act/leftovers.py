@@ -23,6 +23,7 @@ from koord.host.cgroup import ReadError, read_text
 from koord.host.files import ROWS, ParseError, Probe, Target, Value
 from koord.host.kubeletvalues import FILES, NOT_CERTAIN, OF_BEST_EFFORT, Asked, Kubelet, Place
 from koord.host.order import CPUS, IDLE, QUOTA, SHARES
+from koord.host.reconcile.state import backoff_ns
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
 from koord.model import cfs
@@ -83,13 +84,15 @@ class Leftovers:
         self._cgroups: dict[str, _Cgroup] = {}
         self._bases: dict[Target, Value] = {}
         self._done: set[Target] = set()
+        self._failed: dict[Target, tuple[int, int]] = {}  # how often, and when it is tried again
+        self._now_ns = 0
         self._all_cpus: Value | None = None
         self.kept: tuple[str, ...] = ()
 
     @property
     def due(self) -> tuple[Target, ...]:
         """The files to be looked at now."""
-        return tuple(islice(self._bases, _AT_ONCE))
+        return tuple(islice((target for target in self._bases if not self._waits(target)), _AT_ONCE))
 
     def base(self, target: Target, found: Value) -> Value | None:
         """What kubelet writes there; None: that is not certain, or ``found`` is as good, or the file was looked at.
@@ -97,18 +100,29 @@ class Leftovers:
         A limit of CPU time that is missing is not another agent's alone: a runtime leaves it out by an annotation.
         """
         is_as_good = self._has_all(found) if target.name == CPUS else target.name == QUOTA and found == UNLIMITED
-        return None if is_as_good else self._bases.get(target)
+        return None if is_as_good or self._waits(target) else self._bases.get(target)
 
     def done(self, targets: Iterable[Target]) -> None:
         """These were looked at."""
         for target in targets if self._bases else ():
-            if self._bases.pop(target, None) is not None:
+            if not self._waits(target) and self._bases.pop(target, None) is not None:
                 self._done.add(target)
+                self._failed.pop(target, None)
+
+    def failed(self, targets: Iterable[Target], now_ns: int) -> None:
+        """What was found there could not be noted: that is tried again, ever later."""
+        for target in targets:
+            failures = self._failed.get(target, (0, 0))[0] + 1
+            self._failed[target] = failures, now_ns + backoff_ns(failures)
+
+    def _waits(self, target: Target) -> bool:
+        return target in self._failed and self._now_ns < self._failed[target][1]
 
     def follow(
         self, pods: tuple[PodView, ...], tiers: Mapping[KubeQoS, str], rules: Rules, says: KubeletSays, now_ns: int
     ) -> None:
         """What is there, and what kubelet says of itself. ``now_ns`` of the monotonic clock."""
+        self._now_ns = now_ns
         if self._until_ns is None:
             self._until_ns = now_ns + LOOK_FOR_S * _S
         node = rules.node
@@ -126,6 +140,7 @@ class Leftovers:
         self._bases = {}
         for cgroup, what in self._cgroups.items():
             self._bases.update(self._expected(cgroup, what, kubelet, rules))
+        self._failed = {target: when for target, when in self._failed.items() if target in self._bases}
         self.kept = tuple(self._kept(kubelet, rules))
 
     def _kubelet(self, tiers: Mapping[KubeQoS, str], rules: Rules, says: KubeletSays) -> Kubelet:

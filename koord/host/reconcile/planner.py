@@ -77,6 +77,9 @@ class LeftoverSource(Protocol):
     def done(self, targets: Iterable[Target]) -> None:
         """These were looked at, and what was found is noted."""
 
+    def failed(self, targets: Iterable[Target], now_ns: int) -> None:
+        """What was found there could not be noted: it is to be tried again later."""
+
 
 class _NoLeftovers:
     due: tuple[Target, ...] = ()
@@ -85,6 +88,9 @@ class _NoLeftovers:
         return None
 
     def done(self, targets: Iterable[Target]) -> None:
+        return None
+
+    def failed(self, targets: Iterable[Target], now_ns: int) -> None:
         return None
 
 

@@ -27,8 +27,10 @@ from koord.host.order import SHARES, disturbed_by, reset_by
 from koord.host.originals import Pending
 from koord.host.reconcile.due import WorkQueue
 from koord.host.reconcile.plan import (
+    ADOPTED,
     DONE,
     FAILED,
+    LEFTOVER,
     REFUSED,
     UNREADABLE,
     VANISHED,
@@ -58,6 +60,7 @@ from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import Reading, Vanished, WriteError, Writer
 
 EARLIER_RUN = "an earlier run"
+_TAKEN = (ADOPTED, LEFTOVER)
 _log = logging.getLogger(__name__)
 
 
@@ -89,6 +92,8 @@ class Reconciler:
         self._systemd = SystemdSync(units, list(self._states))
         self._released: dict[Target, FileState] = {}  # in this run or before, and the record still tells of them
         self._edition = 0
+        self.notices: tuple[Notice, ...] = ()
+        """Those of the plan that was applied last, without takeovers that could not be noted."""
 
     @property
     def states(self) -> FileStates:
@@ -135,13 +140,17 @@ class Reconciler:
         self._edition += 1
         held_before = [target for target in plan.transitions if self._states.get(target, FREE).is_held]
         not_taken = {target for target, takeover in plan.takeovers.items() if not self._take_over(target, takeover)}
+        self._leftovers.failed([each for each in not_taken if isinstance(plan.takeovers[each], Leftover)], plan.now_ns)
         self._leftovers.done(plan.transitions.keys() - not_taken)
         for target, transition in plan.transitions.items():
             if target not in not_taken:
                 self._settle(target, transition)
         for target, state in plan.unreadable.items():
             self._states.put(target, state)
-        for notice in plan.notices:
+        self.notices = tuple(
+            [each for each in plan.notices if each.target not in not_taken or each.result not in _TAKEN]
+        )
+        for notice in self.notices:
             _log_notice(notice)
         outcomes = [self._carry_out(plan, write, write.target in not_taken) for write in plan.writes]
         written = {outcome.write.target for outcome in outcomes if outcome.result == DONE}

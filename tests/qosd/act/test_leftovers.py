@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,16 +12,20 @@ import pytest
 from msgspec.structs import replace
 
 from koord.host.files import Target, Value
-from koord.host.undo import UndoRecord
+from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import Writer
 from koord.model.podtotal import Role
 from koord.model.qos import KubeQoS
 from koord.model.quantity import Bytes, MilliCPU
 from koord.model.requirements import ContainerAmounts
+from qosd.act.fileactor import FileActor
 from qosd.act.leftovers import LOOK_FOR_S, NOTHING_SAID, KubeletSays, Leftovers
+from qosd.decide.runner import Decisions
 from qosd.model.pod import Resources, SpecContainer
 from qosd.model.rules import CPUManagerPolicy
 from qosd.model.snapshot import PodView
+from tests.fakes.clock import S
+from tests.qosd.act.rig import Recorded
 from tests.qosd.contexts import rules
 from tests.qosd.machine import Machine
 from tests.qosd.podviews import on_v1, view
@@ -209,3 +215,32 @@ def test_of_pods_that_are_gone_nothing_is_kept(tmp_path: Path, undo: UndoRecord)
     left.follow((), TIERS, by, NOTHING_SAID, 10**9)
     left.follow((one,), TIERS, by, NOTHING_SAID, 2 * 10**9)
     assert of_pod and set(left.due) == of_pod
+
+
+def test_what_cannot_be_noted_is_tried_again_ever_later_and_told_once(
+    tmp_path: Path, undo: UndoRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a full disk the journal has one row for each attempt, and none of a takeover before it happened."""
+    machine, quota = Machine(tmp_path, 2), Target(TIERS[KubeQoS.BEST_EFFORT], "cpu_quota")
+    machine.kubepods()
+    writer, journal, by = Writer(machine.locator().tree), Recorded(), rules()
+    writer.write(quota, 50_000)
+    actor = FileActor(writer, undo, journal, {}, mmap.PAGESIZE, None)
+
+    def results(seconds: range) -> list[str]:
+        journal.entries.clear()
+        for second in seconds:
+            actor.look_for_leftovers((), TIERS, by, second * S)
+            decisions = Decisions(second, second * S, second * S, ())
+            actor.apply(decisions, actor.plan(decisions))
+        return journal.results()
+
+    def full(*_: object) -> None:
+        raise UndoError(errno.ENOSPC, "undo record: No space left on device", "/run/undo")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(undo, "rebase", full)
+        assert results(range(1, 64)) == ["refused"] * 6  # after 1, 2, 4, 8, 16 and 32 seconds
+        assert results(range(64, 3664)) == ["refused"] * 60
+    assert results(range(3664, 3725)) == ["leftover", "done"]
+    assert writer.read(quota) == -1
