@@ -268,6 +268,8 @@ class UndoRecord:
         values = (ours, reading.value, *([] if told is None or told in (ours, reading.value) else [told]))
         if lasting is msgspec.UNSET:
             lasting = before.lasting if before is not None and self.is_ours(before, reading.value) else None
+        elif lasting is None and before is not None and before.lasting is not None and before.lasting == ours:
+            lasting = ours  # until it stands there: the write may fail
         self.note(Entry(target.cgroup, target.name, reading.path, reading.inode, base, values, lasting))
         return base
 

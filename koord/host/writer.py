@@ -7,7 +7,8 @@ and nothing is created but resctrl groups. In which order to write is ``order``'
 
 A v2 limit of memory below what is in use has the kernel reclaim in the very call that writes it, for seconds maybe.
 Opened with O_NONBLOCK it does not, from Linux 6.16 on (memory.high in Documentation/admin-guide/cgroup-v2.rst); before
-that a thread of its own makes the write, which is not waited for: the kernel sets the limit before it reclaims.
+that a thread of its own makes the write, which is not waited for: the kernel sets the limit before it reclaims. Writes
+to one file stay in order, and the last one counts; one that raises a limit waits for none.
 
 Fails with a WriteError that carries path, value, errno and the kernel's rule where one is known: Vanished when the
 cgroup is gone (it may go between any two calls), Unsupported when it is there without such a file.
@@ -35,10 +36,11 @@ from koord.model.qos import KubeQoS
 _READ_BYTES = 1 << 16
 _NONBLOCKING_SINCE = (6, 16)
 _RECLAIMING = ("memory.high", "memory.max")
-_SET_S = 0.02
+_SET_S = 0.05
 """For so long a write is waited for that the kernel may reclaim for: much longer than it takes to set the limit."""
 MOST_RECLAIMING = 8
-"""So many such writes are under way at most: each takes CPU until it has reclaimed, or found nothing more."""
+"""So many such files are written at most at a time: the CPU works until it has reclaimed, or found nothing more."""
+_NO_LIMIT = "max"
 _SCALED = ("cpu_quota", "cpu.max.burst")
 """What the kernel doubles with the period."""
 _BANDWIDTH = (*_SCALED, "cpu_period")
@@ -151,7 +153,7 @@ class Writer:
         if has_nonblocking_limits is None:
             has_nonblocking_limits = _kernel_version() >= _NONBLOCKING_SINCE
         self._is_nonblocking = has_nonblocking_limits
-        self._reclaiming: list[_WriteAside] = []
+        self._reclaiming: dict[Path, _WriteAside] = {}
 
     @property
     def version(self) -> int:
@@ -203,15 +205,19 @@ class Writer:
         if self._is_nonblocking or path.name not in _RECLAIMING:
             _put(path, text)
             return
-        self._reclaiming = [each for each in self._reclaiming if each.is_alive()]
-        if len(self._reclaiming) >= MOST_RECLAIMING:
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        write = _WriteAside(path, text)
-        write.start()
+        self._reclaiming = {each: write for each, write in self._reclaiming.items() if write.is_alive()}
+        write = self._reclaiming.get(path)
+        is_followed = write is not None and write.then(text)
+        if _is_raise(path, text):
+            _put(path, text)
+            return
+        if write is None or not is_followed:
+            if len(self._reclaiming) >= MOST_RECLAIMING:
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            write = self._reclaiming[path] = _WriteAside(path, text)
+            write.start()
         write.join(_SET_S)
-        if write.is_alive():
-            self._reclaiming.append(write)
-        elif write.error is not None:
+        if not write.is_alive() and write.error is not None:
             raise write.error
 
     def look_at_task(self, name: str, task: int) -> Reading | None:
@@ -369,18 +375,43 @@ def _last_status(root: Path) -> str:
 
 
 class _WriteAside(threading.Thread):
-    """One write that may take its time. It holds up no end of the process: the kernel stops to reclaim then."""
+    """Writes to one file that may take their time. They hold up no end of the process: the kernel ends reclaim then."""
 
     def __init__(self, path: Path, text: str) -> None:
         super().__init__(name=f"write {path.name}", daemon=True)
-        self._path, self._text = path, text
+        self._path = path
+        self._lock, self._is_over = threading.Lock(), False
+        self._next: str | None = text
         self.error: OSError | None = None
 
+    def then(self, text: str) -> bool:
+        """``text`` is written last, in place of what waits by now; False: it is over, and nothing is."""
+        with self._lock:
+            if not self._is_over:
+                self._next = text
+            return not self._is_over
+
     def run(self) -> None:
-        try:
-            _put(self._path, self._text, flags=0)
-        except OSError as error:
-            self.error = error
+        while (text := self._taken()) is not None:
+            self.error = None
+            try:
+                _put(self._path, text, flags=0)
+            except OSError as error:
+                self.error = error
+
+    def _taken(self) -> str | None:
+        with self._lock:
+            text, self._next = self._next, None
+            self._is_over = text is None
+            return text
+
+
+def _is_raise(path: Path, text: str) -> bool:
+    """Does the limit grow? Then the kernel has nothing to reclaim."""
+    if text == _NO_LIMIT:
+        return True
+    before = path.read_text(encoding="ascii").strip()
+    return before.isdigit() and int(before) <= int(text)
 
 
 def _kernel_version() -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,16 @@ import pytest
 
 from koord.host.cgroup import ReadError, Tree
 from koord.host.files import ParseError, Target, Value, ValueRefused
-from koord.host.writer import MOST_RECLAIMING, Reading, Unsupported, Vanished, WriteError, Writer, rule_of
+from koord.host.writer import (
+    MOST_RECLAIMING,
+    Reading,
+    Unsupported,
+    Vanished,
+    WriteError,
+    Writer,
+    _WriteAside,
+    rule_of,
+)
 
 POD = "/kubepods/pod1"
 
@@ -21,7 +31,7 @@ def writer(root: Path, version: int) -> Writer:
     """Of a tree that has the group POD, in v1 for the controllers cpu, cpuset and memory."""
     for top in [root] if version == 2 else [root / "cpu", root / "cpuset", root / "memory"]:
         (top / POD[1:]).mkdir(parents=True)
-    return Writer(Tree(version, root, {}))
+    return Writer(Tree(version, root, {}), has_nonblocking_limits=True)
 
 
 def file(used: Writer, name: str, text: str = "") -> Path:
@@ -31,46 +41,84 @@ def file(used: Writer, name: str, text: str = "") -> Path:
     return path
 
 
-@pytest.fixture
-def stuck(tmp_path: Path) -> Iterator[tuple[Path, int]]:
+def stuck_file(directory: Path, stack: contextlib.ExitStack) -> tuple[Path, int]:
     """A memory.high that takes nothing until somebody reads, as while the kernel reclaims; and who may read."""
-    path = file(writer(tmp_path, 2), "memory.high")
-    path.unlink()
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "memory.high"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    stack.callback(os.close, reader)
     filler = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     with contextlib.suppress(BlockingIOError):
         while True:
             os.write(filler, b"." * 4096)
     os.close(filler)
-    yield path, reader
-    os.close(reader)
+    return path, reader
 
 
-def test_a_limit_that_the_kernel_reclaims_for_holds_nobody_up(tmp_path: Path, stuck: tuple[Path, int]) -> None:
-    path, reader = stuck
-    used = Writer(Tree(2, tmp_path, {}), has_nonblocking_limits=False)
-    for bound in range(MOST_RECLAIMING):
-        used.write(Target(POD, "memory.high"), 4096 * (bound + 1))
-    with pytest.raises(WriteError, match="limits are set already for which the kernel still reclaims"):
-        used.write(Target(POD, "memory.high"), 4096)
-    text = b""
-    while b"32768" not in text:
+@pytest.fixture
+def stuck(tmp_path: Path) -> Iterator[tuple[Path, int]]:
+    with contextlib.ExitStack() as stack:
+        yield stuck_file(tmp_path / POD[1:], stack)
+
+
+def everything(reader: int) -> bytes:
+    """What is written until nothing comes for a while; the dots of ``stuck_file`` left out."""
+    text, quiet = b"", 0
+    while quiet < 10:
+        more = b""
         with contextlib.suppress(BlockingIOError):
-            text += os.read(reader, 1 << 16)
-    path.unlink()
-    path.write_text("max")
-    while not _is_written(used):
-        pass
-    assert path.read_text() == "8192"
+            more = os.read(reader, 1 << 16)
+        text += more
+        quiet = 0 if more else quiet + 1
+        time.sleep(0.02)
+    return text.replace(b".", b"")
 
 
-def _is_written(used: Writer) -> bool:
-    """Not while as many as may be are under way."""
-    with contextlib.suppress(WriteError):
-        used.write(Target(POD, "memory.high"), 8192)
-        return True
-    return False
+@pytest.fixture
+def reading_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A FIFO has no value that could be read: every limit counts as lower than what is there."""
+    monkeypatch.setattr("koord.host.writer._is_raise", lambda path, text: text == "max")
+
+
+@pytest.mark.usefixtures("reading_nothing")
+def test_limits_that_the_kernel_reclaims_for_hold_nobody_up_and_are_few(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        groups = [f"{POD}/{number}" for number in range(MOST_RECLAIMING + 1)]
+        files = [stuck_file(tmp_path / group[1:], stack) for group in groups]
+        used = Writer(Tree(2, tmp_path, {}), has_nonblocking_limits=False)
+        for group in groups[:-1]:
+            used.write(Target(group, "memory.high"), 4096)
+        with pytest.raises(WriteError, match="limits are set already for which the kernel still reclaims"):
+            used.write(Target(groups[-1], "memory.high"), 4096)
+        assert [everything(reader) for _, reader in files] == [*[b"4096"] * MOST_RECLAIMING, b""]
+
+
+@pytest.mark.usefixtures("reading_nothing")
+def test_of_limits_of_one_file_the_last_one_counts(tmp_path: Path, stuck: tuple[Path, int]) -> None:
+    used = Writer(Tree(2, tmp_path, {}), has_nonblocking_limits=False)
+    for limit in (4096, 8192, 12288):
+        used.write(Target(POD, "memory.high"), limit)
+    assert everything(stuck[1]) == b"409612288"
+
+
+@pytest.mark.parametrize(("before", "value", "is_raise"), [("8192", 8192, True), ("4096", 8192, True),
+                                                          ("8192", 4096, False), ("max", 4096, False),
+                                                          ("8192", -1, True), ("max", -1, True)])  # fmt: skip
+def test_a_limit_that_is_raised_waits_for_nobody(tmp_path: Path, before: str, value: int, is_raise: bool) -> None:
+    """However many limits the kernel still reclaims for."""
+    with contextlib.ExitStack() as stack:
+        used = Writer(Tree(2, tmp_path, {}), has_nonblocking_limits=False)
+        (tmp_path / POD[1:]).mkdir(parents=True)
+        path = file(used, "memory.high", before)
+        for number in range(MOST_RECLAIMING):
+            stuck_path, _ = stuck_file(tmp_path / POD[1:] / str(number), stack)
+            used._reclaiming[stuck_path] = _WriteAside(stuck_path, "4096")
+            used._reclaiming[stuck_path].start()
+        with contextlib.nullcontext() if is_raise else pytest.raises(WriteError):
+            used.write(Target(POD, "memory.high"), value)
+        left = ("max" if value < 0 else str(value)) if is_raise else before
+        assert path.read_text() == left
 
 
 def test_where_the_kernel_heeds_it_a_limit_is_written_without_waiting(tmp_path: Path, stuck: tuple[Path, int]) -> None:
@@ -89,7 +137,8 @@ def test_a_limit_that_is_refused_says_why(tmp_path: Path, name: str, has_nonbloc
         used.write(Target(POD, name), 8192)
     path = file(used, name, "max")
     used.write(Target(POD, name), 8192)
-    assert path.read_text() == "8192"
+    while path.read_text() != "8192":  # a thread of its own may have written it
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(

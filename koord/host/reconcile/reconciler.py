@@ -277,7 +277,10 @@ class Reconciler:
             return base
 
     def _verify(self, now_ns: int, write: PlannedWrite, transition: Transition, base: Value) -> tuple[str, str]:
-        """Read back, and hold or free the file by what it says."""
+        """Read back, and hold or free the file by what it says.
+
+        The kernel may still be about to take a value that does not read back: either of the two is ours then.
+        """
         target = write.target
         try:
             reading = self._writer.look(target)
@@ -297,7 +300,7 @@ class Reconciler:
         if claim.is_held:
             written = write.after if as_written else reading.value
             claim = replace(claim, inode=reading.inode, base=base, written=written, since_ns=now_ns)
-            self._states.put(target, replace(claim, adopted=False, good=None))
+            self._states.put(target, replace(claim, adopted=not as_written, good=None))
         return (DONE, "") if as_written else (f"{FAILED} readback", f"reads back {reading.value!s}")
 
     def _sync_systemd(self, changed: set[Target], now_ns: int) -> Mapping[Target, str]:

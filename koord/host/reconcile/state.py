@@ -50,7 +50,8 @@ class FileState(msgspec.Struct, frozen=True):
     would write), ``systemd_value`` what systemd was told last: it may write that again at any time, for reasons of its
     own. ``since_ns``: monotonic, since when it is in its phase; 0 = not known. ``follows``: the value changes with
     another file's, and may be anything. ``adopted``: an earlier run left it, and no strategy of this one has spoken of
-    it yet. ``restored_times``: how often in a row a foreign value was put right, each soon after the last; the last
+    it yet, or a write did not read back: which of its values the file has, the record tells at the next look.
+    ``restored_times``: how often in a row a foreign value was put right, each soon after the last; the last
     ``restored_same_times`` of them it was the same one, ``restored_value``. ``contested``: why the file is left alone.
     ``good``: what it looked like in good order. ``lasting``: of a temporary value, what is written when Koord ends.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -14,6 +15,7 @@ from koord.host.files import Target, Value
 from koord.host.reconcile.plan import DONE
 from koord.host.restoring import restore
 from koord.host.undo import UndoError, UndoRecord
+from koord.host.writer import WriteError, Writer
 from tests.host.undo.rig import BOOT, QUOTA, Rig
 
 POD = "/kubepods/besteffort/pod1"
@@ -141,3 +143,22 @@ def test_a_record_without_the_field_is_read(rig: Rig) -> None:
     rig.take(QUOTA, 50_000)
     assert b"lasting" not in rig.file.read_bytes()
     assert rig.reopen().entries[0].lasting is None
+
+
+class BusyWriter(Writer):
+    """The kernel takes nothing now."""
+
+    def write(self, target: Target, value: Value) -> None:
+        raise WriteError(errno.EBUSY, str(self.path(target)), str(value))
+
+
+@States
+def test_what_could_not_be_given_back_is_given_back_later(
+    rig_of: Callable[[int, Target, Value], Rig], version: int, target: Target, base: Value, value: Value
+) -> None:
+    rig = rig_of(version, target, base)
+    begin(rig, target, value, base)
+    assert [each.result for each in temporary.take_back(BusyWriter(rig.writer.tree), rig.record)] != [DONE]
+    assert rig.writer.read(target) == value
+    assert [each.result for each in temporary.take_back(rig.writer, rig.reopen())] == [DONE]
+    assert rig.writer.read(target) == base

@@ -73,7 +73,7 @@ def test_its_end_leaves_nothing_to_take_back(rig: Rig) -> None:
     rig.say("hooks", (QUOTA, wants(50_000)))
     relieve(rig, (QUOTA, at_most(10_000)), (FREEZE, wants(1)))
     relieve(rig)
-    assert [entry.lasting for entry in rig.undo.entries] == [None]
+    assert [entry.lasting for entry in rig.undo.entries] == [50_000], "which is what the file holds"
     rig.crash()
     assert temporary.take_back(rig.writer, rig.undo) == ()
     assert (rig.holds(QUOTA), rig.holds(FREEZE)) == (50_000, 0)
@@ -127,3 +127,19 @@ def test_taken_back_beside_the_daemon_it_is_no_other_writers_value(rig: Rig) -> 
     rig.say("hooks")
     rig.tick()
     assert rig.holds(QUOTA) == -1
+
+
+def test_a_limit_that_the_kernel_takes_late_is_ours(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not read back, and then stands there without anybody's doing: relief that is over lifts it."""
+    late: list[tuple[Target, Value]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.writer, "write", lambda target, value: late.append((target, value)))
+        relieve(rig, (HIGH, at_most(64 << 20)))
+    for target, value in late:
+        rig.writer.write(target, value)
+    rig.see(HIGH)
+    rig.tick()
+    assert [(entry.base, entry.lasting) for entry in rig.undo.entries] == [(-1, -1)]
+    relieve(rig)
+    rig.tick()
+    assert (rig.holds(HIGH), list(rig.undo.entries)) == (-1, [])
