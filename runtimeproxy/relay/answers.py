@@ -156,7 +156,7 @@ class AnswerHalf(Half):
     def _settings(self, data: bytes, frame: Frame) -> bytes | None:
         pair = self.pair
         if frame[1] & ACK:
-            return self._settings_ack()
+            return self._settings_ack(data, frame)
         values = settings_of(data, frame)
         for identifier, value in values:
             if identifier == HEADER_TABLE_SIZE:
@@ -168,7 +168,7 @@ class AnswerHalf(Half):
             raise FrameError(ENHANCE_YOUR_CALM, "the runtime's SETTINGS are not acknowledged by its client")
         return None
 
-    def _settings_ack(self) -> bytes | None:
+    def _settings_ack(self, data: bytes, frame: Frame) -> bytes | None:
         acks = self.pair.acks
         meaning = acks.popleft() if acks else None
         if isinstance(meaning, Stream):
@@ -177,7 +177,7 @@ class AnswerHalf(Half):
         self.pair.unacknowledged -= 1
         if meaning is not None:
             self._decoder.acknowledged_table_bytes(meaning)
-        return None
+        return self._rewrites.before_acknowledgement(data, frame, is_last=not self.pair.unacknowledged)
 
     def _window_update(self, data: bytes, frame: Frame) -> bytes | None:
         increment = uint32(data, frame) & MAX_WINDOW_BYTES

@@ -231,7 +231,7 @@ class RequestHalf(Half):
             elif identifier == MAX_FRAME_SIZE:
                 pair.to_client.max_frame_bytes = max(pair.to_client.max_frame_bytes, value)
             elif identifier == INITIAL_WINDOW_SIZE:
-                self._rewrites.stream_window_bytes = value
+                self._rewrites.client_allows(value)
         pair.acks.append(table_bytes)
         pair.unacknowledged += 1
         if pair.unacknowledged > MAX_UNACKNOWLEDGED:

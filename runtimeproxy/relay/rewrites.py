@@ -65,6 +65,27 @@ class Rewrites:
         self.answers: dict[int, _Answer] = {}
         self._kept_bytes = 0
         self.stream_window_bytes = DEFAULT_WINDOW_BYTES
+        self._is_window_shrinking = False
+
+    def client_allows(self, window_bytes: int) -> None:
+        """The client's SETTINGS, not acknowledged yet, say ``window_bytes`` for each stream."""
+        self._is_window_shrinking |= window_bytes < self.stream_window_bytes
+        self.stream_window_bytes = window_bytes
+
+    def before_acknowledgement(self, data: bytes, frame: Frame, is_last: bool) -> bytes | None:
+        """What goes on in the place of the runtime's acknowledgement of the client's SETTINGS; None: the frame itself.
+
+        What the runtime sent before it may be more than the smaller window, and must not come behind it. ``is_last``:
+        no other SETTINGS of the client's wait for theirs.
+        """
+        if not self._is_window_shrinking:
+            return None
+        self._is_window_shrinking = not is_last
+        waiting = [stream for stream, answer in self.answers.items() if answer.frames]
+        if not waiting:
+            return None
+        self._pair.metrics.not_rewritten["smaller client window"] += len(waiting)
+        return b"".join([*map(self.end, waiting), data[frame[3] : frame[4]]])
 
     def open(self, stream: int, path: str) -> None:
         """The answer on this stream is to be rewritten."""

@@ -194,3 +194,26 @@ async def test_a_compressed_and_a_plain_message_of_one_answer_are_told_apart(tmp
     async with asyncio.timeout(10), rigged(tmp_path, rewriting(), {STATUS: handle}) as rig:
         reply = await rig.client.call(STATUS, b"id")
         assert bytes(reply.data) == body.replace(b"Plain", b"pLAIN")
+
+
+async def test_what_waits_does_not_come_behind_the_acknowledgement_of_a_smaller_window(tmp_path: Path) -> None:
+    """The runtime has sent more than that before it knew: the client closes a connection that sends it later."""
+    begun = asyncio.Event()
+
+    async def handle(stream: Stream) -> None:
+        await stream.finished()
+        stream.endpoint.send_headers(stream.id, [(b":status", b"200")])
+        message = grpc_frame(text(5000, b"S"))
+        await stream.endpoint.send(stream.id, message[:3000], end=False)
+        begun.set()
+        await asyncio.sleep(PATIENCE_S / 5)
+        await stream.endpoint.send(stream.id, message[3000:], end=False)
+        stream.endpoint.send_headers(stream.id, [(b"grpc-status", b"0")], end=True)
+
+    async with asyncio.timeout(10), rigged(tmp_path, rewriting(), {STATUS: handle}) as rig:
+        call = asyncio.create_task(rig.client.call(STATUS, b"id"))
+        await begun.wait()
+        rig.client.endpoint.change(initial_window_size=100)
+        reply = await call
+        assert bytes(reply.data[5:]) == text(5000, b"S")
+        assert not_rewritten(rig) == {"smaller client window": 1}
