@@ -137,8 +137,9 @@ class Writer:
 
     ``cfs_period_us``: the CFS period with which kubelet has containers made, and pods with limits; others have the
     kernel's own. Of a cgroup whose period, quota and burst the kernel has doubled since, all are read, and quota and
-    burst written, as of that period: otherwise a quota would be another share of a CPU than meant. 0: every cgroup is
-    taken as it is.
+    burst written, as of that period: otherwise a quota would be another share of a CPU than meant. Nothing tells
+    whether a pod of the tiers above BestEffort was made with limits, so what is read and written of it is of kubelet's
+    period also where it has the kernel's, if that is a multiple. 0: every cgroup is taken as it is.
     ``has_nonblocking_limits``: does the kernel heed O_NONBLOCK where it would reclaim? None: its version tells.
     """
 
@@ -273,14 +274,21 @@ class Writer:
             content = _read(path if other is None else path.with_name(other))
             text = "" if content is None else content[0]
         words = text.split()
-        return cfs.stretch(int(words[-1]), self._made_with_us(path.parent)) if words and words[-1].isdigit() else 1
+        return self._factor(path.parent, int(words[-1])) if words and words[-1].isdigit() else 1
 
-    def _made_with_us(self, cgroup: Path) -> int:
-        """The CFS period with which ``cgroup`` was made: kubelet sets none for tiers and for best-effort pods."""
+    def _factor(self, cgroup: Path, period_us: int) -> int:
+        """By how much the period of ``cgroup`` is longer than the one that its quota is said of.
+
+        kubelet sets none for tiers, for best-effort pods, and for other pods without limits.
+        """
         if cgroup_parent.kube_qos(str(cgroup.parent)) is not None:
-            return self.cfs_period_us
-        is_kubelets = cgroup_parent.kube_qos(str(cgroup)) in (KubeQoS.GUARANTEED, KubeQoS.BURSTABLE)
-        return self.cfs_period_us if is_kubelets else cfs.PERIOD_US
+            return cfs.stretch(period_us, self.cfs_period_us)
+        if cgroup_parent.kube_qos(str(cgroup)) not in (KubeQoS.GUARANTEED, KubeQoS.BURSTABLE):
+            return cfs.stretch(period_us, cfs.PERIOD_US)
+        factor, rest = divmod(cfs.PERIOD_US, self.cfs_period_us)
+        of_kernels = factor * cfs.stretch(period_us, cfs.PERIOD_US) if factor and not rest else 0
+        is_kernels = of_kernels * self.cfs_period_us == period_us
+        return of_kernels if is_kernels else cfs.stretch(period_us, self.cfs_period_us)
 
     def move_task(self, resctrl_group: str, task: int) -> bool:
         """Put the thread ``task`` into ``resctrl_group`` ("" = the root group); False if it has ended.

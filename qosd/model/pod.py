@@ -72,6 +72,15 @@ class Resources(msgspec.Struct, frozen=True):
         """The CFS period that a quota is of: kubelet's, ``cpuCFSQuotaPeriod``, else the kernel's own."""
         return self.cpu_period_us or cfs.PERIOD_US
 
+    def at_period(self, period_us: int | None) -> Resources:
+        """The same with its CPU limit as a quota of ``period_us``; None: as it is."""
+        if period_us is None:
+            return self
+        quota_us = self.cpu_quota_us
+        if quota_us is not None:
+            quota_us = max(cfs.MIN_QUOTA_US, quota_us * period_us // self.quota_period_us)
+        return replace(self, cpu_period_us=period_us, cpu_quota_us=quota_us)
+
     @classmethod
     def of(cls, values: Mapping[Field, Any]) -> Resources:
         """From what a request or a specification says of each field; 0 is nothing, too."""

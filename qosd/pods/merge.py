@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from koord.model import cfs, cgroup_parent
 from koord.model.qos import DerivationRules
-from qosd.model.pod import Resources
 from qosd.model.snapshot import PodView
 from qosd.pods.cri import CONTAINER_RUNNING, Container, Detail, RuntimeVersion
 from qosd.pods.kubelet import KubeletContainer, KubeletPod
@@ -112,22 +111,12 @@ def _of_kubelet(
     return PodInputs(
         sandbox=None,
         containers=tuple([_container(one) for one in present]),
-        details={one.id: Detail(ids[one.id], "", _at_period(one.requested, periods_us.get(one.id))) for one in present},
+        details={one.id: Detail(ids[one.id], "", one.requested.at_period(periods_us.get(one.id))) for one in present},
         kubelet=_facts(pod),
         cgroup=cgroup,
         derivation=derivation,
         scope_prefix=prefix,
     )
-
-
-def _at_period(requested: Resources, period_us: int | None) -> Resources:
-    """``requested`` with the same CPU limit as a quota of another period."""
-    if period_us is None:
-        return requested
-    quota_us, before_us = requested.cpu_quota_us, requested.quota_period_us
-    if quota_us is not None:
-        quota_us = max(cfs.MIN_QUOTA_US, quota_us * period_us // before_us)
-    return replace(requested, cpu_period_us=period_us, cpu_quota_us=quota_us)
 
 
 def _facts(pod: KubeletPod | None) -> KubeletPod | None:

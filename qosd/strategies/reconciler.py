@@ -88,10 +88,17 @@ def _of_abstentions(pod: PodView, cgroup: str, abstentions: tuple[Abstention, ..
 
 
 def pod_cgroup(pod: PodView) -> PodContext:
-    """The context in which hooks decide for the pod's own cgroup: of a BestEffort pod it has the kernel's period."""
+    """The context in which hooks decide for the pod's own cgroup.
+
+    Its quota is of the period of its containers, whichever its cgroup has; of a BestEffort pod it is of the kernel's.
+    """
     requested = replace(pod.context.requested, memory_request_bytes=pod.memory_request_bytes)
     if pod.kube_qos is KubeQoS.BEST_EFFORT:
         requested = replace(requested, cpu_period_us=None)
+    else:
+        requested = requested.at_period(
+            next((us for each in pod.containers if (us := each.requested.cpu_period_us) and not each.is_sandbox), None)
+        )
     seen = tuple(sorted({one.name for one in pod.containers if not one.is_sandbox}))
     at_pod = pod.context.at(HookStage.POD_CGROUP, requested)
     return replace(at_pod, spec_containers=pod.spec_containers, seen_containers=seen)

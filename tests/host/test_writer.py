@@ -293,6 +293,12 @@ def test_a_period_that_the_kernel_has_doubled_changes_no_quota(
         ("/kubepods/besteffort/pod1", 50_000, 100_000, "30000"),
         ("/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice", 50_000, 100_000, "30000"),
         ("/kubepods/pod1", 50_000, 100_000, "60000"),
+        ("/kubepods/burstable/pod1", 50_000, 100_000, "60000"),
+        ("/kubepods/burstable/pod1", 10_000, 100_000, "300000"),
+        ("/kubepods/burstable/pod1", 10_000, 200_000, "600000"),
+        ("/kubepods/burstable/pod1", 10_000, 160_000, "480000"),
+        ("/kubepods/burstable/pod1", 30_000, 100_000, "30000"),
+        ("/kubepods/burstable/pod1", 200_000, 100_000, "30000"),
         ("/kubepods/besteffort/pod1/c", 50_000, 100_000, "60000"),
         ("/kubepods.slice/kubepods-pod1.slice/cri-containerd-1.scope", 50_000, 100_000, "60000"),
         ("/system.slice/app.service", 50_000, 100_000, "30000"),
@@ -301,7 +307,10 @@ def test_a_period_that_the_kernel_has_doubled_changes_no_quota(
 def test_kubelets_period_is_that_of_containers_and_of_pods_with_limits(
     tmp_path: Path, version: int, cgroup: str, kubelets_us: int, period_us: int, then: str
 ) -> None:
-    """Tiers, pods of the BestEffort tier and what is not kubelet's are made with the kernel's 100 ms."""
+    """Tiers, pods of the BestEffort tier and what is not kubelet's are made with the kernel's 100 ms.
+
+    So are other pods without limits, whose quota is of kubelet's period all the same.
+    """
     used, quota = writer(tmp_path, version), Target(cgroup, "cpu_quota")
     used.cfs_period_us = kubelets_us
     directory = used.tree.directory(cgroup, "cpu")

@@ -116,6 +116,22 @@ def test_kubelets_period_is_that_of_containers_and_not_of_a_best_effort_pod(
     assert found[Target(f"{who.cgroup}/main", "cpu_quota")].value == quota_us
 
 
+@pytest.mark.parametrize("of_pod_us", [None, 10_000])
+@pytest.mark.parametrize(("period_us", "quota_us"), [(None, 50_000), (10_000, 5000), (50_000, 25_000)])
+def test_the_quota_of_another_pod_is_of_its_containers_period_whoever_tells_of_it(
+    of_pod_us: int | None, period_us: int | None, quota_us: int
+) -> None:
+    """A pod without native limits has the kernel's in its cgroup: the writer knows which, and nobody else need."""
+    asked = Resources(cpu_period_us=period_us)
+    of_its_own = Resources(cpu_period_us=of_pod_us if period_us else None)
+    who = view(
+        "p", "BE", "Burstable", requested=of_its_own, container_requested=asked, spec=(MAIN,), EXTENDED=extended(**HALF)
+    )
+    assert of_pod(who) == want(512, quota_us, 512)
+    found = decided(who, rules(V2)).opinions
+    assert found[Target(f"{who.cgroup}/main", "cpu_quota")].value == quota_us
+
+
 def test_init_containers_count_as_the_annotation_or_kubelet_says() -> None:
     """Of 500m and 512Mi in ``main``, 1500m and 96Mi in ``init``: as a sidecar, unless kubelet tells that it is none."""
     both = extended(**HALF) | {
