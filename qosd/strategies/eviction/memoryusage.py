@@ -6,7 +6,8 @@ cgroup ``memory_unreclaimable_bytes``. What it can take back (page cache, dentri
 throttled, frozen or evicted; if the working set (kubelet's measure, in which that counts) comes too near to the pods'
 limit, best-effort pods' cache is reclaimed before latency-sensitive ones have to wait for that. No more is done either
 where the pods that nobody may evict fill the pods' limit beyond the threshold by themselves: no eviction could bring
-the usage below it. Where the wall will be hit soon, evicting still gives time.
+the usage below it. Nor is more demanded than what brings it down to what they have, where that is above the lower
+percent. Where the wall will be hit soon, evicting still gives time.
 
 A percent is met too late by whoever fills memory fast: so the slope of the last seconds counts too, and a wall that
 would be reached within ``HORIZON_S`` is as near as one at the threshold. Never is more demanded than what is in use
@@ -98,11 +99,12 @@ class _Wall(msgspec.Struct, frozen=True):
 
 
 class _Demand(msgspec.Struct, frozen=True):
-    """What has to go because of one wall, and for which steps it is reason enough."""
+    """What has to go because of one wall, down to ``lower_percent``, and for which steps it is reason enough."""
 
     wall: _Wall
     amount: int
     used_bytes: int
+    lower_percent: int
     rungs: frozenset[Rung]
     why: str
 
@@ -134,7 +136,7 @@ class _Memory(Evicting):
             has = " and ".join(f"{percent_of(wall.used_bytes, wall.capacity_bytes)} % of {wall.name}" for wall in walls)
             return Decision(f"{has} is in use: no pod is evicted below {upper} %"), memory
         worst = max(demands, key=lambda demand: (len(demand.rungs), demand.amount))
-        inputs = release_inputs(Resource.MEMORY_BYTES, worst.used_bytes, worst.wall.capacity_bytes, lower)
+        inputs = release_inputs(Resource.MEMORY_BYTES, worst.used_bytes, worst.wall.capacity_bytes, worst.lower_percent)
         shortage = Shortage(
             Resource.MEMORY_BYTES,
             worst.amount,
@@ -213,7 +215,7 @@ def _demand(wall: _Wall, upper_percent: int, lower_percent: int, evictable_bytes
     size = readable.memory(wall.capacity_bytes)
     of_wall = f"{percent} % of {wall.name} ({size}) is in use"
     if amount > 0 and percent >= upper_percent:
-        why = f"{of_wall}; eviction starts at {upper_percent} % and stops at {lower_percent} %"
+        stops_at, remark = lower_percent, ""
         if wall.is_of_pods and wall.late_s is None:
             others = percent_of(max(0, wall.used_bytes - evictable_bytes()), wall.capacity_bytes)
             if others >= upper_percent:
@@ -223,10 +225,14 @@ def _demand(wall: _Wall, upper_percent: int, lower_percent: int, evictable_bytes
                     f"{of_wall}; without the pods that may be evicted it would be {others} %, and eviction starts at "
                     f"{upper_percent} %: page cache alone is reclaimed",
                 )
-        return _Demand(wall, amount, wall.used_bytes, frozenset(Rung), why)
+            if others > lower_percent:
+                stops_at, remark = others, ", what it would be without the pods that may be evicted"
+        why = f"{of_wall}; eviction starts at {upper_percent} % and stops at {stops_at} %{remark}"
+        amount = to_release(wall.used_bytes, wall.capacity_bytes, stops_at)
+        return _Demand(wall, amount, wall.used_bytes, stops_at, frozenset(Rung), why)
     if amount > 0 and wall.left_s is not None:
         why = f"{of_wall}, and all of it in {wall.left_s:.0f} s if that goes on"
-        return _Demand(wall, amount, wall.used_bytes, frozenset(Rung), why)
+        return _Demand(wall, amount, wall.used_bytes, lower_percent, frozenset(Rung), why)
     percent = percent_of(wall.with_cache_bytes, wall.capacity_bytes)
     if percent < upper_percent:
         return None
@@ -237,4 +243,4 @@ def _demand(wall: _Wall, upper_percent: int, lower_percent: int, evictable_bytes
 def _of_cache(wall: _Wall, lower_percent: int, why: str) -> _Demand:
     """For which only what the kernel can take back is reclaimed."""
     amount = to_release(wall.with_cache_bytes, wall.capacity_bytes, lower_percent)
-    return _Demand(wall, amount, wall.with_cache_bytes, frozenset({Rung.RECLAIM}), why)
+    return _Demand(wall, amount, wall.with_cache_bytes, lower_percent, frozenset({Rung.RECLAIM}), why)

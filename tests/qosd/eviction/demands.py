@@ -223,8 +223,11 @@ def _memory(
         is_soon = left_s is not None and left_s <= HORIZON_S
         percent, cache_percent = used * 100 // capacity, with_cache * 100 // capacity
         amount, cache_amount = (capacity * (each - lower) // 100 for each in (percent, cache_percent))
-        stays_above = is_of_pods and (used - evictable_bytes(gate)) * 100 // capacity >= upper
-        if amount > 0 and percent >= upper and percent < 99 and not is_soon and stays_above:
+        others = max(0, used - evictable_bytes(gate)) * 100 // capacity if is_of_pods else 0
+        has_time = percent < 99 and not is_soon
+        if amount > 0 and percent >= upper and has_time and others < upper:
+            amount = capacity * (percent - max(lower, others)) // 100
+        if amount > 0 and percent >= upper and has_time and others >= upper:
             is_in_vain = True
             cached.append(cache_amount)
         elif amount > 0 and (percent >= upper or is_soon):

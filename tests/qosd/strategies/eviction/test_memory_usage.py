@@ -176,6 +176,27 @@ def test_what_no_eviction_brings_below_the_threshold_evicts_nobody(
         )
 
 
+@BOTH
+@pytest.mark.parametrize(
+    ("evictable", "slope", "stops_at"),
+    [
+        (10, 0.0, 68),
+        (8, 0.0, 68),
+        (7.5, 0.0, 68),  # 68.5 % without them
+        (7, 0.0, 69),
+        (6.1, 0.0, 69),
+        (7, 3.0, 68),  # the limit is hit in 8 s
+    ],
+)
+def test_no_more_goes_than_can_be_reached(strategy: Strategy, evictable: float, slope: float, stops_at: int) -> None:
+    values = memory(10 * GIB, limit=100 * GIB, anonymous=76 * GIB)
+    shortage = stated(strategy, at(values, root_slope=slope * GIB, evictable=evictable * GIB))
+    assert shortage is not None and shortage.rungs == frozenset(Rung)
+    assert shortage.amount == recompute(shortage.inputs, formulas()) == (76 - stops_at) * GIB
+    said = f"76 % of the pods' limit (100 GiB) is in use; eviction starts at 70 % and stops at {stops_at} %"
+    assert shortage.why == said + (", what it would be without the pods that may be evicted" if stops_at > 68 else "")
+
+
 def test_the_nodes_need_does_not_wait_for_what_the_pods_limit_lacks_in_vain() -> None:
     values = memory(75 * GIB, limit=90 * GIB, anonymous=74 * GIB)
     shortage = stated(BEST_EFFORT, at(values, evictable=GIB))
