@@ -31,6 +31,7 @@ from koord.pb.cri import api_pb2 as pb
 
 BUSY = ("/bin/sh", "-c", "trap '' TERM; head -c 4000000 /dev/zero >/file; echo started; while :; do :; done")
 """With page cache of its own: what can free next to nothing is not asked to."""
+MIB = 1 << 20
 STEPS_S = 40.0
 """Five seconds for each of two steps, and the end of the pod."""
 SEEN_S = 60.0
@@ -54,9 +55,9 @@ class Lacking:
         cgroups.make_pod(pod)
         return self.client.run(pod)[1]
 
-    def usage(self) -> float:
-        """Of the job, in cores, as the daemon sees it."""
-        answer = self.daemon.koordctl("metrics", "pod_cpu_usage_cores")
+    def usage(self, metric: str = "pod_cpu_usage_cores") -> float:
+        """Of the job, as the daemon sees it."""
+        answer = self.daemon.koordctl("metrics", metric)
         samples = [sample for metric in answer.get("metrics", ()) for sample in metric.get("samples", ())]
         return max((sample.get("value", 0.0) for sample in samples if "job" in sample.get("label", "")), default=0.0)
 
@@ -139,7 +140,9 @@ def test_killed_while_the_job_is_frozen_and_another_time_while_it_goes(lacking: 
 
 
 def test_idle_pages_go_first_where_memory_lacks(lacking: Lacking) -> None:
-    lacking.lack("memory 1048576")
+    os.sync()  # an order takes no page that is not written yet
+    wait_for(lambda: lacking.usage("pod_memory_reclaimable_bytes") > MIB, SEEN_S, "the job's pages to be seen written")
+    lacking.lack(f"memory {MIB}")
     wait_for(
         lambda: [row.result for row in lacking.rows() if row.name == "memory.force_empty"] == ["done"],
         STEPS_S,
