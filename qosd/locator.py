@@ -10,8 +10,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from koord.host import files, kubelet, layout, topology
-from koord.host.cgroup import ReadError, Tree, read_text, tree_at
+from koord.host import kubelet, layout, topology
+from koord.host.cgroup import ReadError, Tree, effective_value, read_text, tree_at
 from koord.host.claims import Claims, of_runtime_driver
 from koord.host.files import ParseError, Target
 from koord.host.layout import Layout
@@ -133,13 +133,7 @@ def cfs_period_of(pods: Iterable[PodView]) -> int | None:
 
 def cfs_period_in(tree: Tree, cgroup: str) -> int | None:
     """The CFS period, in us, that ``cgroup`` has; None if that cannot be told."""
-    target = Target(cgroup, "cpu_period")
-    try:
-        file = tree.path(target)
-        text = None if file is None else read_text(file)
-        period_us = None if text is None else files.row(target.name).parse(text, tree.version)
-    except (ReadError, ValueError):
-        return None
+    period_us = effective_value(tree, Target(cgroup, "cpu_period"))
     return period_us if isinstance(period_us, int) and period_us > 0 else None
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from koord.host.files import KernelFile, ParseError, Target, row
+from koord.host.files import KernelFile, ParseError, Target, Value, row
 
 GONE = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.ESRCH)
 """What the kernel answers once a file's object is no more."""
@@ -146,6 +146,16 @@ def read_text(file: Path) -> str | None:
         if error.errno in GONE:
             return None
         raise ReadError(error.errno, f"cannot read: {error.strerror}", str(file)) from error
+
+
+def effective_value(tree: Tree, target: Target) -> Value | None:
+    """What takes effect of ``target``, such as the CPUs of a v2 CPU set that was never written; None: nothing tells."""
+    try:
+        file = tree.path(target)
+        text = None if file is None else read_text(file)
+        return None if text is None else row(target.name).parse(text, tree.version)
+    except (ReadError, ValueError):
+        return None
 
 
 def read_number(file: Path, missing: int) -> int:

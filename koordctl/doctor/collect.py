@@ -67,7 +67,8 @@ def collect(
     told = ask_runtime(str(node.at(socket))) if ask_runtime and node.exists(socket) else None
     runtime = settings.runtime(node, socket, told, can_be_asked=ask_runtime is not None)
     config = settings.runtime_config(settings.runtime_kind(socket, told))
-    cgroup = _cgroup(node, mountinfo, process, config)
+    tree = detect(node.at(CGROUP_ROOT), mountinfo)
+    cgroup = _cgroup(node, tree, process, config)
     return Facts(
         kernel_release=(node.text("/proc/sys/kernel/osrelease") or "").strip(),
         systemd=_systemd(node),
@@ -85,15 +86,15 @@ def collect(
         runtime=runtime,
         koord=_koord(node, mountinfo, free),
         others=others_there,
-        leftovers=() if daemon is not None else _leftovers(node, mountinfo, cgroup.kube_root, said),
+        leftovers=() if daemon is not None else _leftovers(node, tree, cgroup.kube_root, said),
         recorded=recorded,
         daemon=daemon,
         daemon_says=daemon_says,
     )
 
 
-def _leftovers(node: Node, mountinfo: str, kube_root: str, said: KubeletFacts) -> tuple[str, ...]:
-    tree, tiers = detect(node.at(CGROUP_ROOT), mountinfo), layout.tiers_of(kube_root) if kube_root else {}
+def _leftovers(node: Node, tree: Tree, kube_root: str, said: KubeletFacts) -> tuple[str, ...]:
+    tiers = layout.tiers_of(kube_root) if kube_root else {}
     return leftovers.look(node, tree, tiers, said.writes_memory_protection)
 
 
@@ -126,8 +127,7 @@ def _number(text: str | None) -> int | None:
         return None
 
 
-def _cgroup(node: Node, mountinfo: str, process: Kubelet, runtime_config: str) -> CgroupFacts:
-    tree = detect(node.at(CGROUP_ROOT), mountinfo)
+def _cgroup(node: Node, tree: Tree, process: Kubelet, runtime_config: str) -> CgroupFacts:
     if tree.version == 1 and not tree.controllers:
         return CgroupFacts()
     claims = kubelet.claims(process, [node.at(runtime_config)])

@@ -11,7 +11,7 @@ import mmap
 from collections.abc import Iterator, Mapping
 
 from koord.host import kubeletvalues, undo
-from koord.host.cgroup import ReadError, Tree
+from koord.host.cgroup import ReadError, Tree, effective_value
 from koord.host.files import ROWS, ParseError, Target, Value
 from koord.host.kubeletvalues import FILES, NOT_CERTAIN, OF_BEST_EFFORT, Kubelet, Place
 from koord.host.notes import Entry
@@ -29,7 +29,7 @@ def look(node: Node, tree: Tree, tiers: Mapping[KubeQoS, str], has_memory_qos: b
     writer, root, ours = Writer(tree), tiers[KubeQoS.GUARANTEED], _recorded(node)
     pods_cpus = "" if tree.version == 2 else _holds(writer, Target(root, CPUS))
     kubelet = Kubelet(tree.version, None if pods_cpus is None else str(pods_cpus), None, has_memory_qos)
-    everywhere = _effective(node, tree, root)
+    everywhere = effective_value(tree, Target(root, CPUS)) if tree.version == 2 else None  # holds nobody back
     return tuple(
         node.plain(f"{writer.path(target)} holds {found}, and kubelet writes {base!s}")
         for target, base in _expected(node, tree, tiers, kubelet)
@@ -68,16 +68,6 @@ def _holds(writer: Writer, target: Target) -> Value | None:
     try:
         return writer.read(target)
     except (ReadError, ParseError):
-        return None
-
-
-def _effective(node: Node, tree: Tree, root: str) -> Value | None:
-    """On v2, a CPU set that holds nobody back; None on v1, where kubelet's is known."""
-    path = tree.path(Target(root, CPUS))
-    text = None if path is None or tree.version == 1 else node.text(node.own(path))
-    try:
-        return None if text is None else ROWS[CPUS].parse(text, tree.version)
-    except ParseError:
         return None
 
 

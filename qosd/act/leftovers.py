@@ -19,7 +19,7 @@ from itertools import islice
 import msgspec
 
 from koord.host import kubeletvalues
-from koord.host.cgroup import ReadError, read_text
+from koord.host.cgroup import ReadError, effective_value
 from koord.host.files import ROWS, ParseError, Probe, Target, Value
 from koord.host.kubeletvalues import FILES, NOT_CERTAIN, OF_BEST_EFFORT, Asked, Kubelet, Place
 from koord.host.order import CPUS, IDLE, QUOTA, SHARES
@@ -133,7 +133,8 @@ class Leftovers:
             return
         self._inputs, self._says = inputs, says
         kubelet = self._kubelet(tiers, rules, says)
-        self._all_cpus = effective_cpus(self._writer, tiers.get(KubeQoS.GUARANTEED, ""))
+        root = tiers.get(KubeQoS.GUARANTEED)
+        self._all_cpus = effective_value(self._writer.tree, Target(root, CPUS)) if root else None
         known, is_late = self._cgroups, now_ns > self._until_ns
         self._cgroups = {at: what for at, what in _cgroups(pods, tiers, rules) if not is_late or at in known}
         self._done = {target for target in self._done if target.cgroup in self._cgroups}
@@ -199,16 +200,6 @@ class Leftovers:
             return None
         entry = self._undo.entry_for(target, reading)
         return None if entry is not None and self._undo.is_ours(entry, reading.value) else reading.value
-
-
-def effective_cpus(writer: Writer, cgroup: str) -> Value | None:
-    """The CPUs that the cgroup's tasks may use; None: the kernel does not tell."""
-    path = writer.tree.path(Target(cgroup, CPUS))
-    try:
-        text = None if path is None or not cgroup else read_text(path)
-        return None if text is None else ROWS[CPUS].parse(text, writer.version)
-    except (ReadError, ParseError):
-        return None
 
 
 def _is_same(one: object, other: object) -> bool:
