@@ -125,10 +125,7 @@ def cfs_period_of(pods: Iterable[PodView]) -> int | None:
 
     It is the same for all, and of kubelet's configuration, so containers from before a change of that may differ.
     """
-    requested = (
-        container.requested.cpu_period_us for pod in pods for container in pod.containers if not container.is_sandbox
-    )
-    return next((period_us for period_us in requested if period_us), None)
+    return next((period_us for pod in pods if (period_us := pod.cfs_period_us)), None)
 
 
 def cfs_period_in(tree: Tree, cgroup: str) -> int | None:

@@ -27,7 +27,7 @@ from koord.host.reconcile.state import backoff_ns
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
 from koord.model import cfs
-from koord.model.cfs import PERIOD_US, UNLIMITED
+from koord.model.cfs import UNLIMITED
 from koord.model.crifields import Field
 from koord.model.excerpt import few
 from koord.model.qos import KubeQoS
@@ -263,7 +263,6 @@ def _of_pod(pod: PodView, containers: list[Asked]) -> Asked:
         return NOT_CERTAIN if pod.runtime_handler else OF_BEST_EFFORT  # whose overhead may count
     if pod.cpu_request_milli is None or not containers or NOT_CERTAIN in containers:
         return NOT_CERTAIN
-    limits = pod.context.requested
-    period_us = next((each.requested.cpu_period_us for each in pod.containers if each.requested.cpu_period_us), None)
-    quota_us = UNLIMITED if limits.cpu_quota_us is None else limits.cpu_quota_us * (period_us or PERIOD_US) // PERIOD_US
+    limits = pod.context.requested.at_period(pod.cfs_period_us)
+    quota_us = UNLIMITED if limits.cpu_quota_us is None else limits.cpu_quota_us
     return Asked(quota_us, cfs.shares(MilliCPU(pod.cpu_request_milli)), limits.memory_limit_bytes or UNLIMITED)

@@ -96,9 +96,7 @@ def pod_cgroup(pod: PodView) -> PodContext:
     if pod.kube_qos is KubeQoS.BEST_EFFORT:
         requested = replace(requested, cpu_period_us=None)
     else:
-        requested = requested.at_period(
-            next((us for each in pod.containers if (us := each.requested.cpu_period_us) and not each.is_sandbox), None)
-        )
+        requested = requested.at_period(pod.cfs_period_us)
     seen = tuple(sorted({one.name for one in pod.containers if not one.is_sandbox}))
     at_pod = pod.context.at(HookStage.POD_CGROUP, requested)
     return replace(at_pod, spec_containers=pod.spec_containers, seen_containers=seen)

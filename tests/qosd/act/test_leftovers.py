@@ -39,6 +39,8 @@ MIB = 1 << 20
 TOLD = Resources(cpu_period_us=100_000, cpu_quota_us=50_000, cpu_shares=256, memory_limit_bytes=64 * MIB)
 SPEC = ContainerAmounts("main", MilliCPU(250), MilliCPU(500), Bytes(0), Bytes(64 * MIB))
 RESIZED = ContainerAmounts("main", MilliCPU(250), MilliCPU(800), Bytes(0), Bytes(64 * MIB))
+TINY_TOLD = Resources(cpu_period_us=10_000, cpu_quota_us=1_000, cpu_shares=256, memory_limit_bytes=64 * MIB)
+TINY_SPEC = ContainerAmounts("main", MilliCPU(250), MilliCPU(10), Bytes(0), Bytes(64 * MIB))
 NO_QUOTA = Resources(cpu_shares=256, memory_limit_bytes=64 * MIB)
 
 
@@ -47,6 +49,12 @@ def pod(told: Resources, spec: ContainerAmounts | None, tier: str = "Burstable")
     request = None if spec is None else MilliCPU(250)
     made = view("web", "LS", tier, container_requested=told, requested=told, spec=containers)
     return replace(made, cpu_request_milli=request, phase="" if spec is None else "Running")
+
+
+def with_pod_quota(one: PodView, quota_us: int) -> PodView:
+    """With what kubelet tells of the pod's limit, which is of the kernel's period."""
+    requested = Resources(cpu_period_us=100_000, cpu_quota_us=quota_us, memory_limit_bytes=64 * MIB)
+    return replace(one, context=replace(one.context, request=replace(one.context.request, requested=requested)))
 
 
 @pytest.fixture
@@ -66,6 +74,7 @@ def bases(machine: Machine, undo: UndoRecord, one: PodView, name: str) -> tuple[
     ("one", "quota", "shares"),
     [
         (pod(TOLD, SPEC), (50_000, 50_000), (256, 256)),
+        (with_pod_quota(pod(TINY_TOLD, TINY_SPEC), 1_000), (1_000, 1_000), (256, 256)),
         (pod(TOLD, None), (None, 50_000), (None, 256)),
         (pod(TOLD, RESIZED), (None, None), (None, None)),
         (pod(NO_QUOTA, SPEC), (None, None), (None, None)),
@@ -75,7 +84,8 @@ def bases(machine: Machine, undo: UndoRecord, one: PodView, name: str) -> tuple[
         (pod(TOLD, None, "BestEffort"), (-1, -1), (2, 2)),
     ],
     ids=[
-        "both tell the same", "the runtime alone tells", "a resize", "kubelet, or an agent, asked for no quota",
+        "both tell the same", "the least quota of a short period",
+        "the runtime alone tells", "a resize", "kubelet, or an agent, asked for no quota",
         "kubelet alone tells", "nobody tells", "best-effort", "best-effort, edited by another agent",
     ],
 )  # fmt: skip
