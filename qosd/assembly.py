@@ -18,16 +18,19 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from koord.host import sched, systemd_units, topology
+from koord.host import sched, systemd_units, temporary, topology
 from koord.host.cgroup import Tree
 from koord.host.reader import KeptFiles
+from koord.host.reconcile.systemd_sync import Units
 from koord.host.undo import UNKNOWN_BOOT, UndoError, UndoRecord, boot_id
+from koord.host.writer import Writer
 from qosd import figures
-from qosd.act import temporary
+from qosd.act.actor import entry_of
 from qosd.act.actuator import Actuator
 from qosd.act.cristop import CRIStop
 from qosd.act.evictor import Evictor
 from qosd.act.journal import Journal
+from qosd.decide.runner import Decisions
 from qosd.frontends import FrontEnds
 from qosd.hookserver.server import HookServer
 from qosd.hostwatch import HostWatch
@@ -106,12 +109,10 @@ def assemble(
     undo, read_only = _undo_record(options, lock_fd)
     if undo.entries:  # else there was no best-effort pod, or all was given back meanwhile
         rules.leave(besteffort.load(options.run_dir / BEST_EFFORT))
-    writer = undo.writer(
-        locator.tree
-    )  # it spells as the run before did, until the containers show how the runtime does
+    writer = undo.writer(locator.tree)  # as the run before, until the containers show how the runtime spells
     journal = Journal(_directory(options.state_dir) / JOURNAL, options.journal_rows)
     units = systemd_units.of_host(writer, undo)
-    end_temporary = partial(temporary.end, writer, undo, journal, units)
+    end_temporary = partial(_end_temporary, writer, undo, journal, units)
     if not read_only:
         end_temporary()  # of a run that could not do it itself
     stop = None if runtime is None else CRIStop(runtime, locator.tree.exists)
@@ -187,6 +188,16 @@ def _undo_record(options: Options, lock_fd: int | None) -> tuple[UndoRecord, str
     for problem in undo.problems:
         _log.warning("%s", problem)
     return undo, read_only
+
+
+def _end_temporary(writer: Writer, undo: UndoRecord, journal: Journal, units: Units | None) -> None:
+    """Take temporary values back, in the journal like any other write.
+
+    No reconciler of this process may be used on the record afterwards, but one that is made anew.
+    """
+    now = Decisions(0, time.time_ns(), time.monotonic_ns(), ())
+    for outcome in temporary.take_back(writer, undo, units):
+        journal.record(entry_of(now, outcome.write, outcome.result, outcome.sentence))
 
 
 def _sense(tree: Tree) -> tuple[KeptFiles, Sense]:

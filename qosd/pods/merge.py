@@ -52,7 +52,7 @@ class Merger:
         inputs = {} if lists is None else _of_runtime(lists, kubelet, by_uid, derivation, prefix)
         known = {one.sandbox.uid for one in inputs.values() if one.sandbox is not None}
         ids = _cgroups_by_id(container_cgroups) if lists is None else {}
-        self._look_at(ids if lists is None else {})
+        self._look_at(ids)
         for uid, pod in kubelet.items():
             if uid not in known and not pod.ended and (lists is None or uid in by_uid):
                 inputs[uid] = _of_kubelet(pod, by_uid.get(uid, ""), ids, self._periods_us, derivation, prefix)

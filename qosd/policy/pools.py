@@ -10,8 +10,8 @@ kubelet reserves stay in the pools. Invariants: pools hold online CPUs only, LS 
 either, and neither is empty while a CPU is online: where nothing is left, others' CPUs are shared, the least protected
 first, kubelet's last, and a warning names whose. To isolated CPUs the kernel balances no load, so that all threads of a
 container would share one of them: that there are any is a warning, too. A pool that the rules file gives is taken as
-given, which is said. A bound pod whose CPU set another writer fights for has the CPUs that it is
-kept on. What makes no sense (two pods on one CPU, a CPU that is not there) is a warning.
+given, which is said. A bound pod whose CPU set another writer fights for has the CPUs that it is kept on. What makes no
+sense (two pods on one CPU, a CPU that is not there) is a warning.
 """
 
 from __future__ import annotations

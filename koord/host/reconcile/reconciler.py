@@ -3,9 +3,9 @@
 A write is noted in the undo record before it is made, and read back after it. A file that the runtime wrote by an
 edited request is held as if it had been written here. Invariants: nothing is written that ``plan`` did not show; a file
 whose undo record cannot be kept is not written, unless it is written back to what the record tells of already, which is
-done on a full disk too; what this process holds is what the record would put back. Stopping
-writes nothing; the next start takes over what the record tells of, and its first run looks at all of it. Nothing that
-the kernel or another writer does raises here.
+done on a full disk too; what this process holds is what the record would put back. Stopping writes nothing; the next
+start takes over what the record tells of, and its first run looks at all of it. Nothing that the kernel or another
+writer does raises here.
 """
 
 from __future__ import annotations
