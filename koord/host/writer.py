@@ -5,11 +5,6 @@ all, and a kept descriptor would outlive its cgroup. Invariant: nothing is writt
 and nothing is created but resctrl groups. In which order to write is ``order``'s business, and what to put back
 ``undo``'s.
 
-A v2 limit of memory below what is in use has the kernel reclaim in the very call that writes it, for seconds maybe.
-Opened with O_NONBLOCK it does not, from Linux 6.16 on (memory.high in Documentation/admin-guide/cgroup-v2.rst); before
-that a thread of its own makes the write, which is not waited for: the kernel sets the limit before it reclaims. Writes
-to one file stay in order, and the last one counts; one that raises a limit waits for none.
-
 Fails with a WriteError that carries path, value, errno and the kernel's rule where one is known: Vanished when the
 cgroup is gone (it may go between any two calls), Unsupported when it is there without such a file.
 """
@@ -18,8 +13,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,19 +21,13 @@ from types import MappingProxyType
 from koord.host import files, resctrl, sched
 from koord.host.cgroup import GONE, ReadError, Tree
 from koord.host.files import KernelFile, Target, Value, ValueRefused
+from koord.host.kernelwrite import MOST_RECLAIMING, LimitWrites, put
 from koord.host.sched import SLICE
 from koord.host.weights import Weights
 from koord.model import cfs, cgroup_parent
 from koord.model.qos import KubeQoS
 
 _READ_BYTES = 1 << 16
-_NONBLOCKING_SINCE = (6, 16)
-_RECLAIMING = ("memory.high", "memory.max")
-_SET_S = 0.05
-"""For so long a write is waited for that the kernel may reclaim for: much longer than it takes to set the limit."""
-MOST_RECLAIMING = 8
-"""So many such files are written at most at a time: the CPU works until it has reclaimed, or found nothing more."""
-_NO_LIMIT = "max"
 _SCALED = ("cpu_quota", "cpu.max.burst")
 """What the kernel doubles with the period."""
 _BANDWIDTH = (*_SCALED, "cpu_period")
@@ -151,10 +138,7 @@ class Writer:
         has_nonblocking_limits: bool | None = None,
     ) -> None:
         self.tree, self.weights, self.cfs_period_us = tree, weights, cfs_period_us
-        if has_nonblocking_limits is None:
-            has_nonblocking_limits = _kernel_version() >= _NONBLOCKING_SINCE
-        self._is_nonblocking = has_nonblocking_limits
-        self._reclaiming: dict[Path, _WriteAside] = {}
+        self._limits = LimitWrites(has_nonblocking_limits)
 
     @property
     def version(self) -> int:
@@ -197,29 +181,10 @@ class Writer:
         if path is None:
             raise Unsupported(errno.ENOENT, f"{target.cgroup}/{target.name}", text, f"no such file on v{self.version}")
         try:
-            self._put(path, self._stretched(row, path, value) if row.name in _SCALED else text)
+            self._limits.put(path, self._stretched(row, path, value) if row.name in _SCALED else text)
         except OSError as error:
             number = error.errno or errno.EIO
             raise _kind(number, path)(number, str(path), text, rule_of(row.name, number)) from error
-
-    def _put(self, path: Path, text: str) -> None:
-        if self._is_nonblocking or path.name not in _RECLAIMING:
-            _put(path, text)
-            return
-        self._reclaiming = {each: write for each, write in self._reclaiming.items() if write.is_alive()}
-        write = self._reclaiming.get(path)
-        is_followed = write is not None and write.then(text)
-        if _is_raise(path, text):
-            _put(path, text)
-            return
-        if write is None or not is_followed:
-            if len(self._reclaiming) >= MOST_RECLAIMING:
-                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-            write = self._reclaiming[path] = _WriteAside(path, text)
-            write.start()
-        write.join(_SET_S)
-        if not write.is_alive() and write.error is not None:
-            raise write.error
 
     def look_at_task(self, name: str, task: int) -> Reading | None:
         """The attribute ``name`` of a task, whose start time is the reading's inode; None if it has ended.
@@ -300,7 +265,7 @@ class Writer:
             raise ValueRefused("resctrl tasks", task, "is no thread's id")
         path = resctrl.tasks_file(self.tree.resctrl, resctrl_group)
         try:
-            _put(path, f"{task}\n")
+            put(path, f"{task}\n")
         except OSError as error:
             number = error.errno or errno.EIO
             if number == errno.ESRCH:
@@ -380,64 +345,6 @@ def _last_status(root: Path) -> str:
         return resctrl.last_status(root)
     except ReadError:
         return ""
-
-
-class _WriteAside(threading.Thread):
-    """Writes to one file that may take their time. They hold up no end of the process: the kernel ends reclaim then."""
-
-    def __init__(self, path: Path, text: str) -> None:
-        super().__init__(name=f"write {path.name}", daemon=True)
-        self._path = path
-        self._lock, self._is_over = threading.Lock(), False
-        self._next: str | None = text
-        self.error: OSError | None = None
-
-    def then(self, text: str) -> bool:
-        """``text`` is written last, in place of what waits by now; False: it is over, and nothing is."""
-        with self._lock:
-            if not self._is_over:
-                self._next = text
-            return not self._is_over
-
-    def run(self) -> None:
-        while (text := self._taken()) is not None:
-            self.error = None
-            try:
-                _put(self._path, text, flags=0)
-            except OSError as error:
-                self.error = error
-
-    def _taken(self) -> str | None:
-        with self._lock:
-            text, self._next = self._next, None
-            self._is_over = text is None
-            return text
-
-
-def _is_raise(path: Path, text: str) -> bool:
-    """Does the limit grow? Then the kernel has nothing to reclaim."""
-    if text == _NO_LIMIT:
-        return True
-    before = path.read_text(encoding="ascii").strip()
-    return before.isdigit() and int(before) <= int(text)
-
-
-def _kernel_version() -> tuple[int, ...]:
-    """Of the running kernel, as (6, 1)."""
-    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    return tuple([int(each) for each in found.groups()]) if found else (0,)
-
-
-def _put(path: Path, text: str, flags: int = os.O_NONBLOCK) -> None:
-    """One write. A plain file (a tree that is not the kernel's) loses what is left of a longer text."""
-    data = text.encode()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags)
-    try:
-        os.write(descriptor, data)
-        if os.fstat(descriptor).st_size > len(data):
-            os.ftruncate(descriptor, len(data))
-    finally:
-        os.close(descriptor)
 
 
 def _read(path: Path) -> tuple[str, int] | None:

@@ -13,14 +13,13 @@ import pytest
 
 from koord.host.cgroup import ReadError, Tree
 from koord.host.files import ParseError, Target, Value, ValueRefused
+from koord.host.kernelwrite import MOST_RECLAIMING, WriteAside
 from koord.host.writer import (
-    MOST_RECLAIMING,
     Reading,
     Unsupported,
     Vanished,
     WriteError,
     Writer,
-    _WriteAside,
     rule_of,
 )
 
@@ -78,7 +77,7 @@ def everything(reader: int) -> bytes:
 @pytest.fixture
 def reading_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A FIFO has no value that could be read: every limit counts as lower than what is there."""
-    monkeypatch.setattr("koord.host.writer._is_raise", lambda path, text: text == "max")
+    monkeypatch.setattr("koord.host.kernelwrite._is_raise", lambda path, text: text == "max")
 
 
 @pytest.mark.usefixtures("reading_nothing")
@@ -113,8 +112,8 @@ def test_a_limit_that_is_raised_waits_for_nobody(tmp_path: Path, before: str, va
         path = file(used, "memory.high", before)
         for number in range(MOST_RECLAIMING):
             stuck_path, _ = stuck_file(tmp_path / POD[1:] / str(number), stack)
-            used._reclaiming[stuck_path] = _WriteAside(stuck_path, "4096")
-            used._reclaiming[stuck_path].start()
+            used._limits.under_way[stuck_path] = WriteAside(stuck_path, "4096")
+            used._limits.under_way[stuck_path].start()
         with contextlib.nullcontext() if is_raise else pytest.raises(WriteError):
             used.write(Target(POD, "memory.high"), value)
         left = ("max" if value < 0 else str(value)) if is_raise else before
