@@ -30,6 +30,7 @@ from qosd.act.actuator import Actuator
 from qosd.act.cristop import CRIStop
 from qosd.act.evictor import Evictor
 from qosd.act.journal import Journal
+from qosd.act.leftovers import LOOK_FOR_S
 from qosd.decide.runner import Decisions
 from qosd.frontends import FrontEnds
 from qosd.hookserver.server import HookServer
@@ -136,7 +137,7 @@ def assemble(
         cpu_manager=cpu_manager, kubelet_config=kubelet_config, pod_lists=pod_lists, rules=rules, undo=undo,
         read_only=read_only, writer=writer, journal=journal, actuator=actuator, files=kept_files, sense=sense,
         predictor=predictor, loop=loop, pods=pods, disk=disk, end_temporary=end_temporary,
-        tier_cpus=TierCPUs(locator.tree),
+        tier_cpus=TierCPUs(locator.tree, LOOK_FOR_S),
         host=HostWatch(locator, rules_file, cpu_manager, pods, actuator.files, pace, urgency),
     )  # fmt: skip
     _add_front_ends(node)

@@ -204,7 +204,7 @@ class Node:
                 _log.exception("who follows the ticks failed")
 
     def _bound_tier(self) -> None:
-        if self.rules.bound_tier(self.tier_cpus.read(self.locator.tiers)):
+        if self.rules.bound_tier(self.tier_cpus.read(self.locator.tiers, time.monotonic_ns())):
             self.pace.wake()
 
     def _leave(self) -> None:

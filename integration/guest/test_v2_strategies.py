@@ -130,9 +130,9 @@ def test_a_quota_of_the_tier(node: Guest) -> None:
         node,
         {"resourceUsedThresholdWithBE": {**SUPPRESSED["resourceUsedThresholdWithBE"], "cpuSuppressPolicy": "cfsQuota"}},
     )
-    node.wait(lambda: quota_us(node, tier), "the tier's quota", SOON_S)
+    found_us = node.wait(lambda: quota_us(node, tier), "the tier's quota", SOON_S)  # kubelet takes it back now and then
     most_us = 16 * 100_000 * 65 // 100
-    assert 2000 <= (quota_us(node, tier) or 0) < most_us, "the threshold, less what others use"
+    assert 2000 <= found_us < most_us, "the threshold, less what others use"
     found = re.search(r"65 % of 16000m, less (\d+)m of pods", says(node, "cpuSuppress"))
     assert found and int(found[1]) > 0
     assert "covers default/batch" in says(node, "bestEffort")

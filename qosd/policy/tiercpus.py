@@ -1,41 +1,73 @@
-"""The CPUs of kubelet's BestEffort tier, where they are fewer than those of the pods' root.
+"""The CPUs that kubelet's BestEffort tier leaves to new containers, where they are fewer than those of the pods' root.
 
 Koord gives a tier no CPU set, but another agent may have, or still do. On cgroup v1 the kernel refuses a CPU set that
-is not within the parent's, so no container would start with more. Two files are read at each tick, through kept
-descriptors. Invariant: what cannot be read bounds nobody.
+is not within the parent's, so no container would start with more. A pod that was made below a narrow tier keeps these
+CPUs when the tier has all again, until ``Leftovers`` widens it too: so the pods' own count, at the start and as long as
+one of them is narrow. Two files are read at each tick, through kept descriptors. Invariant: what cannot be read bounds
+nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from functools import reduce
 
-from koord.host.cgroup import ReadError, Tree
+from koord.host.cgroup import ReadError, Tree, effective_value
 from koord.host.files import ROWS, Target
 from koord.host.kernelfile import ParseError
 from koord.host.order import CPUS
 from koord.host.reader import KeptFiles
 from koord.model import cpuset
+from koord.model.cpuset import EMPTY, CPUSet
 from koord.model.qos import KubeQoS
 
 _FILES = 2
 
 
 class TierCPUs:
-    """Of ``tree``; for one thread at a time."""
+    """Of ``tree``; for one thread at a time. Pods count in the first ``look_for_s`` seconds."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, look_for_s: float) -> None:
         self._tree = tree
+        self._look_for_ns = int(look_for_s * 1e9)
         self._files = KeptFiles(_FILES, lambda problem: None)
+        self._is_anyone_narrow = True  # nobody has looked yet
+        self._until_ns: int | None = None
 
     def close(self) -> None:
         self._files.close()
 
-    def read(self, tiers: Mapping[KubeQoS, str]) -> str:
-        """The tier's CPUs; "" = no fewer than all pods have, or the cgroup version lets a cgroup have more."""
+    def read(self, tiers: Mapping[KubeQoS, str], now_ns: int) -> str:
+        """What new containers may have; "" = no fewer than all pods, or the cgroup version lets a cgroup have more.
+
+        ``now_ns`` of the monotonic clock.
+        """
         if self._tree.version != 1 or not tiers:
             return ""
-        tier, root = self._of(tiers[KubeQoS.BEST_EFFORT]), self._of(tiers[KubeQoS.GUARANTEED])
-        return tier if not cpuset.parse(root) <= cpuset.parse(tier) else ""
+        if self._until_ns is None:
+            self._until_ns = now_ns + self._look_for_ns
+        cgroup = tiers[KubeQoS.BEST_EFFORT]
+        tier, root = cpuset.parse(self._of(cgroup)), cpuset.parse(self._of(tiers[KubeQoS.GUARANTEED]))
+        most = EMPTY if root <= tier else tier
+        if self._is_anyone_narrow and not most:
+            most = self._of_pods(cgroup, root) if now_ns <= self._until_ns else EMPTY
+        self._is_anyone_narrow = bool(most)
+        return str(most) if most else ""
+
+    def _of_pods(self, tier: str, root: CPUSet) -> CPUSet:
+        """What every narrow pod of the tier has; EMPTY: there is none, or they have nothing in common."""
+        narrow = [cpus for cpus in self._pods(tier) if cpus and not root <= cpus]
+        return reduce(CPUSet.__and__, narrow) if narrow else EMPTY
+
+    def _pods(self, tier: str) -> Iterator[CPUSet]:
+        try:
+            with os.scandir(self._tree.directory(tier, "cpuset")) as entries:
+                names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except OSError:
+            return
+        for name in names:
+            yield cpuset.parse(str(effective_value(self._tree, Target(f"{tier}/{name}", CPUS)) or ""))
 
     def _of(self, cgroup: str) -> str:
         path = self._tree.path(Target(cgroup, CPUS))
