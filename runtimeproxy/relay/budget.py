@@ -1,15 +1,15 @@
 """The memory that the requests of all connections may take together, and who gives way when it is used up.
 
-Every connection has a share of what is used: the requests that it holds, those that were released and wait for the
-runtime's windows, and copies of requests that pass (on which no pod depends). When more is held and copied than the
-limit, first the connection that copies most loses its copies, and then the one that holds most gives up the request
-that it opened last, again and again until it is enough. So a connection that holds less than another never pays for
-it.
+Every connection has a share of what is used: the requests that it holds (and what it costs itself while it holds any),
+those that were released and wait for the runtime's windows, and copies of requests that pass (on which no pod depends).
+When more is held and copied than the limit, first the connection that copies most loses its copies, and then the one
+that holds most gives up the request that it opened last, again and again until it is enough. So a connection that holds
+less than another never pays for it.
 
-Invariants: nobody gives way while each of n connections holds at most 1/n of the limit, and no copy ever makes anybody.
-What was given up goes on as the runtime takes it; if what waits brings the sum to OVERDRAFT_BYTES above the limit, the
-connection with the largest share is closed. A client does not get there by sending alone: it is read no more before
-(`Accounts.account`).
+Invariants: nobody gives way while each of n connections holds, with what it costs, at most 1/n of the limit, and no
+copy ever makes anybody. What was given up goes on as the runtime takes it; if what waits brings the sum to
+OVERDRAFT_BYTES above the limit, the connection with the largest share is closed. A client does not get there by sending
+alone: it is read no more before (`Accounts.account`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Protocol
 OVERDRAFT_BYTES = 16 << 20  # the largest request: one may always go on unedited, whatever the runtime's windows
 STREAM_BYTES = 1024  # what is remembered of a tapped or held stream beside its request
 ASKING_BYTES = 12 << 10  # … and while hook servers are asked about it; 9 KiB were measured
+CONNECTION_BYTES = 26 << 10  # what a connection costs, measured; it counts while the connection holds anything
 
 
 class Holder(Protocol):
@@ -45,8 +46,12 @@ class Share:
     copied_bytes: int = 0
 
     @property
+    def holding_bytes(self) -> int:
+        return self.held_bytes + CONNECTION_BYTES if self.held_bytes else 0
+
+    @property
     def used_bytes(self) -> int:
-        return self.held_bytes + self.waiting_bytes + self.copied_bytes
+        return self.holding_bytes + self.waiting_bytes + self.copied_bytes
 
 
 class Budget:
@@ -66,13 +71,15 @@ class Budget:
     def leave(self, share: Share) -> None:
         """The connection is gone, and what it used with it."""
         self._shares.discard(share)
-        self.held_bytes -= share.held_bytes + share.copied_bytes
+        self.held_bytes -= share.holding_bytes + share.copied_bytes
         self.used_bytes -= share.used_bytes
 
     def hold(self, share: Share, size_bytes: int) -> None:
+        before = share.holding_bytes
         share.held_bytes += size_bytes
-        self.held_bytes += size_bytes
-        self.used_bytes += size_bytes
+        grown = share.holding_bytes - before
+        self.held_bytes += grown
+        self.used_bytes += grown
 
     def wait(self, share: Share, size_bytes: int) -> None:
         share.waiting_bytes += size_bytes

@@ -19,7 +19,7 @@ from koord.http2.frames import ENHANCE_YOUR_CALM
 from koord.http2.link import HIGH_WATER_BYTES
 from runtimeproxy.intercept import Call, Plan, Treatment
 from runtimeproxy.relay import budget as budgets
-from runtimeproxy.relay.budget import ASKING_BYTES, STREAM_BYTES, Budget
+from runtimeproxy.relay.budget import ASKING_BYTES, CONNECTION_BYTES, STREAM_BYTES, Budget
 from runtimeproxy.relay.connection import Connection
 from runtimeproxy.relay.policy import CREDIT_BATCH_BYTES, MAX_LABELS, MAX_PATH_BYTES, MAX_UNACKNOWLEDGED
 from runtimeproxy.relay.requests import MAX_STREAMS
@@ -137,7 +137,8 @@ async def test_of_a_request_in_many_pieces_only_the_bytes_are_kept(
         assert isinstance(stream, Stream)
         assert isinstance(stream.data, bytearray) == (size > 0)
         assert len(stream.data) == stream.held_bytes == pieces * size
-        assert raw.relay.policy.budget.used_bytes == STREAM_BYTES + pieces * size
+        connection_bytes = CONNECTION_BYTES if treatment is Treatment.HOLD else 0
+        assert raw.relay.policy.budget.used_bytes == connection_bytes + STREAM_BYTES + pieces * size
 
 
 async def test_credit_for_a_held_request_comes_in_batches(tmp_path: Path) -> None:
@@ -356,7 +357,8 @@ class Holder:
 def test_nobody_gives_way_who_holds_no_more_than_its_part(
     steps: list[tuple[int, int, bool]], drains: list[bool]
 ) -> None:
-    limit = 1_000
+    requests = 1_000
+    limit = requests + len(drains) * CONNECTION_BYTES
     budget = Budget(limit)
     holders = [Holder(budget, each) for each in drains]
     for which, size, copies in steps:
@@ -366,16 +368,17 @@ def test_nobody_gives_way_who_holds_no_more_than_its_part(
         assert budget.held_bytes <= limit
         assert budget.used_bytes <= limit + budgets.OVERDRAFT_BYTES
     for holder in holders:
-        if holder.most_bytes <= limit / len(holders):
+        if holder.most_bytes <= requests / len(holders):
             assert not holder.lost
 
 
 def test_what_waits_may_overdraw_the_budget_by_so_much_and_then_costs_the_largest_its_connection() -> None:
-    budget = Budget(1_000)
+    limit, held = CONNECTION_BYTES + 1_000, CONNECTION_BYTES + 400
+    budget = Budget(limit)
     hoarder, other = Holder(budget, drains=False), Holder(budget, drains=False)
     other.hold(400)
-    most = 1_000 + budgets.OVERDRAFT_BYTES
-    for size, is_cut_off, left in ((most - 400, False, most), (1, True, 400)):
+    most = limit + budgets.OVERDRAFT_BYTES
+    for size, is_cut_off, left in ((most - held, False, most), (1, True, held)):
         budget.wait(hoarder.share, size)
         budget.relieve()
         assert (hoarder.is_cut_off, other.is_cut_off, other.lost) == (is_cut_off, False, 0)
@@ -384,7 +387,7 @@ def test_what_waits_may_overdraw_the_budget_by_so_much_and_then_costs_the_larges
 
 async def test_the_connection_that_holds_most_gives_way_for_another(tmp_path: Path) -> None:
     scripted = holding(lambda message: b"edited")
-    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, held_budget_bytes=340_000) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, held_budget_bytes=390_000) as rig:
         greedy = await rig.another()
         hoard = [asyncio.create_task(greedy.call(CREATE, text(60_000))) for _ in range(4)]
         await eventually(lambda: len(scripted.asked) == 4)
@@ -402,7 +405,7 @@ async def test_what_asking_costs_counts_beside_the_request(tmp_path: Path, fail_
     """So many small requests of several connections are asked about at a time; the next goes on as it came."""
     scripted = holding(lambda message: b"edited", plan=Plan(Treatment.HOLD, fail_closed=fail_closed))
     small = len(grpc_frame(b"small"))
-    most = 8 * (ASKING_BYTES + small)
+    most = 8 * (ASKING_BYTES + small) + 4 * CONNECTION_BYTES
     async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, held_budget_bytes=most) as rig:
         clients = [rig.client, *[await rig.another() for _ in range(3)]]
         budget = rig.relay.policy.budget

@@ -259,7 +259,7 @@ async def test_an_edit_beyond_16_mib_is_not_made(tmp_path: Path, fail_closed: bo
 @pytest.mark.parametrize("fail_closed", [False, True])
 async def test_what_exceeds_the_budget_is_not_held(tmp_path: Path, fail_closed: bool) -> None:
     scripted = holding(lambda message: b"edited", plan=Plan(Treatment.HOLD, fail_closed=fail_closed))
-    async with asyncio.timeout(10), rigged(tmp_path, scripted, held_budget_bytes=250_000) as rig:
+    async with asyncio.timeout(10), rigged(tmp_path, scripted, held_budget_bytes=280_000) as rig:
         within = [asyncio.create_task(rig.client.call(CREATE, text(100_000))) for _ in range(2)]
         await eventually(lambda: len(scripted.asked) == 2)
         beyond = await rig.client.call(CREATE, text(100_000))

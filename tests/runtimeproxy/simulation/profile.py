@@ -82,7 +82,7 @@ def profile(dice: Dice) -> Profile:
         bodies=large if dice.one_in(4) else small,
         socket_bytes=dice.pick((1 << 30, 1 << 30, 200_000, 10_000)),
         high_water_bytes=dice.pick((1 << 18, 20_000, 500)),
-        budget_bytes=dice.pick((1 << 27, 1 << 27, 1 << 27, 50_000)),
+        budget_bytes=dice.pick((1 << 27, 1 << 27, 1 << 27, 80_000)),
         crumbs=dice.one_in(5),
         uneditable=dice.one_in(3),
         padded=dice.one_in(3),
