@@ -5,7 +5,6 @@ What brings things back is systemd and Koord alone. Tests share one guest and le
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,7 +37,7 @@ def _complaints_of_this_test(node: Node) -> None:
 
 @pytest.mark.parametrize(
     "units",
-    [[PROXY], [QOSD], [CONTAINERD], pytest.param(UNITS, marks=pytest.mark.slice)],
+    [[PROXY], [QOSD], [CONTAINERD], UNITS],
     ids=["proxy", "qosd", "containerd", "all"],
 )
 def test_killed(node: Node, units: Sequence[str]) -> None:
@@ -50,7 +49,6 @@ def test_killed(node: Node, units: Sequence[str]) -> None:
     node.unharmed()
 
 
-@pytest.mark.slice
 def test_stopped_proxy_is_ended_by_the_watchdog(node: Node) -> None:
     pid, since = node.guest.main_pid(PROXY), time.monotonic()
     node.signal("STOP", PROXY)
@@ -58,9 +56,7 @@ def test_stopped_proxy_is_ended_by_the_watchdog(node: Node) -> None:
     node.wait_answer()
     took_s = time.monotonic() - since
     print(f"  an answer {took_s:.1f} s after the SIGSTOP")
-    assert "Watchdog timeout (limit 10s)" in node.guest.journal(PROXY)
-    if os.environ.get("SOAK"):  # beside other tests an emulated guest may get no CPU for minutes
-        assert took_s < NOT_READY_S
+    assert took_s < NOT_READY_S
     node.unharmed()
 
 

@@ -136,7 +136,6 @@ def put_rules(node: Guest, system_config: bool) -> None:
     node.do("mv", f"{RULES}.new", RULES)
 
 
-@pytest.mark.slice
 def test_a_feature_that_needs_more_than_the_unit_allows(node: Guest) -> None:
     """Only a booted systemd shows that a single file below a read-only /proc/sys can be made writable."""
     before, capacity_kb = settings(node), int(node.sh("awk '/^MemTotal/ {print $2}' /proc/meminfo"))

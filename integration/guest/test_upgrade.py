@@ -63,7 +63,6 @@ def test_upgrades_and_a_downgrade_lose_no_call(node: Guest) -> None:
     assert node.do("systemctl", "show", "--property=NRestarts", "--value", PROXY).strip() == "0"
 
 
-@pytest.mark.slice
 def test_a_successor_that_cannot_start_changes_nothing(node: Guest) -> None:
     before, version = node.main_pid(PROXY), answers(node)
     node.sh(f"printf '#!/bin/sh\\nexit 3\\n' > {VERSIONS}/broken && chmod 755 {VERSIONS}/broken")
