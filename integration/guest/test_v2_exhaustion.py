@@ -1,4 +1,4 @@
-"""Memory that is filled for real on cgroup v2: throttled by memory.high, frozen, evicted (``EXHAUSTIONS``, 3 of them).
+"""Memory that is filled for real on cgroup v2: throttled by memory.high, frozen, evicted (``EXHAUSTIONS``, 50 of them).
 
 kubelet does not run: a static pod is nobody's victim, and it knows no others without an API server. The pods are made
 by CRI; koord-qosd reads their priorities from a list that the test serves.
@@ -10,13 +10,17 @@ import json
 import os
 from collections.abc import Callable
 
+import pytest
+
 from integration.guest import koordnode, payload
 from integration.guest.guest import Guest
 from integration.guest.test_v2_pods import QOSD, start_qosd
 from integration.node import exhaustion
 
+pytestmark = pytest.mark.soak
+
 PORT = 10299
-RUNS = int(os.environ.get("EXHAUSTIONS") or (50 if os.environ.get("SOAK") else 3))
+RUNS = int(os.environ.get("EXHAUSTIONS") or 50)
 SEED = int(os.environ.get("SEED") or 1)
 RUN_S = 240.0
 """One exhaustion at most, on emulated CPUs."""

@@ -21,6 +21,8 @@ from integration.guest.image import Image
 from integration.guest.test_v2_pods import KUBELET_PORT, QOSD, start_qosd
 from integration.kubelet.staticpods import MIB, StaticPod
 
+pytestmark = pytest.mark.soak
+
 TOPOLOGY = Topology(nodes=2, threads=2)
 RULES = "/etc/koord/qosd-rules.yaml"
 SOON_S = 120.0
