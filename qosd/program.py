@@ -30,9 +30,12 @@ def main() -> None:
     lines = log.set_up(options.log_level, ("qosd", "koord"), os.environ)
     from qosd import daemon  # noqa: PLC0415 - nothing heavy is loaded for --help or a usage error
 
+    is_failed = False
     try:
         asyncio.run(daemon.run(options, os.environ, lines))
     except* (OSError, ConfigError, NotifyEnvironmentError) as group:
         for reason in failures.each(group):
             _log.error("%s", reason)
+        is_failed = True
+    if is_failed:  # what is raised within except* becomes a group, and that a traceback
         sys.exit(1)

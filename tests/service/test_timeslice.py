@@ -43,14 +43,16 @@ def test_a_thread_and_those_that_it_starts_have_short_turns() -> None:
 
 
 def test_nothing_else_changes() -> None:
+    nice = min(19, os.getpriority(os.PRIO_PROCESS, 0) + 5)
+
     def work() -> tuple[list[int], list[int]]:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 5)
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
         before = timeslice._attributes()
         shorten()
         return before, timeslice._attributes()
 
     before, after = in_a_thread(work)
-    assert before[3] == 5
+    assert before[3] == nice
     assert after[:5] + after[6:] == before[:5] + before[6:]
 
 

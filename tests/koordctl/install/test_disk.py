@@ -35,7 +35,7 @@ def disk(tmp_path: Path) -> Flushed:
 @pytest.mark.parametrize(
     ("change", "flushed"),
     [
-        (lambda disk: disk.put("/etc/new", Content(b"", 0o644, 0, 0)), ["/etc/.new.koord-new", "/etc"]),
+        (lambda disk: disk.put("/etc/new", Content(b"", 0o644, os.geteuid(), os.getegid())), ["/etc/.new.koord-new", "/etc"]),
         (lambda disk: disk.put("/etc/new", Symlink("file")), ["/etc"]),
         (lambda disk: disk.put("/etc/file", Absent()), ["/etc"]),
         (lambda disk: disk.rename("/etc/file", "/etc/aside"), ["/etc"]),

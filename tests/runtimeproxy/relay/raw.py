@@ -75,8 +75,8 @@ class Sink(asyncio.Protocol):
         self._transport = transport = cast(asyncio.Transport, transport)
         if self._greets:
             transport.write(frame(SETTINGS))
-        if not self._reads:
-            transport.pause_reading()
+        if not self._reads:  # asyncio of 3.11.2 begins to read after this call, whatever was paused in it
+            asyncio.get_running_loop().call_soon(transport.pause_reading)
 
     @property
     def connected(self) -> bool:
