@@ -40,6 +40,7 @@ from koord.http2.hpack import literal
 from koord.http2.server import MAX_STREAMS, Reply, UnaryServer
 from tests.runtimeproxy.relay.endpoint import Tuning
 from tests.runtimeproxy.relay.peers import Client, serving
+from tests.waiting import HANG_S
 
 MIB = 1 << 20
 OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
@@ -308,7 +309,7 @@ async def test_who_waits_for_a_turn_is_told_in_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("table", [0, 64, 4_096, 65_536])
 async def test_our_client_minds_the_header_table_of_a_strict_server(tmp_path: Path, table: int) -> None:
-    async with serving(tmp_path / "s", tuning=Tuning(header_table=table)) as server, asyncio.timeout(10):
+    async with serving(tmp_path / "s", tuning=Tuning(header_table=table)) as server, asyncio.timeout(HANG_S):
         client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
         for size in (None, None, 0, 4_096, 100):
             if size is not None:
@@ -353,13 +354,13 @@ async def test_our_server_answers_a_request_that_ends_with_trailers(tmp_path: Pa
         stream = client.open("/a.B/Echo")
         await client.endpoint.send(stream.id, grpc_body(b"hello"), end=False)
         client.endpoint.send_headers(stream.id, [(b"x-trailer", b"1")], end=True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             assert (await stream.finished()).messages == [b"hello"]
         await client.endpoint.close()
 
 
 async def test_what_follows_an_answer_costs_nobody_anything(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with served(tmp_path / "s"), asyncio.timeout(5):
+    async with served(tmp_path / "s"), asyncio.timeout(HANG_S):
         client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
         for message in (b"after", b"next"):
             assert (await client.call("/a.B/Echo", message, 5.0)).message == message
@@ -379,7 +380,7 @@ async def test_our_client_and_our_server(tmp_path: Path) -> None:
 async def test_our_server_minds_the_header_table_of_a_strict_client(tmp_path: Path, table: int) -> None:
     async with (
         served(tmp_path / "s"), Client.connected(tmp_path / "s", Tuning(header_table=table)) as client,
-        asyncio.timeout(10),
+        asyncio.timeout(HANG_S),
     ):  # fmt: skip
         for size in (None, None, 0, 4_096, 100):
             if size is not None:
@@ -473,7 +474,7 @@ class _Raw:
     async def rest(self) -> list[int]:
         """All frames until the server closes."""
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             while chunk := await loop.sock_recv(self._socket, 1 << 16):
                 self._got += chunk
         return [each[0] for each in split(self._got, 0, 1 << 20)[0]]

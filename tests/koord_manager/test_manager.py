@@ -21,6 +21,7 @@ from koord_manager.view import ClusterView
 from tests.koord_manager.support import CONFIG, CONFIG_MAPS, METRICS, NODES
 from tests.kube.server import Fault, Server
 from tests.kube.support import client, until
+from tests.waiting import HANG_S
 
 QUIET = ("--feature-gates=WebhookFramework=false", "--metrics-addr=")
 ALONE = "--enable-leader-election=false"
@@ -97,7 +98,7 @@ async def test_the_last_events_are_written_in_bounded_time(monkeypatch: pytest.M
     server.put(CONFIG_MAPS, CONFIG.namespace, CONFIG.name, data={"colocation-config": "{bad"})
     server.faults += [Fault("create", hang=True)] * hangs
     async with server.serving() as url, client(url) as api:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             await made(api, ALONE).run(stop)
     assert len(server.objects.get(("/api/v1", "events"), {})) == (not hangs)
 

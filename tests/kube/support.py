@@ -13,6 +13,7 @@ from koord.kube.credentials import Credentials
 from koord.kube.kubeconfig import Settings
 from koord.kube.ratelimit import RateLimit
 from koord.kube.transport import Transport
+from tests.waiting import HANG_S
 
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 LEASES = "/apis/coordination.k8s.io/v1/leases"
@@ -35,7 +36,7 @@ async def _no_time(_: float) -> None:
     await asyncio.sleep(0)
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float = HANG_S) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - conditions have no event
             await asyncio.sleep(0.002)

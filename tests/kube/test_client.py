@@ -23,6 +23,7 @@ from koord.kube.transport import Transport
 from koord.model.core import Node
 from tests.kube.server import Fault, Server
 from tests.kube.support import NODES, PODS, client, credentials, until
+from tests.waiting import HANG_S
 
 WEB = Key("default", "web")
 
@@ -145,7 +146,7 @@ async def test_an_error_whose_body_stalls(verb: str) -> None:
 
     balancer = await asyncio.start_server(stall, "127.0.0.1", 0)
     host, port = balancer.sockets[0].getsockname()
-    async with balancer, client(f"http://{host}:{port}", tries=1, timeout_s=0.05) as api, asyncio.timeout(5):
+    async with balancer, client(f"http://{host}:{port}", tries=1, timeout_s=0.05) as api, asyncio.timeout(HANG_S):
         with pytest.raises(Unreachable, match="no answer in time"):
             await (api.get(POD, WEB) if verb == "get" else anext(api.watch(POD, "100")))
 

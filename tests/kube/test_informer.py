@@ -23,6 +23,7 @@ from koord.kube.stream import EventStream
 from koord.model.core import Pod, PodSpec
 from tests.kube.server import Fault, Server
 from tests.kube.support import PODS, client, until
+from tests.waiting import HANG_S
 
 FAST = Pace(page_size=2, watch_timeout_s=60, stall_s=0.3, settled_s=0.2, backoff=Backoff(0.002, 0.01))
 EXPIRED_LINE = b'{"type": "ERROR", "object": {"code": 410, "reason": "Expired"}}\n'
@@ -295,7 +296,7 @@ async def test_an_object_that_cannot_be_read(server: Server, caplog: pytest.LogC
             assert list(follower.informer.unreadable) == [a]
             server.faults = [Fault("watch", status=410, reason="Expired")]
             server.compact()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(HANG_S):
                 await _restarted(server, follower)
             assert follower.informer.get(a) is kept
             server.put(PODS, "default", "a", spec={"nodeName": "n3"})

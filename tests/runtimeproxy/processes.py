@@ -17,6 +17,8 @@ from pathlib import Path
 
 import grpc
 
+from tests.waiting import HANG_S
+
 ECHO = "/test.Echo/Say"
 
 
@@ -75,7 +77,7 @@ class Node:
         self.processes.append(process)
         return process
 
-    def told(self, wanted: str, timeout_s: float = 5) -> list[str]:
+    def told(self, wanted: str, timeout_s: float = HANG_S) -> list[str]:
         """The manager's next message that contains ``wanted``, as lines."""
         deadline = time.monotonic() + timeout_s
         while (left_s := deadline - time.monotonic()) > 0 and select.select([self.manager], [], [], left_s)[0]:
@@ -123,7 +125,7 @@ class Node:
         self.manager.close()
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 5) -> None:
+def until(condition: Callable[[], bool], timeout_s: float = HANG_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not _holds(condition):
         assert time.monotonic() < deadline

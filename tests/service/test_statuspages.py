@@ -12,6 +12,7 @@ import pytest
 
 from koord.service.statuspages import StatusPages
 from koord.service.statusserver import Page, StatusServer
+from tests.waiting import HANG_S
 
 SERVED = b"fine\n"
 
@@ -65,7 +66,7 @@ async def test_an_address_that_is_taken_is_used_when_it_is_free(
         await asyncio.sleep(0.05)
         assert [f"no status pages at {endpoint} yet: " in record.message for record in caplog.records] == [True]
         other.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             while await body(endpoint) != SERVED:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     assert await body(endpoint) == b""

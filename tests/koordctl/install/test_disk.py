@@ -10,6 +10,8 @@ import pytest
 
 from koordctl.install.disk import Absent, Content, Disk, Symlink
 
+OURS = Content(b"", 0o644, os.geteuid(), os.getegid())
+
 
 class Flushed(Disk):
     """Notes what is flushed."""
@@ -35,7 +37,7 @@ def disk(tmp_path: Path) -> Flushed:
 @pytest.mark.parametrize(
     ("change", "flushed"),
     [
-        (lambda disk: disk.put("/etc/new", Content(b"", 0o644, os.geteuid(), os.getegid())), ["/etc/.new.koord-new", "/etc"]),
+        (lambda disk: disk.put("/etc/new", OURS), ["/etc/.new.koord-new", "/etc"]),
         (lambda disk: disk.put("/etc/new", Symlink("file")), ["/etc"]),
         (lambda disk: disk.put("/etc/file", Absent()), ["/etc"]),
         (lambda disk: disk.rename("/etc/file", "/etc/aside"), ["/etc"]),

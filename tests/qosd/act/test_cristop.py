@@ -17,6 +17,7 @@ from qosd.act.executor import EvictionFailed
 from qosd.decide.decision import Eviction
 from qosd.pods.cri import Runtime
 from tests.fakes.runtime import FakeRuntime
+from tests.waiting import HANG_S
 
 PERMISSION_DENIED = 7
 EXIT_S = SETTLE_S = 0.2
@@ -209,7 +210,7 @@ async def test_it_comes_about_all_the_same(tmp_path: Path, setting: Callable[[No
     node = Node(tmp_path)
     setting(node)
     async with node.served(tmp_path / "s") as executor:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             await executor.evict(ORDER)
     of_pod = {id_ for id_, one in node.fake.sandboxes.items() if one.metadata.uid == "uid-web"}
     left = [one for one in node.fake.containers.values() if one.pod_sandbox_id in of_pod]

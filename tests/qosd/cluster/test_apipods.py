@@ -13,6 +13,7 @@ from qosd.cluster.apipods import APIPods
 from qosd.pods.http import FetchError
 from tests.kube.server import Fault, Server
 from tests.kube.support import PODS, client, until
+from tests.waiting import HANG_S
 
 RUNNING = {"phase": "Running", "qosClass": "Burstable"}
 
@@ -39,7 +40,7 @@ async def known(pods: APIPods) -> dict[str, str]:
             return False
         return True
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         while not await told():  # noqa: ASYNC110 - a list has no event
             await asyncio.sleep(0.002)
     return {pod.name: pod.uid for pod in (await pods.pods()).items}
@@ -69,7 +70,7 @@ async def test_a_refusal_is_told() -> None:
 
 async def problem(pods: APIPods, text: str) -> str:
     """Why there is no list, as soon as ``text`` is in it: a watch that breaks may be told first."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         while True:
             try:
                 await pods.pods()
@@ -114,7 +115,7 @@ async def test_the_pods_of_this_node_and_what_becomes_of_them() -> None:
         pod = next(pod for pod in (await pods.pods()).items if pod.name == "a")
         assert (pod.priority, pod.phase, pod.kube_qos) == (9000, "Running", "Burstable")
         server.delete(PODS, "default", "a")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             while await known(pods) != {"static": "of-the-file"}:  # noqa: ASYNC110 - a list has no event
                 await asyncio.sleep(0.002)
 

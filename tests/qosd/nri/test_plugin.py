@@ -18,6 +18,7 @@ from qosd.nri.service import Hooks
 from tests.qosd.contexts import rules
 from tests.qosd.nri.containers import container, lsr, said
 from tests.qosd.nri.runtimes import Runtime
+from tests.waiting import HANG_S
 
 
 class Daemon:
@@ -34,7 +35,7 @@ class Daemon:
         self.told.set()
 
     async def hears(self, *heard: bool) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             while self.heard != list(heard):
                 self.told.clear()
                 await self.told.wait()

@@ -15,6 +15,7 @@ from koord.pb.cri import api_pb2 as cri
 from qosd.pods import events
 from qosd.pods.cri import Runtime
 from qosd.pods.events import RuntimeEvents
+from tests.waiting import HANG_S
 
 
 class _Streaming(grpc.GenericRpcHandler):
@@ -62,7 +63,7 @@ async def listening(path: Path, service: _Streaming) -> AsyncIterator[tuple[Runt
 
 
 async def _until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
             await asyncio.sleep(0.01)
 

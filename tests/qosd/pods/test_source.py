@@ -28,6 +28,7 @@ from qosd.pods.source import KUBELET_GAP_S, PodSource
 from qosd.strategies.reconciler import of_pod
 from tests.fakes.runtime import TIERS, FakeRuntime
 from tests.qosd.contexts import rules
+from tests.waiting import HANG_S
 
 QOS = "koordinator.sh/qosClass"
 
@@ -109,7 +110,7 @@ async def node(
         yield Node(fake, server, source, derivation, changes, written, owned)
 
 
-async def until(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
+async def until(condition: Callable[[], object], timeout_s: float = HANG_S) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
             await asyncio.sleep(0.005)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from qosd.pods.watch import CgroupWatch
+from tests.waiting import HANG_S
 
 CGROUPFS = ("/kubepods", "/kubepods/burstable", "/kubepods/besteffort")
 SYSTEMD = tuple(f"/kubepods.slice{tier}" for tier in ("", "/kubepods-burstable.slice", "/kubepods-besteffort.slice"))
@@ -163,7 +164,7 @@ async def test_an_overflow_is_looked_at_again(tmp_path: Path) -> None:
         for number in range(limit + 10):
             os.pwrite(descriptors[number % 2], b"x", 0)  # alternating, or equal events would be one
         (tmp_path / "kubepods/podb/c1").mkdir(parents=True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             while not heard.news:  # noqa: ASYNC110 - what is waited for tells nobody
                 await asyncio.sleep(0.005)
         assert heard.watch.pods == {"/kubepods/poda", "/kubepods/podb"}

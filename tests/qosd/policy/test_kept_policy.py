@@ -20,6 +20,7 @@ from qosd.policy import kept
 from qosd.policy.kept import CopyUnusable, PolicyDocument
 from qosd.policy.provenance import Origin
 from qosd.policy.rulesfile import RulesSource
+from tests.waiting import HANG_S
 
 GOOD, BETTER = "node: {guaranteedAs: LSR}\n", "node: {guaranteedAs: LSR, beCPUManager: true}\n"
 BAD = "node: {guaranteedAs: nobody}\n"
@@ -328,6 +329,6 @@ def _text(file: Path) -> str:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while not holds():  # noqa: ASYNC110 - another thread's work
             await asyncio.sleep(0.005)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from qosd.policy.watching import PolicyWatch
+from tests.waiting import HANG_S
 
 OLD, NEW = "node: {guaranteedAs: LS}\n", "node: {guaranteedAs: LSR}\n"
 LONG_S = 30.0
@@ -29,7 +30,7 @@ class Watched:
         self.seen.append(self.file.read_text() if self.file.exists() else None)
 
     async def until(self, text: str | None) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while text not in self.seen:  # noqa: ASYNC110 - the watch's work
                 await asyncio.sleep(0.005)
 

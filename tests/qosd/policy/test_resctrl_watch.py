@@ -19,6 +19,7 @@ from tests.qosd.contexts import V2, rules
 from tests.qosd.machine import Machine
 from tests.qosd.nri.containers import be, container
 from tests.qosd.test_node import Living, living
+from tests.waiting import HANG_S
 
 RESCTRL = {"resourceQOSStrategy": {"beClass": {"resctrlQOS": {"enable": True}}}}
 
@@ -32,7 +33,7 @@ def make(root: Path, name: str) -> None:
 
 
 async def noticed(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while not holds():  # noqa: ASYNC110 - the watch's work
             await asyncio.sleep(0.005)
 

@@ -13,6 +13,7 @@ from runtimeproxy.hooks.hookfile import Policy
 from tests.runtimeproxy.cri.rig import V1, Rig, container, pod
 from tests.runtimeproxy.hooks.doubles import koordlet, raising
 from tests.runtimeproxy.relay.rig import VERSION, rigged
+from tests.waiting import HANG_S
 
 ERRORS = {
     "unavailable": UnaryError(14, "not there"),
@@ -38,7 +39,7 @@ REQUESTS = {
 @pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
 async def test_a_hook_server_s_call_may_raise_anything(tmp_path: Path, error: BaseException, policy: Policy) -> None:
     rig = Rig({"a.json": raising(error), "b.json": koordlet()}, policy=policy)
-    async with asyncio.timeout(20), rigged(tmp_path, rig.interceptor) as relay:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, rig.interceptor) as relay:
         for method, request in REQUESTS.items():
             message = request.SerializeToString()
             reply = await relay.client.call(V1 + method, message)

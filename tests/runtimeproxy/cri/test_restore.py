@@ -25,6 +25,7 @@ from tests.runtimeproxy.cri.rig import PARENT, V1, Rig, container, pod
 from tests.runtimeproxy.faultrig import DEADLINE_S, PASSED, running
 from tests.runtimeproxy.hooks.doubles import failing, koordlet
 from tests.runtimeproxy.relay.rig import eventually
+from tests.waiting import HANG_S
 
 MOVED = f"{PARENT}/koord"
 NAMES = ("main", "side")
@@ -131,7 +132,7 @@ async def test_who_only_wants_to_know_of_sandboxes_is_told(stages: frozenset[str
     assert rig.interceptor.plan(V1 + "RestorePod").treatment is treatment
     await restored(rig)
     assert rig.sent.config == pod()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         await eventually(lambda: len(told(rig, "PreRunPodSandbox")) == 1)
     rig.interceptor.close()
 

@@ -32,6 +32,7 @@ from tests.runtimeproxy.hooks.doubles import (
     saying,
     server,
 )
+from tests.waiting import HANG_S
 
 OWNED = frozenset({ANNOTATIONS, ENVS, *RESOURCE_FIELDS})
 QUOTA, SHARES = Slot("cpu_quota"), Slot("cpu_shares")
@@ -282,7 +283,7 @@ async def test_posts_are_delivered_in_order_and_dropped_when_too_many() -> None:
         one.post(Stage.POST_STOP, partial(numbered, number))
     assert recorder.counted == [("dropped", "a.json")] * 2
     delivered = one._caller.asked  # type: ignore[attr-defined]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         while len(delivered) < POST_QUEUE - 1:  # noqa: ASYNC110 - what is waited for tells nobody
             await asyncio.sleep(0.001)
     assert [message for _, message in delivered[:3]] == [b"0", b"2", b"3"]
@@ -301,7 +302,7 @@ async def test_a_failing_post_does_not_stop_the_next() -> None:
 
     for make in (fine, broken, fine):
         one.post(Stage.POST_STOP, make)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         while len(one._caller.asked) < 2:  # noqa: ASYNC110 - what is waited for tells nobody  # type: ignore[attr-defined]
             await asyncio.sleep(0.001)
     one.close()

@@ -11,6 +11,7 @@ import pytest
 
 from runtimeproxy.hooks.directory import Directory, Loaded
 from tests.runtimeproxy.hooks.doubles import Recorder
+from tests.waiting import HANG_S
 
 
 def text(endpoint: str = "/run/a.sock") -> str:
@@ -220,6 +221,6 @@ async def test_the_watch_sees_files_come_and_go(tmp_path: Path) -> None:
 
 
 async def until(condition) -> None:  # type: ignore[no-untyped-def]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
             await asyncio.sleep(0.005)

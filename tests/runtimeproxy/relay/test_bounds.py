@@ -56,10 +56,10 @@ from tests.runtimeproxy.relay.rig import (
     rigged,
     text,
 )
+from tests.waiting import HANG_S
 
 STOP = "/runtime.v1.RuntimeService/StopContainer"
 TAP = Plan(Treatment.TAP)
-HANG_S = 60  # only what hangs takes so long
 MIB = 1 << 20
 
 
@@ -107,7 +107,7 @@ async def attacking(
         return sinks[-1]
 
     server = await asyncio.get_running_loop().create_unix_server(accept, str(directory / "r"))
-    async with asyncio.timeout(20), relaying(directory / "p", directory / "r", scripted, 8 * MIB) as relay:
+    async with asyncio.timeout(HANG_S), relaying(directory / "p", directory / "r", scripted, 8 * MIB) as relay:
         with socket.socket(socket.AF_UNIX) as client:
             client.setblocking(False)
             client.connect(str(directory / "p"))
@@ -155,7 +155,7 @@ async def test_credit_for_a_held_request_comes_in_batches(tmp_path: Path) -> Non
 @pytest.mark.parametrize("window", [1, 3, 100, 65_535])
 async def test_credit_in_batches_stops_nobody_whose_window_is_small(tmp_path: Path, window: int) -> None:
     scripted = holding(lambda message: message, opened=True)
-    async with asyncio.timeout(20), rigged(tmp_path, scripted, runtime=Tuning(initial_window=window)) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, runtime=Tuning(initial_window=window)) as rig:
         assert (await rig.client.call(CREATE, text(20 * window))).messages == [text(20 * window)]
         rig.server.connections[0].change(initial_window_size=100)
         assert (await rig.client.call(CREATE, text(2_000))).messages == [text(2_000)]

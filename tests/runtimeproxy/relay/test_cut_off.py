@@ -10,6 +10,7 @@ import pytest
 from tests.runtimeproxy.relay.endpoint import Stream
 from tests.runtimeproxy.relay.peers import ANY, grpc_frame
 from tests.runtimeproxy.relay.rig import CREATE, VERSION, eventually, holding, passing, rigged
+from tests.waiting import HANG_S
 
 CANCELLED, UNAVAILABLE = 1, 14
 
@@ -19,7 +20,7 @@ async def test_calls_in_flight_are_counted(tmp_path: Path, who: str, status: int
     async def hang(stream: Stream) -> None:
         await asyncio.Event().wait()
 
-    async with asyncio.timeout(10), rigged(tmp_path, holding(bytes), {ANY: hang}, settle=False) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, holding(bytes), {ANY: hang}, settle=False) as rig:
         for path in (VERSION, CREATE):  # one that passes and one that is held
             stream = rig.client.open(path)
             await rig.client.endpoint.send(stream.id, grpc_frame(b"m"), end=True)
@@ -43,7 +44,7 @@ async def test_a_request_whose_edit_failed_is_one_that_passed(tmp_path: Path) ->
         raise ValueError
 
     interceptor = holding(fail, opened=True)
-    async with asyncio.timeout(10), rigged(tmp_path, interceptor) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, interceptor) as rig:
         reply = await rig.client.call(CREATE, b"original")
         assert reply.grpc_status == 0
         assert interceptor.tapped_messages == [b"original"]

@@ -26,6 +26,7 @@ from tests.runtimeproxy.relay.raw import (
     headers,
 )
 from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, eventually, holding, passing, relaying, rigged
+from tests.waiting import HANG_S
 
 LARGEST = 2**31 - 1
 
@@ -39,7 +40,7 @@ async def test_a_call_that_a_client_opens_before_it_has_read_goaway_is_not_passe
         await ended.wait()
         await answer(stream, bytes(stream.data))
 
-    async with asyncio.timeout(10), rigged(tmp_path, passing(), {VERSION: slow}, settle=False) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, passing(), {VERSION: slow}, settle=False) as rig:
         first, upload = rig.client.open(VERSION), rig.client.open(VERSION)
         await rig.client.endpoint.send(first.id, grpc_frame(b"in flight"))
         await rig.arrived(1)
@@ -65,7 +66,7 @@ async def test_a_call_that_a_client_opens_before_it_has_read_goaway_is_not_passe
 
 
 async def test_what_a_client_sent_on_dropped_streams_is_given_back(tmp_path: Path) -> None:
-    async with asyncio.timeout(10), rigged(tmp_path, holding(bytes), settle=False) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, holding(bytes), settle=False) as rig:
         held = rig.client.open(CREATE)
         await rig.arrived(0)
         rig.client.endpoint.stop_reading()
@@ -91,7 +92,7 @@ async def test_the_goaway_of_an_unreadable_block_covers_the_stream_that_it_opens
         return sinks[-1]
 
     server = await asyncio.get_running_loop().create_unix_server(accept, str(tmp_path / "r"))
-    async with asyncio.timeout(10), relaying(tmp_path / "p", tmp_path / "r", passing()) as relay:
+    async with asyncio.timeout(HANG_S), relaying(tmp_path / "p", tmp_path / "r", passing()) as relay:
         reader, writer = await asyncio.open_unix_connection(str(tmp_path / "p"))
         unreadable = frame(HEADERS, END_HEADERS, 3, b"\xfe") + frame(DATA, END_STREAM, 3, b"x")
         writer.write(OPENING + headers(1, VERSION) + unreadable + headers(5, VERSION))
@@ -114,7 +115,7 @@ async def test_a_connection_that_was_just_accepted_is_served_and_then_told(tmp_p
     """However much of its opening had come when the drain began."""
     opening = OPENING + headers(1, VERSION) + frame(DATA, END_STREAM, 1, bytes(5))
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(HANG_S),
         serving(tmp_path / "r"),
         relaying(tmp_path / "p", tmp_path / "r", passing()) as relay,
     ):
@@ -134,7 +135,7 @@ async def test_a_connection_that_was_just_accepted_is_served_and_then_told(tmp_p
 
 async def test_a_connection_whose_task_has_not_run_yet_is_waited_for(tmp_path: Path) -> None:
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(HANG_S),
         serving(tmp_path / "r"),
         relaying(tmp_path / "p", tmp_path / "r", passing()) as relay,
     ):
@@ -152,7 +153,7 @@ async def test_a_connection_whose_task_has_not_run_yet_is_waited_for(tmp_path: P
 
 async def test_a_connection_that_stays_silent_is_closed(tmp_path: Path) -> None:
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(HANG_S),
         serving(tmp_path / "r"),
         relaying(tmp_path / "p", tmp_path / "r", passing()) as relay,
     ):
@@ -163,7 +164,7 @@ async def test_a_connection_that_stays_silent_is_closed(tmp_path: Path) -> None:
 
 
 async def test_a_connection_that_waits_for_the_runtime_is_served_when_it_comes(tmp_path: Path) -> None:
-    async with asyncio.timeout(10), relaying(tmp_path / "p", tmp_path / "r", passing()) as relay:
+    async with asyncio.timeout(HANG_S), relaying(tmp_path / "p", tmp_path / "r", passing()) as relay:
         client = await _accepted(tmp_path / "p", relay, paired=False)
         await asyncio.get_running_loop().sock_sendall(client, OPENING + headers(1, VERSION, END_HEADERS | END_STREAM))
         relay.drain()
@@ -184,7 +185,7 @@ async def test_nothing_is_put_into_a_connection_that_is_not_http2(tmp_path: Path
         writer.close()
 
     server = await asyncio.start_unix_server(http1, str(tmp_path / "r"))
-    async with asyncio.timeout(10), relaying(tmp_path / "p", tmp_path / "r", passing()) as relay:
+    async with asyncio.timeout(HANG_S), relaying(tmp_path / "p", tmp_path / "r", passing()) as relay:
         reader, writer = await asyncio.open_unix_connection(str(tmp_path / "p"))
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         assert await reader.readuntil(b"hello")
@@ -205,7 +206,7 @@ async def test_a_server_that_speaks_first_is_not_answered_in_frames(tmp_path: Pa
         writer.close()
 
     server = await asyncio.start_unix_server(greet, str(tmp_path / "r"))
-    async with asyncio.timeout(10), relaying(tmp_path / "p", tmp_path / "r", passing()):
+    async with asyncio.timeout(HANG_S), relaying(tmp_path / "p", tmp_path / "r", passing()):
         reader, writer = await asyncio.open_unix_connection(str(tmp_path / "p"))
         writer.write(b"hello")
         got = await reader.read()
@@ -223,7 +224,7 @@ async def test_nothing_of_ours_comes_before_the_runtimes_settings(tmp_path: Path
         return sinks[-1]
 
     server = await asyncio.get_running_loop().create_unix_server(accept, str(tmp_path / "r"))
-    async with asyncio.timeout(10), relaying(tmp_path / "p", tmp_path / "r", holding(bytes)):
+    async with asyncio.timeout(HANG_S), relaying(tmp_path / "p", tmp_path / "r", holding(bytes)):
         reader, writer = await asyncio.open_unix_connection(str(tmp_path / "p"))
         writer.write(OPENING + headers(1, CREATE) + frame(DATA, 0, 1, bytes(16_384)) * 3)
         await eventually(lambda: sinks and sinks[0].seen)

@@ -11,6 +11,7 @@ from runtimeproxy.intercept import Plan, Treatment
 from tests.runtimeproxy.relay.endpoint import PeerGone, Stream, Tuning
 from tests.runtimeproxy.relay.peers import grpc_frame
 from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, eventually, holding, rigged, text
+from tests.waiting import HANG_S
 
 LIMIT_BYTES = 16 * 1024 * 1024
 TIGHT = Tuning(initial_window=1_000)
@@ -41,7 +42,7 @@ async def test_the_runtime_gets_the_edited_message(
     tmp_path: Path, before: int, after: int, client: Tuning, runtime: Tuning
 ) -> None:
     scripted = holding(lambda message: text(after, b"e"), opened=True)
-    async with asyncio.timeout(10), rigged(tmp_path, scripted, client=client, runtime=runtime) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, client=client, runtime=runtime) as rig:
         reply = await rig.client.call(CREATE, text(before))
         assert scripted.asked == [text(before)]
         assert rig.server.streams[0].messages == reply.messages == [text(after, b"e")]
@@ -56,7 +57,7 @@ async def test_what_follows_is_done_once_the_request_has_gone_on_and_may_fail(tm
 
     scripted = holding(lambda message: text(5, b"e"), opened=True)
     scripted.then = follow
-    async with asyncio.timeout(10), rigged(tmp_path, scripted) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted) as rig:
         for _ in range(2):
             assert (await rig.client.call(CREATE, text(3))).messages == [text(5, b"e")]
     assert done == [1, 2]
@@ -66,7 +67,7 @@ async def test_what_follows_is_done_once_the_request_has_gone_on_and_may_fail(tm
 @pytest.mark.parametrize("pad", [None, 0, 255])
 async def test_however_the_client_cuts_and_pads(tmp_path: Path, chunk: int, pad: int | None) -> None:
     scripted = holding(lambda message: message + b"!", opened=True)
-    async with asyncio.timeout(10), rigged(tmp_path, scripted) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted) as rig:
         for number in range(20):
             message = text(20 * chunk + number)
             reply = await rig.client.call(CREATE, message, pad=pad, chunk=chunk)
@@ -75,7 +76,7 @@ async def test_however_the_client_cuts_and_pads(tmp_path: Path, chunk: int, pad:
 
 async def test_other_streams_pass_while_one_is_held(tmp_path: Path) -> None:
     scripted = holding(lambda message: b"edited")
-    async with asyncio.timeout(10), rigged(tmp_path, scripted) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted) as rig:
         held = asyncio.create_task(rig.client.call(CREATE, b"original"))
         for number in range(20):
             reply = await rig.client.call(VERSION, text(number * 5_000))
@@ -91,7 +92,7 @@ async def test_other_streams_pass_while_one_is_held(tmp_path: Path) -> None:
 
 async def test_a_client_reset_cancels_the_hook_and_resets_the_runtime(tmp_path: Path) -> None:
     scripted = holding(lambda message: b"never")
-    async with asyncio.timeout(10), rigged(tmp_path, scripted) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted) as rig:
         stream = rig.client.open(CREATE)
         await rig.client.endpoint.send(stream.id, grpc_frame(text(50_000)))
         await eventually(lambda: scripted.asked)
@@ -104,7 +105,7 @@ async def test_a_client_reset_cancels_the_hook_and_resets_the_runtime(tmp_path: 
 
 async def test_a_client_reset_in_the_middle_of_a_held_message_gives_its_credit_back(tmp_path: Path) -> None:
     scripted = holding(lambda message: b"never")
-    async with asyncio.timeout(10), rigged(tmp_path, scripted) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted) as rig:
         for _ in range(10):
             stream = rig.client.open(CREATE)
             await rig.client.endpoint.send(stream.id, grpc_frame(text(50_000))[:-1], end=False)
@@ -116,7 +117,7 @@ async def test_a_client_reset_in_the_middle_of_a_held_message_gives_its_credit_b
 async def test_a_client_reset_while_the_edited_message_waits_for_the_runtimes_window(tmp_path: Path) -> None:
     scripted = holding(lambda message: text(200_000), opened=True)
     slow = Tuning(credit_batch=None)
-    async with asyncio.timeout(10), rigged(tmp_path, scripted, runtime=slow, settle=False) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, runtime=slow, settle=False) as rig:
         stream = rig.client.open(CREATE)
         await rig.client.endpoint.send(stream.id, grpc_frame(b"original"))
         held = await rig.arrived(0)
@@ -130,7 +131,7 @@ async def test_a_client_reset_while_the_edited_message_waits_for_the_runtimes_wi
 @pytest.mark.parametrize("who", ["client", "runtime"])
 async def test_a_goaway_that_covers_the_held_stream_lets_it_finish(tmp_path: Path, who: str) -> None:
     scripted = holding(lambda message: b"edited")
-    async with asyncio.timeout(10), rigged(tmp_path, scripted) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted) as rig:
         held = asyncio.create_task(rig.client.call(CREATE, b"original"))
         await eventually(lambda: scripted.asked)
         near, far = rig.client.endpoint, rig.server.connections[0]
@@ -143,7 +144,7 @@ async def test_a_goaway_that_covers_the_held_stream_lets_it_finish(tmp_path: Pat
 
 async def test_a_goaway_that_leaves_the_held_stream_out_reaches_the_client_and_nobody_hangs(tmp_path: Path) -> None:
     scripted = holding(lambda message: b"edited")
-    async with asyncio.timeout(10), rigged(tmp_path, scripted, settle=False) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, settle=False) as rig:
         held = asyncio.create_task(rig.client.call(CREATE, b"original"))
         await eventually(lambda: scripted.asked)
         near, far = rig.client.endpoint, rig.server.connections[0]
@@ -158,7 +159,7 @@ async def test_a_goaway_that_leaves_the_held_stream_out_reaches_the_client_and_n
 @pytest.mark.parametrize("who", ["client", "runtime"])
 async def test_an_end_that_vanishes_takes_the_other_with_it(tmp_path: Path, who: str) -> None:
     scripted = holding(lambda message: b"never")
-    async with asyncio.timeout(10), rigged(tmp_path, scripted, settle=False) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, settle=False) as rig:
         held = asyncio.create_task(rig.client.call(CREATE, b"original"))
         await eventually(lambda: scripted.asked)
         near, far = rig.client.endpoint, rig.server.connections[0]
@@ -177,7 +178,7 @@ async def test_an_answer_of_the_runtime_while_its_request_is_held_is_passed_on(t
         stream.endpoint.reset(stream.id)
 
     scripted = holding(lambda message: b"late")
-    async with asyncio.timeout(10), rigged(tmp_path, scripted, {CREATE: refuse_early}) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, {CREATE: refuse_early}) as rig:
         stream = rig.client.open(CREATE)
         assert (await stream.finished()).grpc_status == 8
         assert (await rig.client.call(VERSION, b"x")).messages == [b"x"]
@@ -204,7 +205,7 @@ async def test_a_request_that_cannot_be_edited_goes_on_as_it_is(
     tmp_path: Path, metadata: list[tuple[bytes, bytes]], body: bytes
 ) -> None:
     scripted = holding(lambda message: b"edited", opened=True)
-    async with asyncio.timeout(10), rigged(tmp_path, scripted) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted) as rig:
         stream = rig.client.open(CREATE, metadata)
         await rig.client.endpoint.send(stream.id, body)
         assert bytes((await stream.finished()).data) == body
@@ -212,14 +213,14 @@ async def test_a_request_that_cannot_be_edited_goes_on_as_it_is(
 
 async def test_a_request_that_ends_with_its_headers_is_passed_on(tmp_path: Path) -> None:
     scripted = holding(lambda message: b"edited", opened=True)
-    async with asyncio.timeout(10), rigged(tmp_path, scripted) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted) as rig:
         reply = await rig.client.open(CREATE, end=True).finished()
         assert (reply.grpc_status, bytes(reply.data), scripted.asked) == (0, b"", [])
 
 
 async def test_grpc_encoding_identity_is_edited(tmp_path: Path) -> None:
     scripted = holding(lambda message: b"edited", opened=True)
-    async with asyncio.timeout(10), rigged(tmp_path, scripted) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted) as rig:
         reply = await rig.client.call(CREATE, b"original", [(b"grpc-encoding", b"identity")])
         assert reply.messages == [b"edited"]
 
@@ -228,7 +229,7 @@ async def test_a_hook_that_raises_lets_the_original_pass(tmp_path: Path) -> None
     def broken(message: bytes) -> bytes:
         raise ValueError("a bug of ours")
 
-    async with asyncio.timeout(10), rigged(tmp_path, holding(broken, opened=True)) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, holding(broken, opened=True)) as rig:
         assert (await rig.client.call(CREATE, b"original")).messages == [b"original"]
 
 
@@ -237,7 +238,7 @@ async def test_a_hook_that_raises_is_a_refusal_where_a_policy_says_fail(tmp_path
         raise ValueError("a bug of ours")
 
     plan = Plan(Treatment.HOLD, fail_closed=True)
-    async with asyncio.timeout(10), rigged(tmp_path, holding(broken, opened=True, plan=plan)) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, holding(broken, opened=True, plan=plan)) as rig:
         reply = await rig.client.call(CREATE, b"original")
         assert reply.grpc_status not in (0, None)
         assert not rig.server.streams[0].data
@@ -259,7 +260,7 @@ async def test_an_edit_beyond_16_mib_is_not_made(tmp_path: Path, fail_closed: bo
 @pytest.mark.parametrize("fail_closed", [False, True])
 async def test_what_exceeds_the_budget_is_not_held(tmp_path: Path, fail_closed: bool) -> None:
     scripted = holding(lambda message: b"edited", plan=Plan(Treatment.HOLD, fail_closed=fail_closed))
-    async with asyncio.timeout(10), rigged(tmp_path, scripted, held_budget_bytes=280_000) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, held_budget_bytes=280_000) as rig:
         within = [asyncio.create_task(rig.client.call(CREATE, text(100_000))) for _ in range(2)]
         await eventually(lambda: len(scripted.asked) == 2)
         beyond = await rig.client.call(CREATE, text(100_000))
@@ -274,7 +275,7 @@ async def test_what_exceeds_the_budget_is_not_held(tmp_path: Path, fail_closed: 
 
 async def test_trailers_of_the_client_follow_the_message_which_is_not_edited(tmp_path: Path) -> None:
     scripted = holding(lambda message: b"edited", opened=True)
-    async with asyncio.timeout(10), rigged(tmp_path, scripted) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted) as rig:
         stream = rig.client.open(CREATE)
         await rig.client.endpoint.send(stream.id, grpc_frame(text(100_000)), end=False)
         rig.client.endpoint.send_headers(stream.id, [(b"x-last", b"word")], end=True)
@@ -288,7 +289,7 @@ async def test_trailers_of_the_client_follow_the_message_which_is_not_edited(tmp
 @pytest.mark.parametrize("size", [0, 100, 500_000])
 async def test_a_tapped_request_passes_and_is_copied(tmp_path: Path, size: int) -> None:
     scripted = holding(lambda message: message, plan=Plan(Treatment.TAP, wants_answer=True))
-    async with asyncio.timeout(10), rigged(tmp_path, scripted) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted) as rig:
         assert (await rig.client.call(CREATE, text(size), chunk=7_000, pad=3)).messages == [text(size)]
         assert scripted.tapped_messages == [text(size)]
         assert scripted.answers == [(CREATE, 0, text(size))]
@@ -304,14 +305,14 @@ async def test_the_interceptor_hears_the_answer(tmp_path: Path, wants: bool, sta
         stream.endpoint.send_headers(stream.id, [(b"grpc-status", str(status).encode())], end=True)
 
     scripted = holding(lambda message: message, opened=True, plan=Plan(Treatment.HOLD, wants_answer=wants))
-    async with asyncio.timeout(10), rigged(tmp_path, scripted, {CREATE: respond}) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, {CREATE: respond}) as rig:
         assert (await rig.client.call(CREATE, b"original")).grpc_status == status
         assert scripted.answers == [(CREATE, status, told)]
 
 
 async def test_draining_lets_a_held_call_finish_and_then_closes(tmp_path: Path) -> None:
     scripted = holding(lambda message: b"edited")
-    async with asyncio.timeout(10), rigged(tmp_path, scripted, settle=False) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, settle=False) as rig:
         held = asyncio.create_task(rig.client.call(CREATE, b"original"))
         await eventually(lambda: scripted.asked)
         rig.relay.drain()

@@ -25,6 +25,7 @@ from tests.runtimeproxy.relay.ledger import Ledger
 from tests.runtimeproxy.relay.peers import ANY
 from tests.runtimeproxy.relay.pipes import piping
 from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, balance, passing, relaying, rigged, settled
+from tests.waiting import HANG_S
 
 LOOPS = [pytest.param(asyncio.new_event_loop, id="asyncio"), pytest.param(uvloop.new_event_loop, id="uvloop")]
 CALM = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -108,7 +109,7 @@ async def _grpc_rig(
 
 async def _both_sides(server: ScriptedServer, chan: grpc.aio.Channel, script: Script) -> tuple[Heard, Heard]:
     server.script = script
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         heard = await perform(chan, script)
     return heard, server.heard
 
@@ -176,7 +177,7 @@ def test_strict_peers_hear_what_was_said(tmp_path: Path, client: Tuning, runtime
 
 async def _exchange_all(rig: Rig, batch: Sequence[Exchange]) -> None:
     before = len(rig.server.streams)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         heard = await asyncio.gather(*(_exchange(rig, number, exchange) for number, exchange in enumerate(batch)))
     arrived = {stream.header(b"x-number"): stream for stream in rig.server.streams[before:]}
     for number, (exchange, answer) in enumerate(zip(batch, heard, strict=True)):

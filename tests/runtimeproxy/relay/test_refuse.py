@@ -17,6 +17,7 @@ from tests.runtimeproxy.relay.endpoint import ACK, RST_STREAM, SETTINGS, Endpoin
 from tests.runtimeproxy.relay.ledger import End
 from tests.runtimeproxy.relay.peers import ANY, grpc_frame
 from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, Scripted, eventually, holding, rigged
+from tests.waiting import HANG_S
 
 
 def refusing(code: int = 8, text: str = "no room") -> Scripted:
@@ -35,7 +36,7 @@ def refusing(code: int = 8, text: str = "no room") -> Scripted:
     ],
 )
 async def test_the_client_gets_status_and_message(tmp_path: Path, code: int, text: str, encoded: bytes) -> None:
-    async with asyncio.timeout(10), rigged(tmp_path, refusing(code, text)) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, refusing(code, text)) as rig:
         reply = await rig.client.call(CREATE, b"original")
         assert (reply.grpc_status, reply.header(b"grpc-message") or b"") == (code, encoded)
         assert (reply.header(b":status"), bytes(reply.data)) == (b"200", b"")
@@ -54,7 +55,7 @@ async def test_refusals_leave_header_compression_in_step(tmp_path: Path) -> None
         if stream.reset is None:
             stream.endpoint.send_headers(stream.id, [(b"grpc-status", b"0"), (b"x-last", b"t" + number)], end=True)
 
-    async with asyncio.timeout(10), rigged(tmp_path, refusing(), {ANY: tell}) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, refusing(), {ANY: tell}) as rig:
         for number in range(150):
             word = str(number).encode()
             path = CREATE if number % 3 == 0 else VERSION
@@ -81,7 +82,7 @@ async def test_a_refusal_keeps_to_the_clients_header_table(
             stream.endpoint.send_headers(stream.id, [*fields, (b"grpc-status", b"0")], end=True)
 
     tuning = Tuning(header_table=start)
-    async with asyncio.timeout(10), rigged(tmp_path, refusing(), {VERSION: tell}, client=tuning) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, refusing(), {VERSION: tell}, client=tuning) as rig:
         near = rig.client.endpoint
         if first == "answer":
             assert (await rig.client.call(VERSION, b"x")).grpc_status == 0
@@ -98,7 +99,7 @@ async def test_a_refusal_keeps_to_the_clients_header_table(
 
 async def test_a_table_that_shrinks_behind_the_last_answer_is_minded(tmp_path: Path) -> None:
     """The runtime's answer and its acknowledgement of the smaller table may come in one read."""
-    async with asyncio.timeout(10), rigged(tmp_path, refusing(), {VERSION: _late}) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, refusing(), {VERSION: _late}) as rig:
         near, far = rig.client.endpoint, rig.server.connections[0]
         for size in (1_000, 0):
             late = rig.client.open(VERSION, end=True)
@@ -113,7 +114,7 @@ async def test_a_table_that_shrinks_behind_the_last_answer_is_minded(tmp_path: P
 
 
 async def test_many_at_once_and_others_between(tmp_path: Path) -> None:
-    async with asyncio.timeout(10), rigged(tmp_path, refusing()) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, refusing()) as rig:
         calls = [rig.client.call(CREATE if n % 2 else VERSION, b"%d" % n) for n in range(100)]
         replies = await asyncio.gather(*calls)
         assert [reply.grpc_status for reply in replies] == [8 if n % 2 else 0 for n in range(100)]
@@ -124,7 +125,7 @@ async def test_headers_that_the_runtime_sent_early_are_followed_by_the_status(tm
         stream.endpoint.send_headers(stream.id, [(b":status", b"200"), (b"x-eager", b"yes")])
 
     scripted = holding(lambda message: Refuse(8, "no room"))
-    async with asyncio.timeout(10), rigged(tmp_path, scripted, {CREATE: eager}) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, {CREATE: eager}) as rig:
         stream = rig.client.open(CREATE)
         await rig.client.endpoint.send(stream.id, grpc_frame(b"original"))
         await stream.until(lambda s: bool(s.headers))
@@ -136,7 +137,7 @@ async def test_headers_that_the_runtime_sent_early_are_followed_by_the_status(tm
 
 @pytest.mark.parametrize("data_bytes", [0, 10, 60_000])
 async def test_an_answer_sent_before_the_runtime_read_the_reset_wins(tmp_path: Path, data_bytes: int) -> None:
-    async with asyncio.timeout(10), rigged(tmp_path, refusing(), {CREATE: _nothing}) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, refusing(), {CREATE: _nothing}) as rig:
         stream, far = await _refused_but_unread(rig)
         far.send_headers(stream.id, [(b":status", b"200"), (b"x-new", b"in the table")])
         await far.send(stream.id, grpc_frame(b"d" * data_bytes), end=False)
@@ -151,7 +152,7 @@ async def test_an_answer_sent_before_the_runtime_read_the_reset_wins(tmp_path: P
 
 async def test_half_an_answer_is_ended_by_the_refusal(tmp_path: Path) -> None:
     """DATA of a refused stream counts in the connection window even where the client never gets it."""
-    async with asyncio.timeout(10), rigged(tmp_path, refusing(), {CREATE: _nothing}) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, refusing(), {CREATE: _nothing}) as rig:
         for _ in range(4):
             stream, far = await _refused_but_unread(rig)
             far.send_headers(stream.id, [(b":status", b"200"), (b"x-half", b"an answer")])
@@ -162,7 +163,7 @@ async def test_half_an_answer_is_ended_by_the_refusal(tmp_path: Path) -> None:
 
 
 async def test_a_reset_by_the_runtime_that_crosses_the_refusal(tmp_path: Path) -> None:
-    async with asyncio.timeout(10), rigged(tmp_path, refusing(), {CREATE: _nothing}) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, refusing(), {CREATE: _nothing}) as rig:
         stream, far = await _refused_but_unread(rig)
         far.reset(stream.id)
         far.read_again()
@@ -172,7 +173,7 @@ async def test_a_reset_by_the_runtime_that_crosses_the_refusal(tmp_path: Path) -
 
 
 async def test_a_client_reset_that_crosses_the_refusal(tmp_path: Path) -> None:
-    async with asyncio.timeout(10), rigged(tmp_path, refusing(), {CREATE: _nothing}) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, refusing(), {CREATE: _nothing}) as rig:
         stream, far = await _refused_but_unread(rig)
         rig.client.endpoint.reset(stream.id)
         await asyncio.sleep(0.02)
@@ -184,7 +185,7 @@ async def test_a_client_reset_that_crosses_the_refusal(tmp_path: Path) -> None:
 
 async def test_settings_acknowledgements_keep_their_order(tmp_path: Path) -> None:
     """Barrier, then the client's SETTINGS: the client's new window must not count before *its own* ACK."""
-    async with asyncio.timeout(10), rigged(tmp_path, refusing(), {VERSION: _late}) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, refusing(), {VERSION: _late}) as rig:
         far = rig.server.connections[0]
         late = rig.client.open(VERSION, end=True)
         await eventually(lambda: len(far.streams) == 1)
@@ -206,7 +207,7 @@ async def test_settings_acknowledgements_keep_their_order(tmp_path: Path) -> Non
 
 
 async def test_the_barrier_is_acknowledged_once_and_not_to_the_client(tmp_path: Path) -> None:
-    async with asyncio.timeout(10), rigged(tmp_path, refusing()) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, refusing()) as rig:
         for _ in range(5):
             assert (await rig.client.call(CREATE, b"original")).grpc_status == 8
         sent = [(end, kind) for end, kind, _ in rig.ledger.near.frames if kind == "SettingsFrame"]
@@ -216,7 +217,7 @@ async def test_the_barrier_is_acknowledged_once_and_not_to_the_client(tmp_path: 
 
 async def test_a_refused_stream_does_not_stop_others_whose_windows_are_tight(tmp_path: Path) -> None:
     tight = Tuning(initial_window=500)
-    async with asyncio.timeout(10), rigged(tmp_path, refusing(), client=tight, runtime=tight) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, refusing(), client=tight, runtime=tight) as rig:
         calls = [rig.client.call(CREATE if n % 2 else VERSION, b"m" * 3_000) for n in range(20)]
         assert [reply.grpc_status for reply in await asyncio.gather(*calls)] == [8 if n % 2 else 0 for n in range(20)]
 

@@ -12,6 +12,7 @@ from runtimeproxy.relay.rewrites import FRAME_BYTES, MOST_BYTES, PATIENCE_S
 from tests.runtimeproxy.relay.endpoint import Stream, Tuning
 from tests.runtimeproxy.relay.peers import Handler, answer, grpc_frame
 from tests.runtimeproxy.relay.rig import VERSION, Rig, Scripted, eventually, rigged, text
+from tests.waiting import HANG_S
 
 STATUS = "/runtime.v1.RuntimeService/ContainerStatus"
 TOO_LONG, LATE, MEMORY = "over half of the client's window", "late", "held bytes over budget"
@@ -67,7 +68,7 @@ async def test_each_message_is_rewritten_however_it_is_cut(
     tmp_path: Path, messages: list[bytes], chunk: int, pad: int | None
 ) -> None:
     handlers = {STATUS: answering(*messages, chunk=chunk, pad=pad)}
-    async with asyncio.timeout(10), rigged(tmp_path, rewriting(), handlers) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, rewriting(), handlers) as rig:
         reply = await rig.client.call(STATUS, b"id")
         assert reply.messages == [message.swapcase() for message in messages]
         assert reply.grpc_status == 0
@@ -76,7 +77,7 @@ async def test_each_message_is_rewritten_however_it_is_cut(
 
 async def test_other_answers_pass_as_they_are(tmp_path: Path) -> None:
     handlers = {STATUS: answering(b"Status"), VERSION: answering(b"Version")}
-    async with asyncio.timeout(10), rigged(tmp_path, rewriting(), handlers) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, rewriting(), handlers) as rig:
         replies = await asyncio.gather(*(rig.client.call(path, b"id") for path in (VERSION, STATUS) * 20))
         assert [reply.messages for reply in replies] == [[b"Version"], [b"sTATUS"]] * 20
 
@@ -103,7 +104,7 @@ async def test_other_answers_pass_as_they_are(tmp_path: Path) -> None:
 async def test_what_is_not_rewritten_goes_on_as_it_came(
     tmp_path: Path, handler: Handler, client: Tuning | None, told: bytes, reasons: dict[str, int]
 ) -> None:
-    async with asyncio.timeout(10), rigged(tmp_path, rewriting(), {STATUS: handler}, client=client) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, rewriting(), {STATUS: handler}, client=client) as rig:
         reply = await rig.client.call(STATUS, b"id")
         assert bytes(reply.data[5:]) == told
         assert not_rewritten(rig) == reasons
@@ -112,7 +113,7 @@ async def test_what_is_not_rewritten_goes_on_as_it_came(
 async def test_a_rewrite_of_another_length_is_not_taken(tmp_path: Path) -> None:
     scripted = rewriting()
     scripted.rewrite = lambda message: message + b"!"
-    async with asyncio.timeout(10), rigged(tmp_path, scripted, {STATUS: answering(b"Status")}) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, {STATUS: answering(b"Status")}) as rig:
         assert (await rig.client.call(STATUS, b"id")).messages == [b"Status"]
 
 
@@ -120,7 +121,7 @@ async def test_a_client_that_credits_late_gets_all_of_its_answer(tmp_path: Path)
     """It gives nothing back before it has received as much as it allows: what waits in the relay is part of that."""
     client = Tuning(credit_batch=65_535)
     handlers = {STATUS: answering(text(30_000, b"S"), chunk=10_000), VERSION: answering(text(50_000, b"V"))}
-    async with asyncio.timeout(10), rigged(tmp_path, rewriting(), handlers, client=client, settle=False) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, rewriting(), handlers, client=client, settle=False) as rig:
         for path, told in ((VERSION, b"V"), (STATUS, b"S")):
             reply = await rig.client.call(path, b"id")
             assert bytes(reply.data[5:]).upper() == text(len(reply.data) - 5, told)
@@ -128,7 +129,7 @@ async def test_a_client_that_credits_late_gets_all_of_its_answer(tmp_path: Path)
 
 async def test_an_answer_that_does_not_go_on_is_passed_on_in_time(tmp_path: Path) -> None:
     handlers = {STATUS: beginning(grpc_frame(b"Status")[:8])}
-    async with asyncio.timeout(10), rigged(tmp_path, rewriting(), handlers, settle=False) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, rewriting(), handlers, settle=False) as rig:
         stream = rig.client.open(STATUS)
         await rig.client.endpoint.send(stream.id, grpc_frame(b"id"))
         await stream.until(lambda s: bool(s.headers))
@@ -142,7 +143,7 @@ async def test_an_answer_that_does_not_go_on_is_passed_on_in_time(tmp_path: Path
 @pytest.mark.parametrize("who", ["client resets", "runtime resets", "runtime ends"])
 async def test_every_byte_that_waited_reaches_the_client(tmp_path: Path, who: str) -> None:
     handlers = {STATUS: beginning(grpc_frame(b"Status")[:8])}
-    async with asyncio.timeout(10), rigged(tmp_path, rewriting(), handlers) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, rewriting(), handlers) as rig:
         stream = rig.client.open(STATUS)
         await rig.client.endpoint.send(stream.id, grpc_frame(b"id"))
         await eventually(lambda: rig.watched.pair.share.copied_bytes)
@@ -163,7 +164,7 @@ async def test_every_byte_that_waited_reaches_the_client(tmp_path: Path, who: st
 async def test_what_waits_counts_against_the_budget_and_gives_way(tmp_path: Path) -> None:
     handlers = {STATUS: beginning(grpc_frame(text(3_000, b"S"))[:2_000])}
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(HANG_S),
         rigged(tmp_path, rewriting(), handlers, settle=False, held_budget_bytes=1_000) as rig,
     ):
         stream = rig.client.open(STATUS)
@@ -175,7 +176,7 @@ async def test_what_waits_counts_against_the_budget_and_gives_way(tmp_path: Path
 
 async def test_answers_of_one_connection_together_keep_no_more_than_half_of_its_window(tmp_path: Path) -> None:
     handlers = {STATUS: beginning(grpc_frame(text(12_000, b"S"))[:10_000])}
-    async with asyncio.timeout(10), rigged(tmp_path, rewriting(), handlers, settle=False) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, rewriting(), handlers, settle=False) as rig:
         streams = [rig.client.open(STATUS) for _ in range(6)]
         for stream in streams:
             await rig.client.endpoint.send(stream.id, grpc_frame(b"id"))
@@ -191,7 +192,7 @@ async def test_a_compressed_and_a_plain_message_of_one_answer_are_told_apart(tmp
         await stream.finished()
         await answer(stream, body)
 
-    async with asyncio.timeout(10), rigged(tmp_path, rewriting(), {STATUS: handle}) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, rewriting(), {STATUS: handle}) as rig:
         reply = await rig.client.call(STATUS, b"id")
         assert bytes(reply.data) == body.replace(b"Plain", b"pLAIN")
 
@@ -210,7 +211,7 @@ async def test_what_waits_does_not_come_behind_the_acknowledgement_of_a_smaller_
         await stream.endpoint.send(stream.id, message[3000:], end=False)
         stream.endpoint.send_headers(stream.id, [(b"grpc-status", b"0")], end=True)
 
-    async with asyncio.timeout(10), rigged(tmp_path, rewriting(), {STATUS: handle}) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, rewriting(), {STATUS: handle}) as rig:
         call = asyncio.create_task(rig.client.call(STATUS, b"id"))
         await begun.wait()
         rig.client.endpoint.change(initial_window_size=100)

@@ -11,6 +11,7 @@ from runtimeproxy.intercept import Refuse
 from tests.runtimeproxy.relay.endpoint import Stream, Tuning
 from tests.runtimeproxy.relay.peers import answer, grpc_frame
 from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, eventually, holding, passing, rigged, text
+from tests.waiting import HANG_S
 
 STINGY = Tuning(credit_batch=None, initial_window=1 << 20)
 ROOMY = Tuning(initial_window=1 << 20, connection_window=1 << 22, largest_frame=1 << 17)
@@ -31,7 +32,7 @@ async def test_the_runtime_changes_its_initial_window_while_a_stream_is_held(
 ) -> None:
     scripted = holding(lambda message: text(100_000))
     runtime = Tuning(initial_window=start)
-    async with asyncio.timeout(10), rigged(tmp_path, scripted, runtime=runtime) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, runtime=runtime) as rig:
         held = asyncio.create_task(rig.client.call(CREATE, b"original"))
         await eventually(lambda: scripted.asked)
         for value in changes[:-1]:
@@ -43,7 +44,7 @@ async def test_the_runtime_changes_its_initial_window_while_a_stream_is_held(
 
 async def test_the_initial_window_falls_below_what_a_held_stream_has_already_sent(tmp_path: Path) -> None:
     scripted = holding(lambda message: text(200_000), opened=True)
-    async with asyncio.timeout(10), rigged(tmp_path, scripted, runtime=Tuning(credit_batch=None)) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, runtime=Tuning(credit_batch=None)) as rig:
         held = asyncio.create_task(rig.client.call(CREATE, b"original"))
         stream = await rig.arrived(0)
         await stream.until(lambda s: len(s.data) == 65_535)
@@ -59,7 +60,7 @@ async def test_the_initial_window_falls_below_what_a_held_stream_has_already_sen
 @pytest.mark.parametrize("later", [1 << 14, 1 << 15, 1 << 18])
 async def test_edited_messages_keep_to_the_runtimes_frame_size(tmp_path: Path, later: int) -> None:
     scripted = holding(lambda message: text(400_000))
-    async with asyncio.timeout(10), rigged(tmp_path, scripted, runtime=ROOMY) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, runtime=ROOMY) as rig:
         held = asyncio.create_task(rig.client.call(CREATE, text(300_000)))
         await eventually(lambda: scripted.asked)
         rig.server.connections[0].change(max_frame_size=later)
@@ -81,7 +82,7 @@ async def test_an_edited_message_without_stream_window_keeps_nobody_waiting(tmp_
     released = asyncio.Event()
     scripted = holding(lambda message: text(30_000), opened=True)
     runtime = Tuning(initial_window=1_000, credit_batch=None, connection_window=1 << 20)
-    async with asyncio.timeout(10), rigged(tmp_path, scripted, {CREATE: stingy}, runtime=runtime) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, {CREATE: stingy}, runtime=runtime) as rig:
         held = asyncio.create_task(rig.client.call(CREATE, b"original"))
         for _ in range(5):
             assert (await rig.client.call(VERSION, text(500))).messages == [text(500)]
@@ -93,7 +94,7 @@ async def test_an_edited_message_without_stream_window_keeps_nobody_waiting(tmp_
 async def test_passing_data_goes_before_held_data_when_the_connection_window_is_empty(tmp_path: Path) -> None:
     scripted = holding(lambda message: text(300_000), opened=True)
     runtime = Tuning(initial_window=1 << 20, credit_batch=None)
-    async with asyncio.timeout(10), rigged(tmp_path, scripted, runtime=runtime, settle=False) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, runtime=runtime, settle=False) as rig:
         asyncio.create_task(rig.client.call(CREATE, b"original")).add_done_callback(lambda task: task.exception())
         held = await rig.arrived(0)
         await held.until(lambda s: len(s.data) == 65_535)
@@ -119,7 +120,7 @@ async def _spent(rig: Rig) -> Stream:
 
 @pytest.mark.parametrize("pad", [None, 0, 255])
 async def test_padded_data_that_had_to_wait_arrives_and_costs_no_window(tmp_path: Path, pad: int | None) -> None:
-    async with asyncio.timeout(10), rigged(tmp_path, passing(), runtime=STINGY) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, passing(), runtime=STINGY) as rig:
         spender = await _spent(rig)
         waiting = [asyncio.create_task(rig.client.call("/a/b", text(3_000), pad=pad, chunk=50)) for _ in range(3)]
         await rig.client.endpoint.send(spender.id, text(2_000), end=False, pad=pad, chunk=50)
@@ -134,7 +135,7 @@ async def test_padded_data_that_had_to_wait_arrives_and_costs_no_window(tmp_path
 
 
 async def test_data_that_waited_and_was_reset_gives_its_credit_back(tmp_path: Path) -> None:
-    async with asyncio.timeout(10), rigged(tmp_path, passing(), runtime=STINGY) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, passing(), runtime=STINGY) as rig:
         spender = await _spent(rig)
         given_up = rig.client.open("/a/b")
         await rig.client.endpoint.send(given_up.id, text(40_000), end=False)
@@ -151,7 +152,7 @@ async def test_data_that_waited_and_was_reset_gives_its_credit_back(tmp_path: Pa
 @pytest.mark.parametrize("pad", [None, 255])
 async def test_each_byte_of_an_open_request_is_given_back_or_owed(tmp_path: Path, size: int, pad: int | None) -> None:
     """While it is held, and after it has gone on."""
-    async with asyncio.timeout(10), rigged(tmp_path, holding(bytes), runtime=STINGY) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, holding(bytes), runtime=STINGY) as rig:
         stream = rig.client.open(CREATE)
         await rig.client.endpoint.send(stream.id, text(size), end=False, pad=pad)
         await rig.settled()
@@ -166,14 +167,14 @@ async def test_each_byte_of_an_open_request_is_given_back_or_owed(tmp_path: Path
 
 async def test_padding_of_a_held_message_does_not_use_up_its_window(tmp_path: Path) -> None:
     scripted = holding(lambda message: message, opened=True)
-    async with asyncio.timeout(10), rigged(tmp_path, scripted, runtime=Tuning(initial_window=1_000)) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, runtime=Tuning(initial_window=1_000)) as rig:
         assert (await rig.client.call(CREATE, text(20_000), pad=255, chunk=40)).messages == [text(20_000)]
 
 
 async def test_order_is_kept_behind_trailers_that_wait(tmp_path: Path) -> None:
     """Header blocks cannot overtake each other (HPACK), so a held stream's may wait, and its refusal with them."""
     scripted = holding(lambda message: Refuse(8, "no room"), opened=True)
-    async with asyncio.timeout(10), rigged(tmp_path, scripted, runtime=STINGY) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, runtime=STINGY) as rig:
         spender = await _spent(rig)
         await rig.client.endpoint.send(spender.id, b"behind the window", end=False)
         rig.client.endpoint.send_headers(spender.id, [(b"x-last", b"word")], end=True)
@@ -199,7 +200,7 @@ async def test_padding_costs_no_window_on_a_stream_that_is_not_edited(
 ) -> None:
     """Four windows full of a request that is compressed, so that CreateContainer goes on as it comes."""
     body = b"\1" + (65_535 * 4).to_bytes(4) + bytes(65_535 * 4)
-    async with asyncio.timeout(10), rigged(tmp_path, holding(bytes, opened=True)) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, holding(bytes, opened=True)) as rig:
         stream = rig.client.open(path, [(b"grpc-encoding", b"gzip")])
         await rig.client.endpoint.send(stream.id, body, pad=pad, chunk=200)
         assert bytes((await stream.finished()).data) == body

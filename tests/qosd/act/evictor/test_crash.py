@@ -23,6 +23,7 @@ from tests.fakes.runtime import FakeRuntime
 from tests.qosd.act.evictor.rig import FAILED, STOPPED, STOPPING, Journal, Notes, start
 from tests.qosd.act.steppedruntime import SteppedRuntime
 from tests.qosd.podviews import view
+from tests.waiting import HANG_S
 
 
 class Mortal(SteppedRuntime):
@@ -84,7 +85,7 @@ async def evicting(runtime: Runtime, node: Node, notes: Notes, journal: Journal)
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
             await asyncio.sleep(0.001)
 

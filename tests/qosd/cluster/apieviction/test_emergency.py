@@ -11,6 +11,7 @@ import pytest
 from tests.kube.server import Fault
 from tests.kube.support import until
 from tests.qosd.cluster.apieviction.webpod import FALLEN_BACK, LATE, LONG, ORDER, Cluster, executor
+from tests.waiting import HANG_S
 
 
 async def test_in_an_emergency_nobody_is_asked(cluster: Cluster, tmp_path: Path) -> None:
@@ -38,7 +39,7 @@ async def test_an_emergency_in_the_middle_ends_the_wait(
     setting(cluster)
     cluster.step_told = lambda: setattr(cluster, "emergency", LATE)
     async with executor(cluster, tmp_path, LONG) as (by_api, _):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             await by_api.evict(ORDER)
     assert (cluster.running, len(cluster.fake.stops)) == (0, 2)
     assert cluster.steps[-1] == ("stopping", f"{FALLEN_BACK} {LATE}")
@@ -50,6 +51,6 @@ async def test_an_emergency_while_the_api_server_does_not_answer(cluster: Cluste
         task = asyncio.create_task(by_api.evict(ORDER))
         await until(lambda: cluster.count("evict") == 1)
         cluster.emergency = LATE
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             await task
     assert (cluster.running, len(cluster.fake.stops)) == (0, 2)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.qosd.cluster.apieviction.webpod import LATE, ORDER, Cluster, executor
+from tests.waiting import HANG_S
 
 
 class GracefulPod:
@@ -46,6 +47,6 @@ async def test_an_emergency_waits_for_no_grace_period(cluster: Cluster, tmp_path
     GracefulPod(cluster, grace_s=9, ends_s=9)
     cluster.step_told = lambda: setattr(cluster, "emergency", LATE)
     async with executor(cluster, tmp_path) as (by_api, _):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             await by_api.evict(ORDER)
     assert (cluster.running, len(cluster.fake.stops)) == (0, 2)

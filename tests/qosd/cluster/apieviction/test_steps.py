@@ -18,6 +18,7 @@ from tests.kube.server import Fault
 from tests.kube.support import client
 from tests.qosd.act.steppedruntime import SteppedRuntime, around
 from tests.qosd.cluster.apieviction.webpod import LATE, LONG, ORDER, Cluster, Events
+from tests.waiting import HANG_S
 
 
 class Step:
@@ -118,7 +119,7 @@ async def test_an_emergency_at_any_step(tmp_path: Path, course: Callable[[Cluste
             step = Step(last)
             step.fault = lambda: setattr(cluster, "emergency", LATE)
             async with stepped(cluster, endpoint, step) as by_api:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(HANG_S):
                     await by_api.evict(ORDER)
         assert cluster.running == 0
         return step.is_reached

@@ -7,6 +7,7 @@ from typing import Any
 
 from koord.pb.hooks import api_pb2 as hooks
 from tests.runtimeproxy.cri.rig import PARENT, Rig
+from tests.waiting import HANG_S
 
 MOVED = f"{PARENT}/koord"
 
@@ -45,6 +46,6 @@ def hooks_asked(rig: Rig) -> list[str]:
 
 
 async def eventually(condition: Any) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
             await asyncio.sleep(0.002)
