@@ -462,7 +462,7 @@ def test_the_archive_is_the_same_every_time_and_what_its_sums_say(directory: Pat
     assert archives[0].read_bytes() == archives[1].read_bytes()
     with tarfile.open(archives[0]) as archive:
         members = archive.getmembers()
-        archive.extractall(tmp_path, filter="data")
+    run(["tar", "-xf", archives[0], "-C", tmp_path])
     assert {(member.uid, member.gid, member.mtime) for member in members} == {(0, 0, 1_600_000_000)}
     assert {member.mode for member in members} == {0o644, 0o755}
     lines = (tmp_path / name / bundle.SUMS).read_text().splitlines()
