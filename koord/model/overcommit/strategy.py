@@ -29,9 +29,10 @@ class CalculatePolicy(StrEnum):
 
 
 class MidReclaimMode(StrEnum):
-    """Unset: by the prediction of what prod leaves."""
+    """``dynamic``, as unset: by the prediction of what prod leaves. It takes a ``static`` of the level below back."""
 
     STATIC = "static"
+    DYNAMIC = "dynamic"
 
 
 class MetricAggregatePolicy(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):

@@ -2,9 +2,13 @@
 
     no ConfigMap             all defaults; upstream ignores that one was deleted until it restarts
     a key absent or blank    its defaults
-    a key that is bad        what was in force for it before, or its defaults; nothing of it counts
-    a bad node entry         the cluster's strategy, for the nodes that it selects
+    a bad leaf               counts as absent, and the rest counts
+    a key that is bad        as a whole: what was in force for it before, or its defaults; nothing of it counts
+    a bad node entry         as a whole: the cluster's strategy, for the nodes that it selects
     a bad selector           the entry selects no node
+
+Upstream reads what is out of bounds as it is; ``checks`` refuses it, so here it is what was stored before there was a
+webhook, or while it was away.
 
 Invariant: a key has no influence on another; nothing is replaced without a problem that says so; nothing raises.
 """
@@ -37,6 +41,7 @@ _MOST_UNKNOWN = 5
 class Consequence(StrEnum):
     """What holds instead of what is bad."""
 
+    LEAF_ABSENT = "it counts as absent"
     KEY_KEPT = "what was in force for this key stays"
     ENTRY_AS_CLUSTER = "the nodes of this entry have the cluster's strategy"
     ENTRY_SKIPPED = "this entry selects no node"
@@ -83,7 +88,8 @@ def load(data: Mapping[str, str] | None, previous: SLOConfig | None = None) -> L
     unknown = [key for key in data if key not in KEYS]
     for row in ROWS:
         statement = reading.read(row, data.get(row.key, ""))
-        sections[row.section] = getattr(before, row.section) if statement.faults else section(row, statement)
+        kept = statement.cluster is None
+        sections[row.section] = getattr(before, row.section) if kept else section(row, statement)
         problems.extend(_problems(row, statement))
         unknown.extend(statement.unknown)
     return Loaded(SLOConfig(**sections), tuple(problems), tuple(unknown))
@@ -104,22 +110,23 @@ def unknown_messages(unknown: Sequence[str]) -> tuple[str, ...]:
 
 def section(row: Row[T], statement: Statement[T]) -> Section[T]:
     """``statement`` over the defaults, each entry over the cluster's strategy."""
-    cluster = laid_over(row.default, statement.cluster)
+    cluster = row.default if statement.cluster is None else laid_over(row.default, statement.cluster)
     return Section(cluster, tuple(_entry(row, entry, cluster) for entry in statement.entries))
 
 
 def _entry(row: Row[T], entry: EntryStatement[T], cluster: T) -> Entry[T]:
     base = row.default if row.override is Override.REPLACE else cluster
-    strategy = cluster if entry.faults else laid_over(base, entry.strategy)
+    strategy = cluster if entry.strategy is None else laid_over(base, entry.strategy)
     return Entry(entry.path, entry.name, entry.selector, strategy)
 
 
 def _problems(row: Row[T], statement: Statement[T]) -> Iterator[Problem]:
     def problem(fault: Fault, consequence: Consequence) -> Problem:
-        kept = Consequence.KEY_KEPT if statement.faults else consequence
+        kept = Consequence.KEY_KEPT if statement.cluster is None else consequence
         return Problem(row.key, row.event_reason, fault.path, fault.message, kept)
 
-    yield from (problem(fault, Consequence.KEY_KEPT) for fault in statement.faults)
+    yield from (problem(fault, Consequence.LEAF_ABSENT) for fault in statement.faults)
     for entry in statement.entries:
-        yield from (problem(fault, Consequence.ENTRY_AS_CLUSTER) for fault in entry.faults)
+        of_entry = Consequence.ENTRY_AS_CLUSTER if entry.strategy is None else Consequence.LEAF_ABSENT
+        yield from (problem(fault, of_entry) for fault in entry.faults)
         yield from (problem(fault, Consequence.ENTRY_SKIPPED) for fault in entry.selector_faults)

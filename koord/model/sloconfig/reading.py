@@ -1,7 +1,7 @@
 """One key's text as what it states: the cluster's strategy and the node entries, each with what is wrong in it.
 
-Reading decides nothing: ``loading`` replaces what has faults, ``checks`` refuses it. So whatever one of them minds, the
-other does.
+Reading decides nothing: ``loading`` does without what has faults, ``checks`` refuses it. So whatever one of them minds,
+the other does.
 
 Invariant: no text makes this raise. Every wrong leaf is a fault of its own, with its path from the key on.
 """
@@ -25,10 +25,13 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True)
 class EntryStatement(Generic[T]):
-    """One node entry. ``strategy``: without what ``faults`` are about. ``selector``: None if absent or bad."""
+    """One node entry. ``selector``: None if absent or bad.
+
+    ``strategy``: without the leaves that ``faults`` are about; None if a fault is about more than leaves.
+    """
 
     path: str
-    strategy: T
+    strategy: T | None
     name: str = ""
     selector: LabelSelector | None = None
     faults: tuple[Fault, ...] = ()
@@ -37,9 +40,12 @@ class EntryStatement(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Statement(Generic[T]):
-    """``faults``: of the cluster's strategy and of the document; not of the entries."""
+    """``faults``: of the cluster's strategy and of the document; not of the entries.
 
-    cluster: T
+    ``cluster``: the strategy without the leaves that they are about; None if one is about more than leaves.
+    """
+
+    cluster: T | None
     entries: tuple[EntryStatement[T], ...] = ()
     faults: tuple[Fault, ...] = ()
     is_json: bool = True
@@ -66,7 +72,7 @@ def read(row: Row[T], text: str) -> Statement[T]:
     try:
         document = schema.parse_json(text) if text.strip() else None
     except SchemaError as error:
-        return Statement(row.struct(), faults=(Fault.in_text(row.key, error),), is_json=False)
+        return Statement(None, faults=(Fault.in_text(row.key, error),), is_json=False)
     faults: list[Fault] = []
     unknown: list[str] = []
     bad = collector(faults)
@@ -74,7 +80,7 @@ def read(row: Row[T], text: str) -> Statement[T]:
         cluster, items = _cluster(row, {} if document is None else document, unknown.append, bad)
     except SchemaError as error:
         bad(error)
-        return Statement(row.struct(), faults=tuple(faults), unknown=tuple(unknown))
+        return Statement(None, faults=tuple(faults), unknown=tuple(unknown))
     entries = [_entry(row, item, row.entry_path(index), unknown.append) for index, item in enumerate(items)]
     return Statement(cluster, tuple(entries), tuple(faults), unknown=tuple(unknown))
 
@@ -95,12 +101,12 @@ def _entry(row: Row[T], item: object, path: str, unknown: Unknown) -> EntryState
     try:
         head = schema.read(_EntryHead, item, path, bad=bad)
     except SchemaError as error:
-        return EntryStatement(path, row.struct(), selector_faults=(Fault.of(error),))
+        return EntryStatement(path, None, selector_faults=(Fault.of(error),))
+    strategy: T | None = None
     try:
         strategy = row.read(item, path, _besides(unknown, path, _EntryHead), bad)
     except SchemaError as error:
         bad(error)
-        strategy = row.struct()
     node_selector, selector_faults = _selector(head.node_selector, f"{path}.nodeSelector")
     return EntryStatement(path, strategy, head.name or "", node_selector, tuple(faults), selector_faults)
 

@@ -15,7 +15,8 @@ from koord.model.sloconfig.loading import Consequence, Loaded, load, unknown_mes
 from koord.model.sloconfig.rows import ROWS, EventReason
 
 KEYS = [row.key for row in ROWS]
-KEPT, AS_CLUSTER, SKIPPED = Consequence.KEY_KEPT, Consequence.ENTRY_AS_CLUSTER, Consequence.ENTRY_SKIPPED
+LEAF, KEPT = Consequence.LEAF_ABSENT, Consequence.KEY_KEPT
+AS_CLUSTER, SKIPPED = Consequence.ENTRY_AS_CLUSTER, Consequence.ENTRY_SKIPPED
 CHART = {"colocation-config": '{"enable": true}', "resource-threshold-config": '{"clusterStrategy":{"enable": true}}'}
 NODE = {"pool": "a"}
 SELECTOR = {"matchLabels": NODE}
@@ -38,6 +39,27 @@ def of_node(config: SLOConfig, key: str, labels: dict[str, str] | None = None) -
         ("colocation-config", "7", "colocation-config: 7 is not an object"),
         ("colocation-config", "[" * 100_000, "is nested too deeply"),
         ("colocation-config", '"' + "x" * 2**20 + '"', "1048578 characters' are more than 1048576"),
+        ("colocation-config", '{"enable": "yes"}', "colocation-config.enable: 'yes' is neither true nor false"),
+        ("colocation-config", '{"nodeConfigs": {}}', "colocation-config.nodeConfigs: an object is not a list"),
+        ("resource-threshold-config", '{"clusterStrategy": []}', "clusterStrategy: a list is not an object"),
+        ("resource-qos-config", '{"nodeStrategies": 1}', "resource-qos-config.nodeStrategies: 1 is not a list"),
+    ],
+)
+def test_a_bad_key_keeps_what_was_in_force(key: str, text: str, message: str) -> None:
+    good = load({**CHART, "cpu-burst-config": '{"clusterStrategy": {"policy": "auto"}}'}).config
+    loaded = load({key: text}, good)
+    (problem,) = loaded.problems
+    assert message in problem.message
+    assert problem.message.startswith(f"{problem.path}: ")
+    assert (problem.key, problem.consequence) == (key, KEPT)
+    assert problem.event_reason == next(row.event_reason for row in ROWS if row.key == key)
+    assert loaded.kept_keys == {key}
+    assert of_node(loaded.config, key) == of_node(good, key)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
         (
             "colocation-config",
             '{"cpuReclaimThresholdPercent": -1}',
@@ -53,20 +75,16 @@ def of_node(config: SLOConfig, key: str, labels: dict[str, str] | None = None) -
             '{"midUnallocatedPercent": 101}',
             "colocation-config.midUnallocatedPercent: 101 is not in 0..100",
         ),
-        ("colocation-config", '{"enable": "yes"}', "colocation-config.enable: 'yes' is neither true nor false"),
         (
             "colocation-config",
             '{"metricAggregatePolicy": {"durations": ["5m", "soon"]}}',
             "colocation-config.metricAggregatePolicy.durations[1]: 'soon' is not a duration such as 5m or 1h30m",
         ),
-        ("colocation-config", '{"nodeConfigs": {}}', "colocation-config.nodeConfigs: an object is not a list"),
         (
             "resource-threshold-config",
             '{"clusterStrategy": {"cpuSuppressPolicy": "quota"}}',
             "resource-threshold-config.clusterStrategy.cpuSuppressPolicy: 'quota' is not one of cpuset, cfsQuota",
         ),
-        ("resource-threshold-config", '{"clusterStrategy": []}', "clusterStrategy: a list is not an object"),
-        ("resource-qos-config", '{"nodeStrategies": 1}', "resource-qos-config.nodeStrategies: 1 is not a list"),
         (
             "cpu-burst-config",
             '{"clusterStrategy": {"cpuBurstPercent": 0}}',
@@ -94,16 +112,14 @@ def of_node(config: SLOConfig, key: str, labels: dict[str, str] | None = None) -
         ),
     ],
 )
-def test_a_bad_key_keeps_what_was_in_force(key: str, text: str, message: str) -> None:
-    good = load({**CHART, "cpu-burst-config": '{"clusterStrategy": {"policy": "auto"}}'}).config
-    loaded = load({key: text}, good)
+def test_a_bad_leaf_counts_as_absent_and_is_told(key: str, text: str, message: str) -> None:
+    loaded = load({key: text}, load(CHART).config)
     (problem,) = loaded.problems
     assert message in problem.message
     assert problem.message.startswith(f"{problem.path}: ")
-    assert (problem.key, problem.consequence) == (key, KEPT)
-    assert problem.event_reason == next(row.event_reason for row in ROWS if row.key == key)
-    assert loaded.kept_keys == {key}
-    assert of_node(loaded.config, key) == of_node(good, key)
+    assert (problem.key, problem.consequence) == (key, LEAF)
+    assert loaded.kept_keys == frozenset()
+    assert loaded.config.colocation == SLOConfig.defaults().colocation
 
 
 def test_a_bad_key_has_its_defaults_when_nothing_was_in_force() -> None:
@@ -112,14 +128,16 @@ def test_a_bad_key_has_its_defaults_when_nothing_was_in_force() -> None:
     assert [problem.event_reason for problem in loaded.problems] == [EventReason.COLOCATION]
 
 
-def test_every_bad_leaf_of_a_key_is_told() -> None:
+def test_every_bad_leaf_of_a_key_is_told_and_the_others_count() -> None:
     text = json.dumps({"midUnallocatedPercent": 101, "degradeTimeMinutes": 0, "memoryReclaimThresholdPercent": 50})
     loaded = load({"colocation-config": text})
     assert [problem.path.rpartition(".")[2] for problem in loaded.problems] == [
         "midUnallocatedPercent",
         "degradeTimeMinutes",
     ]
-    assert loaded.config == SLOConfig.defaults(), "half a strategy is not what anybody wrote"
+    cluster = loaded.config.colocation.cluster
+    assert (cluster.mid_unallocated_percent, cluster.degrade_time_minutes) == (0, 15)
+    assert cluster.memory_reclaim_threshold_percent == 50
 
 
 @pytest.mark.parametrize(
@@ -168,7 +186,7 @@ def qos(*entries: Any) -> dict[str, str]:
             [
                 (
                     "resource-qos-config.nodeStrategies[1].lsClass.memoryQOS.wmarkRatio: 150 is not in 0..100",
-                    AS_CLUSTER,
+                    LEAF,
                 )
             ],
             80,
@@ -176,8 +194,8 @@ def qos(*entries: Any) -> dict[str, str]:
         ),
         pytest.param(
             [{"nodeSelector": SELECTOR, "name": 5, **WMARK_90}],
-            [("resource-qos-config.nodeStrategies[0].name: 5 is not a string", AS_CLUSTER)],
-            80,
+            [("resource-qos-config.nodeStrategies[0].name: 5 is not a string", LEAF)],
+            90,
             id="a bad name",
         ),
         pytest.param(
@@ -197,7 +215,7 @@ def qos(*entries: Any) -> dict[str, str]:
             [
                 (
                     "resource-qos-config.nodeStrategies[0].lsClass.memoryQOS.wmarkRatio: 150 is not in 0..100",
-                    AS_CLUSTER,
+                    LEAF,
                 ),
                 ("resource-qos-config.nodeStrategies[0].nodeSelector: 'pool=a' is not an object", SKIPPED),
             ],
@@ -240,11 +258,17 @@ def test_a_bad_entry_costs_itself_only(entries: list[Any], problems: list[tuple[
     assert of_node(loaded.config, "resource-qos-config").ls_class.memory_qos.wmark_ratio == ratio
 
 
+def test_the_rest_of_an_entry_with_a_bad_leaf_counts() -> None:
+    loaded = load(qos({"nodeSelector": SELECTOR, **WMARK_150}))
+    memory = of_node(loaded.config, "resource-qos-config").ls_class.memory_qos
+    assert (memory.wmark_ratio, memory.wmark_scale_permill) == (80, 20)
+
+
 def test_entries_of_a_bad_key_do_not_count_either() -> None:
     good = load(qos({"nodeSelector": SELECTOR, **WMARK_90})).config
-    document = {"clusterStrategy": WMARK_150, "nodeStrategies": [{"nodeSelector": SELECTOR, **WMARK_150}]}
+    document = {"clusterStrategy": {"lsClass": []}, "nodeStrategies": [{"nodeSelector": SELECTOR, **WMARK_150}]}
     loaded = load({"resource-qos-config": json.dumps(document)}, good)
-    assert [problem.consequence for problem in loaded.problems] == [KEPT, KEPT]
+    assert {problem.consequence for problem in loaded.problems} == {KEPT}
     assert loaded.config == good
 
 

@@ -100,6 +100,14 @@ def class_of(*blocks: dict[str, Any]) -> dict[str, Any]:
         pytest.param("colocation-config", {"enable": True}, {"enable": None}, "enable", True, id="null does not"),
         pytest.param(
             "colocation-config",
+            {"midReclaimMode": "static"},
+            {"midReclaimMode": "dynamic"},
+            "midReclaimMode",
+            "dynamic",
+            id="the way back from static",
+        ),
+        pytest.param(
+            "colocation-config",
             {"CPURECLAIMTHRESHOLDPERCENT": 70},
             {},
             "cpuReclaimThresholdPercent",

@@ -179,7 +179,7 @@ def test_the_policy_by_which_a_node_measures(
     assert config_of(**strategy).collect_policy({}, {STRATEGY: json.dumps(annotation)}) == policy
 
 
-@pytest.mark.parametrize("broken", ["{bad", '{"metricReportIntervalSeconds": 0}'])
+@pytest.mark.parametrize("broken", ["{bad", '{"metricReportIntervalSeconds": 30, "enable": 0}'])
 def test_a14_a_broken_key_changes_no_policy(broken: str) -> None:
     before = config_of(metricReportIntervalSeconds=20)
     loaded = load({"colocation-config": broken}, before)
