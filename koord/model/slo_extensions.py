@@ -11,7 +11,7 @@ Invariant: a registered key holds its struct or is absent. Fails with SchemaErro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -23,6 +23,7 @@ from koord.model import schema
 from koord.model.schema import Bad, Unknown, json_name
 
 KOORD = "koord"
+_NESTED = "Object"
 Registry = Mapping[str, type[msgspec.Struct]]
 
 
@@ -63,6 +64,19 @@ def read(
     return {key: _value(key, member, path, unknown, bad, registry) for key, member in stated.items()}
 
 
+def only(keys: Container[str], extensions: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Those of ``extensions`` that are of ``keys``, in the form that they have."""
+    nested = _nested(extensions)
+    if nested is not None:
+        return {_NESTED: only(keys, nested)}
+    return {key: member for key, member in extensions.items() if key in keys}
+
+
+def in_form_of(stored: Mapping[str, Any], extensions: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``extensions``, which are flat, as ``stored`` has its own."""
+    return extensions if _nested(stored) is None else {_NESTED: extensions}
+
+
 def merged(base: Mapping[str, Any] | None, over: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Both, where a struct in ``over`` is laid over that of ``base`` field by field, and all else takes its place."""
     below = base or {}
@@ -81,6 +95,11 @@ def _value(key: str, member: object, path: str, unknown: Unknown | None, bad: Ba
 
 
 def _flat(extensions: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Upstream's encoder nests the map under the key ``Object``; both forms are read."""
-    nested = extensions.get("Object")
-    return nested if len(extensions) == 1 and isinstance(nested, Mapping) else extensions
+    nested = _nested(extensions)
+    return extensions if nested is None else nested
+
+
+def _nested(extensions: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The map where upstream's encoder has it, under the key ``Object``; both forms are read."""
+    nested = extensions.get(_NESTED)
+    return nested if len(extensions) == 1 and isinstance(nested, Mapping) else None

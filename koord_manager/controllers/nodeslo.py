@@ -11,7 +11,7 @@ import msgspec
 from koord.kube.client import Client
 from koord.kube.kind import NODE_SLO, Key, Unstructured
 from koord.kube.recorder import Recorder
-from koord.model import mergepatch, nodestate, schema, slo
+from koord.model import mergepatch, nodestate, schema, slo, slo_extensions
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec
 from koord.model.sloconfig import nodeslo
@@ -19,6 +19,9 @@ from koord.model.sloconfig.rows import ROWS
 from koord_manager.controllers import complaints, nodeobject
 from koord_manager.controllers.complaints import Complaint
 from koord_manager.view import ClusterView
+
+
+_EXTENSIONS = "extensions"
 
 
 class NodeSLOController:
@@ -52,15 +55,16 @@ class NodeSLOController:
     async def _mend(self, name: str, stored: Unstructured, desired: NodeSLOSpec) -> None:
         unread = [row for row in ROWS if row.node_slo_field and self._view.is_unread(row.section)]
         fields = {row.node_slo_field for row in unread}
-        before = {field: section for field, section in spec_of(stored).items() if field not in fields}
+        owned = nodeslo.owned(spec_of(stored))
+        before = {field: section for field, section in owned.items() if field not in fields}
         after = msgspec.structs.replace(desired, **{row.section: None for row in unread})
         if not _means(before, after):
-            await nodeobject.change(self._client, NODE_SLO, name, before, document(after))
+            await nodeobject.change(self._client, NODE_SLO, name, before, _in_form_of(before, document(after)))
 
 
 def says(stored: Unstructured, desired: NodeSLOSpec) -> bool:
     """Does the object mean what it is to mean, whatever an API server or another encoder made of it?"""
-    return _means(spec_of(stored), desired)
+    return _means(nodeslo.owned(spec_of(stored)), desired)
 
 
 def _means(spec: Mapping[str, Any], desired: NodeSLOSpec) -> bool:
@@ -78,3 +82,11 @@ def spec_of(stored: Unstructured) -> dict[str, Any]:
 
 def document(spec: NodeSLOSpec) -> mergepatch.Patch:
     return dict(json.loads(schema.encode(spec)))
+
+
+def _in_form_of(stored: Mapping[str, Any], after: mergepatch.Patch) -> mergepatch.Patch:
+    """``after`` with its extensions where ``stored`` has them, also if it has none: those of others stay there."""
+    before = stored.get(_EXTENSIONS)
+    if not isinstance(before, Mapping):
+        return after
+    return {**after, _EXTENSIONS: slo_extensions.in_form_of(before, after.get(_EXTENSIONS, {}))}

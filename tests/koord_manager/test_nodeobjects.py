@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from koord.kube.kind import Key
 from koord.model import nodestate
 from koord.model.sloconfig.nodeslo import ANNOTATION_BANDWIDTH as BANDWIDTH
 from tests.koord_manager.support import CHART, METRICS, NODES, POLICY, SLOS, Cluster
+from tests.kube.server import JSONObject
 
 NODE_SLO = {
     "resourceUsedThresholdWithBE": {
@@ -52,6 +55,46 @@ async def test_what_somebody_else_changed_is_put_back_once(cluster: Cluster, pat
     cluster.server.put(path, "", "n1", spec=changed)
     await cluster.settled(lambda: cluster.spec(path) == before)
     await cluster.quiet()
+
+
+PRESSURE = {"koord-config": '{"clusterStrategy": {"cpuSuppress": {"policy": "pressure", "ceilingPercent": 90}}}'}
+KOORD = {"cpuSuppress": {"policy": "pressure", "ceilingPercent": 90}}
+OTHERS = {"acme": {"x": 1}}
+
+
+@pytest.mark.parametrize("nest", [lambda map_: map_, lambda map_: {"Object": map_}], ids=["flat", "nested"])
+@pytest.mark.parametrize(
+    ("before", "config", "after"),
+    [
+        pytest.param(OTHERS, {}, OTHERS, id="none of ours"),
+        pytest.param(OTHERS, PRESSURE, {**OTHERS, "koord": KOORD}, id="ours comes"),
+        pytest.param({**OTHERS, "koord": KOORD}, {}, OTHERS, id="ours goes"),
+        pytest.param({"koord": {"cpuSuppress": {"policy": "slo"}}}, PRESSURE, {"koord": KOORD}, id="ours changes"),
+    ],
+)
+async def test_extensions_of_others_stay_beside_ours(
+    cluster: Cluster,
+    nest: Callable[[JSONObject], JSONObject],
+    before: JSONObject,
+    config: dict[str, str],
+    after: JSONObject,
+) -> None:
+    cluster.put_config({**CHART, **config})
+    cluster.put_node()
+    cluster.server.put(SLOS, "", "n1", spec={"extensions": nest(before)})
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.spec(SLOS).get("resourceUsedThresholdWithBE"))
+    assert cluster.spec(SLOS)["extensions"] == nest(after)
+    cluster.server.put(SLOS, "", "n1", spec={**cluster.spec(SLOS), "extensions": nest({**after, "later": [2]})})
+    await cluster.quiet()
+
+
+async def test_a_new_object_has_the_clusters_extension(cluster: Cluster) -> None:
+    cluster.put_config(PRESSURE)
+    cluster.put_node()
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.spec(SLOS))
+    assert cluster.spec(SLOS)["extensions"] == {"koord": KOORD}
 
 
 async def test_a_manager_takes_back_the_word_that_agents_go_for_good(cluster: Cluster) -> None:

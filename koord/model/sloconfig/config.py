@@ -21,10 +21,11 @@ from koord.model.overcommit.normalization import CPUNormalization
 from koord.model.overcommit.strategy import ColocationStrategy
 from koord.model.selector import LabelSelector
 from koord.model.slo import CPUBurstStrategy, NodeSLOSpec, ResourceQOSStrategy, ResourceThresholds, SystemStrategy
+from koord.model.slo_extensions import KoordExtension
 from koord.model.sloconfig import colocation, nodeslo
 from koord.model.sloconfig.faults import Fault
 from koord.model.sloconfig.rows import ROWS
-from koord.model.sloconfig.structs import HostApplications
+from koord.model.sloconfig.structs import HostApplications, node_slo_section
 
 T = TypeVar("T", bound=msgspec.Struct)
 Labels = Mapping[str, str]
@@ -70,6 +71,7 @@ class SLOConfig:
     cpu_burst: Section[CPUBurstStrategy]
     system: Section[SystemStrategy]
     host_applications: Section[HostApplications]
+    extensions: Section[KoordExtension]
     cpu_normalization: Section[CPUNormalization]
     resource_amplification: Section[ResourceAmplification]
 
@@ -93,15 +95,18 @@ class SLOConfig:
         return colocation.collect_policy(self.strategy(labels, annotations)[0])
 
     def node_slo(self, labels: Labels, annotations: Annotations) -> tuple[NodeSLOSpec, tuple[Fault, ...]]:
-        """NodeSLO's spec, complete: what is None in it is to be absent from the object."""
+        """NodeSLO's spec, complete: what is None in it is to be absent from the object.
+
+        Of ``extensions`` it has the cluster's own; those of others are no business of this configuration.
+        """
         system, faults = nodeslo.system_of_node(self.system.strategy(labels), annotations)
         spec = NodeSLOSpec(
             thresholds=self.thresholds.strategy(labels),
             resource_qos=self.resource_qos.strategy(labels),
             cpu_burst=self.cpu_burst.strategy(labels),
             system=system,
-            host_applications=self.host_applications.strategy(labels).applications or None,
-            extensions={},
+            host_applications=node_slo_section(self.host_applications.strategy(labels)),
+            extensions=node_slo_section(self.extensions.strategy(labels)),
         )
         return spec, faults
 

@@ -21,7 +21,7 @@ from koord.model.sloconfig import selectors
 from koord.model.sloconfig.config import Section, SLOConfig
 from koord.model.sloconfig.faults import Fault
 from koord.model.sloconfig.rows import Row
-from koord.model.sloconfig.structs import HostApplications
+from koord.model.sloconfig.structs import HostApplications, node_slo_section
 
 _NETWORK_USER = "resource_qos"
 
@@ -82,6 +82,5 @@ def _errors(row: Row[Any], strategy: Any, system: SystemStrategy) -> Iterator[tu
 
 
 def _spec(row: Row[Any], strategy: Any, system: SystemStrategy) -> NodeSLOSpec:
-    section = strategy.applications if isinstance(strategy, HostApplications) else strategy
-    members: dict[str, Any] = {"system": system, row.section: section}
+    members: dict[str, Any] = {"system": system, row.section: node_slo_section(strategy)}
     return NodeSLOSpec(**members)

@@ -7,16 +7,18 @@ update is sent again and again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
-from koord.model import quantity
+from koord.model import quantity, slo_extensions
 from koord.model.percent import PercentOrQuantity
 from koord.model.quantity import QuantityError
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec, ResourceQOS, ResourceQOSStrategy, SystemStrategy
 from koord.model.sloconfig.faults import Fault
 
+_EXTENSIONS = "extensions"
 ANNOTATION_BANDWIDTH = "node.koordinator.sh/network-bandwidth"
 
 _FILLED_IN = {
@@ -43,6 +45,14 @@ def system_of_node(base: SystemStrategy, annotations: Mapping[str, str]) -> tupl
     if total.nano < 0:
         return base, (Fault.of(SchemaError(ANNOTATION_BANDWIDTH, text, "is negative")),)
     return msgspec.structs.replace(base, total_network_bandwidth=total), ()
+
+
+def owned(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Of an object's ``spec`` what this configuration says: all but the extensions of others."""
+    extensions = spec.get(_EXTENSIONS)
+    if not isinstance(extensions, Mapping):
+        return dict(spec)
+    return {**spec, _EXTENSIONS: slo_extensions.only(slo_extensions.EXTENSIONS, extensions)}
 
 
 def normal(spec: NodeSLOSpec) -> NodeSLOSpec:

@@ -18,6 +18,7 @@ from koord.model.overcommit.normalization import CPUNormalization
 from koord.model.overcommit.strategy import DEFAULTS, ColocationStrategy
 from koord.model.schema import Bad, Unknown
 from koord.model.slo import CPUBurstStrategy, NodeSLOSpec, ResourceQOSStrategy, ResourceThresholds, SystemStrategy
+from koord.model.slo_extensions import KoordExtension
 from koord.model.sloconfig import colocation
 from koord.model.sloconfig.structs import HostApplications
 
@@ -120,6 +121,7 @@ ROWS: tuple[Row[Any], ...] = (
         override=Override.REPLACE,
         consumer="NodeSLO hostApplications",
     ),
+    _node_slo("koord-config", "extensions", KoordExtension, None),
     Row(
         key="cpu-normalization-config",
         section="cpu_normalization",

@@ -16,6 +16,7 @@ TABLE = [
     ("cpu-burst-config", Layout.NESTED, Override.MERGE, "cpuBurstStrategy"),
     ("system-config", Layout.NESTED, Override.MERGE, "systemStrategy"),
     ("host-application-config", Layout.FLAT, Override.REPLACE, "hostApplications"),
+    ("koord-config", Layout.NESTED, Override.MERGE, "extensions"),
     ("cpu-normalization-config", Layout.FLAT, Override.MERGE, ""),
     ("resource-amplification-config", Layout.FLAT, Override.MERGE, ""),
 ]
