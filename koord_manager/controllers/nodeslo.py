@@ -20,7 +20,6 @@ from koord_manager.controllers import complaints, nodeobject
 from koord_manager.controllers.complaints import Complaint
 from koord_manager.view import ClusterView
 
-
 _EXTENSIONS = "extensions"
 
 

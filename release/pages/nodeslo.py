@@ -115,10 +115,9 @@ _EXTENSIONS = """\
 ## extensions
 
 A free map in which each key belongs to one component. `extensions.koord` is Koord's own, for what Koordinator has no
-field for: it is read with bounds, unknown keys told and errors by path, as all above. In a cluster it comes from the key
-`koord-config` of the ConfigMap `slo-controller-config`, with `clusterStrategy` and `nodeStrategies` like the others.
-Other keys of a NodeSLO stay as whoever wrote them left them, pass through as they came, and a warning says that nobody
-reads them on a node.
+field for: it is read with bounds, unknown keys told and errors by path, as all above. In a cluster it comes from
+`koord-config` of the ConfigMap `slo-controller-config`, with `clusterStrategy` and `nodeStrategies` like the other keys
+there. Other extensions of a NodeSLO stay as they are, and a warning says that nobody reads them on a node.
 
 ```yaml
   koord-config: |

@@ -28,16 +28,18 @@ from koord.model.qos import QoSClass
 from koord.model.schema import json_name
 
 ANNOTATION = "node.koordinator.sh/resource-amplification-ratio"
-AmplificationRatio = Annotated[float, Meta(ge=1)]
+AmplificationRatio = Annotated[float, Meta(gt=0)]
+"""At least 1 with the normalization ratio, which multiplies that of CPU first."""
 _BOUND = (QoSClass.LSE, QoSClass.LSR)
 _ONE = Fraction(1)
 
 
 class AmplificationError(ValueError):
-    """The ratio of ``resource`` is ``value``, which is none."""
+    """The ratio of ``resource`` comes to ``value``, which is none."""
 
     def __init__(self, resource: str, value: object) -> None:
-        super().__init__(f"resourceAmplificationRatio.{resource}: {value!r} is not a number of at least 1")
+        normalized = ", with the normalization ratio" if resource == CPU else ""
+        super().__init__(f"resourceAmplificationRatio.{resource}: {value!r} is not a number of at least 1{normalized}")
 
 
 class ResourceAmplification(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
@@ -76,13 +78,13 @@ def ratios(strategy: ResourceAmplification, normalization_ratio: float = 1.0) ->
 
     ``normalization_ratio``: that of the same pass, or the last good one; above 1 it multiplies the ratio of CPU.
     """
-    configured = dict(strategy.resource_amplification_ratio or {}) if strategy.enable else {}
-    for resource, ratio in configured.items():
+    found = dict(strategy.resource_amplification_ratio or {}) if strategy.enable else {}
+    if normalization_ratio > 1 and _is_number(found.get(CPU, 1.0)):
+        found[CPU] = found.get(CPU, 1.0) * normalization_ratio
+    for resource, ratio in found.items():
         if not _is_number(ratio) or ratio < 1:
             raise AmplificationError(resource, ratio)
-    if normalization_ratio > 1:
-        configured[CPU] = configured.get(CPU, 1.0) * normalization_ratio
-    return {resource: round(ratio, 2) for resource, ratio in sorted(configured.items())}
+    return {resource: round(ratio, 2) for resource, ratio in sorted(found.items())}
 
 
 def text(by_resource: Mapping[str, float]) -> str | None:

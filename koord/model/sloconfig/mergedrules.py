@@ -14,7 +14,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from koord.model import slo_rules
+from koord.model.overcommit.amplification import ResourceAmplification
 from koord.model.overcommit.strategy import CalculatePolicy, ColocationStrategy
+from koord.model.priority import CPU
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec, SystemStrategy
 from koord.model.sloconfig import selectors
@@ -70,6 +72,11 @@ def _errors(row: Row[Any], strategy: Any, system: SystemStrategy) -> Iterator[tu
     if isinstance(strategy, ColocationStrategy):
         if strategy.cpu_calculate_policy is CalculatePolicy.REQUEST:
             yield ".cpuCalculatePolicy", "'request'", "is no policy for CPU: use usage or maxUsageRequest"
+        return
+    if isinstance(strategy, ResourceAmplification):
+        ratios = strategy.resource_amplification_ratio or {}
+        for resource in [each for each, ratio in ratios.items() if ratio < 1 and each != CPU]:
+            yield f".resourceAmplificationRatio.{resource}", str(ratios[resource]), "is less than 1"
         return
     if not row.node_slo_field:
         return

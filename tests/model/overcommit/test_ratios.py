@@ -93,6 +93,7 @@ def test_annotations_that_say_no_ratio(text: str | None) -> None:
         pytest.param(True, {"cpu": 1.5, "memory": 1.2}, 1.0, '{"cpu":1.50,"memory":1.20}', id="configured"),
         pytest.param(True, {"cpu": 1.5}, 1.2, '{"cpu":1.80}', id="times normalization, of the same pass"),
         pytest.param(True, {"memory": 1.2}, 1.2, '{"cpu":1.20,"memory":1.20}', id="normalization alone"),
+        pytest.param(True, {"cpu": 0.8}, 1.5, '{"cpu":1.20}', id="below 1 before normalization alone"),
         pytest.param(False, {"cpu": 1.5, "memory": 1.2}, 1.2, '{"cpu":1.20}', id="disabled, but normalized"),
         pytest.param(False, {"cpu": 1.5}, 1.0, None, id="disabled"),
         pytest.param(None, {"cpu": 1.5}, 1.0, None, id="not set"),
@@ -116,6 +117,12 @@ def test_amplification_that_would_shrink_a_node(ratio: Any) -> None:
         AmplificationError, match=r"resourceAmplificationRatio\.memory: .* is not a number of at least 1"
     ):
         amplification.ratios(strategy)
+
+
+def test_amplification_below_one_after_normalization() -> None:
+    strategy = ResourceAmplification(enable=True, resource_amplification_ratio={"cpu": 0.8})
+    with pytest.raises(AmplificationError, match=r"Ratio\.cpu: 0\.96 is not .* with the normalization"):
+        amplification.ratios(strategy, 1.2)
 
 
 def test_the_strategies_are_read_by_the_names_of_the_api() -> None:

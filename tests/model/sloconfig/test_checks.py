@@ -81,7 +81,7 @@ def messages(data: dict[str, str], **options: Any) -> list[tuple[Reason, str]]:
             id="normalization",
         ),
         pytest.param(
-            text_of("resource-amplification-config", {"resourceAmplificationRatio": {"cpu": 1}}), id="amplification"
+            text_of("resource-amplification-config", {"resourceAmplificationRatio": {"cpu": 0.8}}), id="amplification"
         ),
     ],
 )
@@ -203,11 +203,11 @@ def test_a_field_of_the_cluster_and_of_an_entry(key: str, strategy: dict[str, An
             id="one name twice",
         ),
         pytest.param(
-            text_of("resource-amplification-config", {}, {**POOL_A, "resourceAmplificationRatio": {"cpu": 0.5}}),
+            text_of("resource-amplification-config", {}, {**POOL_A, "resourceAmplificationRatio": {"memory": 0.5}}),
             [
                 (
                     PARAMETER,
-                    "resource-amplification-config.nodeConfigs[0].resourceAmplificationRatio.cpu: 0.5 is less than 1",
+                    "resource-amplification-config.nodeConfigs[0].resourceAmplificationRatio.memory: 0.5 is less than 1",  # noqa: E501
                 )
             ],
             id="amplification",

@@ -107,8 +107,8 @@ def test_a_bad_key_keeps_what_was_in_force(key: str, text: str, message: str) ->
         ),
         (
             "resource-amplification-config",
-            '{"resourceAmplificationRatio": {"cpu": 0.99}}',
-            "resource-amplification-config.resourceAmplificationRatio.cpu: 0.99 is less than 1",
+            '{"resourceAmplificationRatio": {"cpu": 0}}',
+            "resource-amplification-config.resourceAmplificationRatio.cpu: 0 is not more than 0",
         ),
     ],
 )
