@@ -3,7 +3,10 @@
     every key is JSON, and every field within its bounds                        ParseConfigFail, ConfigParamInvalid
     what each node would have, merged, keeps the rules between fields           ConfigParamInvalid
     every node entry selects nodes by something, and has a name if it must      ConfigParamInvalid
-    no node can exist that two entries of one key match, nor does one           NodeStrategiesOverlap, ExistNodeConfict
+    of two entries of one key none matches all nodes of the other               NodeStrategiesOverlap
+    no node exists that two entries of one key match                            ExistNodeConfict
+
+Entries that select by different labels are in conflict only where a node has both: there the first one would count.
 
 Upstream checks five keys as they are written and three not at all, wants both thresholds of a pair, mixes percents with
 bytes per second, and needs ``system-config`` beside ``resource-qos-config``; none of this is so here.
@@ -115,15 +118,19 @@ def _names(statement: Statement[Any]) -> list[Fault]:
 
 
 def _overlaps(row: Row[Any], entries: Sequence[Entry[Any]], nodes: Nodes) -> list[Violation]:
-    """Pairs of entries that one node can match, and then nodes that do."""
-    pairs = list(itertools.islice(_overlapping(entries), MOST_OVERLAPS))
-    found = [_overlap(row, first, second, labels) for first, second, labels in pairs]
-    suspects = {entry.path for first, second, _ in pairs for entry in (first, second)}
+    """Pairs of entries of which one matches all nodes of the other, and then nodes that two entries match."""
+    found, suspects = list[Violation](), set[str]()
+    for first, second, labels, is_hidden in _overlapping(entries):
+        suspects |= {first.path, second.path}
+        if is_hidden:
+            found.append(_overlap(row, first, second, labels))
+            if len(found) == MOST_OVERLAPS:
+                break
     return [*found, *_conflicts(row, [entry for entry in entries if entry.path in suspects], nodes)]
 
 
-def _overlapping(entries: Sequence[Entry[Any]]) -> Iterator[tuple[Entry[Any], Entry[Any], Labels]]:
-    """With the labels of a node that both match."""
+def _overlapping(entries: Sequence[Entry[Any]]) -> Iterator[tuple[Entry[Any], Entry[Any], Labels, bool]]:
+    """Entries that one node can match, its labels, and whether one of the two matches all nodes of the other."""
     selecting = [
         (entry, entry.selector, selectors.listed(entry.selector))
         for entry in entries
@@ -134,7 +141,7 @@ def _overlapping(entries: Sequence[Entry[Any]]) -> Iterator[tuple[Entry[Any], En
             continue
         labels = selectors.example([selector, other])
         if labels is not None:
-            yield first, second, labels
+            yield first, second, labels, selectors.implies(selector, other) or selectors.implies(other, selector)
 
 
 def _overlap(row: Row[Any], first: Entry[Any], second: Entry[Any], labels: Labels) -> Violation:
@@ -149,8 +156,13 @@ def _conflicts(row: Row[Any], entries: Sequence[Entry[Any]], nodes: Nodes) -> li
     """Of every set of entries that nodes match together, with a few of these nodes."""
     names: dict[tuple[str, ...], list[str]] = {}
     matched: dict[tuple[str, ...], list[Entry[Any]]] = {}
+    keys = sorted({key for entry in entries if entry.selector for key in selectors.keys(entry.selector)})
+    alike: dict[tuple[str | None, ...], list[Entry[Any]]] = {}
     for name, labels in nodes:
-        matching = [entry for entry in entries if entry.matches(labels)]
+        looked_at = tuple([labels.get(key) for key in keys])
+        if looked_at not in alike:
+            alike[looked_at] = [entry for entry in entries if entry.matches(labels)]
+        matching = alike[looked_at]
         if len(matching) > 1:
             group = tuple(entry.path for entry in matching)
             matched[group] = matching

@@ -1,4 +1,4 @@
-"""Whether there can be a node that several label selectors match.
+"""Whether there can be a node that several label selectors match, and whether one matches all that another does.
 
 Labels are independent of each other, so it is decided exactly and for each key alone: the label may be absent if no
 requirement wants it present; else it needs a value that every ``In`` lists and no ``NotIn`` excludes. Without an
@@ -43,6 +43,19 @@ def listed(selector: LabelSelector) -> dict[str, frozenset[str]]:
     return values
 
 
+def implies(selector: LabelSelector, other: LabelSelector) -> bool:
+    """Does ``other`` match every node that ``selector`` matches? There is a node that ``selector`` matches."""
+    by_key: dict[str, list[Requirement]] = {}
+    for requirement in _requirements(selector):
+        by_key.setdefault(requirement.key, []).append(requirement)
+    return all(_holds(requirement, by_key.get(requirement.key, [])) for requirement in _requirements(other))
+
+
+def keys(selector: LabelSelector) -> Iterator[str]:
+    """Of the labels that ``selector`` looks at."""
+    return (requirement.key for requirement in _requirements(selector))
+
+
 def are_disjoint(first: Mapping[str, frozenset[str]], second: Mapping[str, frozenset[str]]) -> bool:
     """Do two selectors' ``listed`` values alone rule a common node out? A hundred times as quick as an example."""
     return any(key in second and values.isdisjoint(second[key]) for key, values in first.items())
@@ -64,3 +77,20 @@ def _value(requirements: Sequence[Requirement]) -> str | None:
         return next(value for number in itertools.count() if (value := f"any-{number}") not in excluded)
     common = set(listed[0]).intersection(*listed) - excluded
     return next((value for value in listed[0] if value in common), None)
+
+
+def _holds(wanted: Requirement, given: Sequence[Requirement]) -> bool:
+    """Does ``wanted`` hold for each label of its key, or absence of it, that fulfils all of ``given``?"""
+    operators = {each.operator for each in given}
+    if Operator.DOES_NOT_EXIST in operators:
+        return wanted.operator in (Operator.DOES_NOT_EXIST, Operator.NOT_IN)
+    excluded = {value for each in given if each.operator == Operator.NOT_IN for value in each.values}
+    listed = [frozenset(each.values) for each in given if each.operator == Operator.IN]
+    if wanted.operator == Operator.EXISTS:
+        return Operator.IN in operators or Operator.EXISTS in operators
+    if wanted.operator == Operator.DOES_NOT_EXIST:
+        return False
+    if not listed:
+        return wanted.operator == Operator.NOT_IN and excluded.issuperset(wanted.values)
+    left = frozenset.intersection(*listed) - excluded
+    return left.issubset(wanted.values) if wanted.operator == Operator.IN else left.isdisjoint(wanted.values)

@@ -319,10 +319,12 @@ NO_ZONE = {"matchExpressions": [{"key": "zone", "operator": "DoesNotExist"}]}
             id="each pair",
         ),
         pytest.param(
-            selecting(NOT_A, NO_ZONE),
+            selecting(NOT_A, {"matchExpressions": [*NOT_A["matchExpressions"], *NO_ZONE["matchExpressions"]]}),
             [(OVERLAP, f"{at(1)}: matches a node without labels, as does colocation-config.nodeConfigs[0]")],
             id="a node without labels",
         ),
+        pytest.param(selecting(NOT_A, NO_ZONE), [], id="neither matches all nodes of the other"),
+        pytest.param(selecting(A, {"matchLabels": {"zone": "z"}}), [], id="by two labels"),
     ],
 )
 def test_selectors_of_entries(data: dict[str, str], expected: list[tuple[Reason, str]]) -> None:

@@ -77,14 +77,16 @@ SELECTORS = st.builds(
 )
 
 
+NODES = [
+    {key: value for key, value in zip(KEYS, values, strict=True) if value is not None}
+    for values in itertools.product(ABSENT_OR_VALUES, repeat=len(KEYS))
+]
+
+
 @given(st.lists(SELECTORS, min_size=1, max_size=3))
 def test_it_is_exact(group: list[LabelSelector]) -> None:
-    nodes = [
-        {key: value for key, value in zip(KEYS, values, strict=True) if value is not None}
-        for values in itertools.product(ABSENT_OR_VALUES, repeat=len(KEYS))
-    ]
     labels = selectors.example(group)
-    can_be = any(all(selector.matches(node) for selector in group) for node in nodes)
+    can_be = any(all(selector.matches(node) for selector in group) for node in NODES)
     assert (labels is not None) == can_be
     assert labels is None or all(selector.matches(labels) for selector in group)
 
@@ -93,3 +95,10 @@ def test_it_is_exact(group: list[LabelSelector]) -> None:
 def test_disjoint_values_rule_every_example_out(first: LabelSelector, second: LabelSelector) -> None:
     if selectors.are_disjoint(selectors.listed(first), selectors.listed(second)):
         assert selectors.example([first, second]) is None
+
+
+@given(SELECTORS, SELECTORS)
+def test_what_is_implied_is_exact(selector: LabelSelector, other: LabelSelector) -> None:
+    matched = [node for node in NODES if selector.matches(node)]
+    if matched:
+        assert selectors.implies(selector, other) == all(other.matches(node) for node in matched)
