@@ -3,7 +3,8 @@
 Plain and obvious, on pods as JSON. Profiles apply always or never here; a lot in between is nothing that two readers
 could agree on. Where Koord is not what the sheet says of Koordinator:
 
-* an LSE or LSR pod's limit of CPU is its request, in each container, or in the pod as a whole if it has amounts;
+* with the gate RequireEqualCPULimits an LSE or LSR pod's limit of CPU is its request, in each container, or in the pod
+  as a whole if it has amounts;
 * an update that leaves classes and resources as they were is not judged by them again;
 * a mapping of a key that a pod lacks does nothing;
 * amounts of a pod as a whole do not become batch or mid ones: where the containers say the same they go, and such a
@@ -56,8 +57,8 @@ class Refused(ValueError):
 # validation (§6.4, group 2)
 
 
-def admitted(pod: Document, old: Document | None = None) -> bool:
-    """``old``: what an update changes; None: the pod is new."""
+def admitted(pod: Document, old: Document | None = None, equal_limits: bool = False) -> bool:
+    """``old``: what an update changes; None: the pod is new. ``equal_limits``: the gate."""
     if old is not None and _identity(pod) != _identity(old):
         return False
     if old is not None and _resources(pod) == _resources(old):
@@ -67,7 +68,7 @@ def admitted(pod: Document, old: Document | None = None) -> bool:
         return False
     if not MATRIX[raw_qos(pod)][raw_class(pod)]:
         return False
-    return raw_qos(pod) not in ("LSE", "LSR") or _has_whole_cpus(pod)
+    return raw_qos(pod) not in ("LSE", "LSR") or _has_whole_cpus(pod, equal_limits)
 
 
 def _identity(pod: Document) -> tuple[str | None, str | None, str | None]:
@@ -80,14 +81,16 @@ def _resources(pod: Document) -> list[Any]:
     return [spec.get("overhead"), *(part.get("resources") for part in lists)]
 
 
-def _has_whole_cpus(pod: Document) -> bool:
+def _has_whole_cpus(pod: Document, equal_limits: bool) -> bool:
     milli, spec = units(CPU, request(pod, CPU)), pod["spec"]
+    if milli <= 0 or milli % 1000 or not equal_limits:
+        return milli > 0 and milli % 1000 == 0
     said = at(spec, "resources") or {}
     if any(CPU in (said.get(kind) or {}) for kind in ("requests", "limits")):
         parts = [spec]
     else:
         parts = [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
-    return milli > 0 and milli % 1000 == 0 and all(_is_limited_to_request(part) for part in parts)
+    return all(_is_limited_to_request(part) for part in parts)
 
 
 def _is_limited_to_request(part: Document) -> bool:

@@ -67,7 +67,7 @@ def test_classes(pod: Document, raw_class_name: str | None, effective_class_name
 
 
 @pytest.mark.parametrize(
-    ("pod", "is_admitted"),
+    ("pod", "is_admitted"),  # None: without RequireEqualCPULimits
     [
         pytest.param(new("BE", 3500), True, id="A5"),
         pytest.param(new("LSR", 9000, SPECS["1500m"]), False, id="A6"),
@@ -85,21 +85,22 @@ def test_classes(pod: Document, raw_class_name: str | None, effective_class_name
         pytest.param(new("LSR", 9000, SPECS["CPU 0"]), False, id="LSR without CPUs"),
         pytest.param(new("LSE", 9000, SPECS["CPU alone"]), True, id="LSE, no memory"),
         pytest.param(new("LSE", 9000, SPECS["limit alone"]), True, id="LSE, the limit is the request"),
-        pytest.param(new("LSE", 9000, SPECS["request alone"]), False, id="LSE without limit"),
-        pytest.param(new("LSR", 9000, SPECS["request below limit"]), False, id="LSR, request below limit"),
+        pytest.param(new("LSE", 9000, SPECS["request alone"]), None, id="LSE without limit"),
+        pytest.param(new("LSR", 9000, SPECS["request below limit"]), None, id="LSR, request below limit"),
         pytest.param(new("LSR", 9000, SPECS["two halves"]), True, id="the pod's CPUs are whole"),
         pytest.param(new("LSR", 9000, SPECS["overhead"]), False, id="overhead counts"),
-        pytest.param(new("LSR", 9000, SPECS["one of two limited"]), False, id="LSR, one without limit"),
-        pytest.param(new("LSR", 9000, SPECS["init limited above its request"]), False, id="LSR, init above"),
+        pytest.param(new("LSR", 9000, SPECS["one of two limited"]), None, id="LSR, one without limit"),
+        pytest.param(new("LSR", 9000, SPECS["init limited above its request"]), None, id="LSR, init above"),
         pytest.param(new("LSR", 9000, SPECS["one of two without CPU"]), True, id="LSR, one without CPU"),
         pytest.param(new("LSR", 9000, SPECS["the pod alone"]), True, id="LSR, amounts of the pod"),
-        pytest.param(new("LSR", 9000, SPECS["the pod without limit"]), False, id="LSR, no limit of the pod"),
+        pytest.param(new("LSR", 9000, SPECS["the pod without limit"]), None, id="LSR, no limit of the pod"),
         pytest.param(new("LS", 9000, SPECS["1500m"]), True, id="LS 1500m"),
         pytest.param(new("lsr", None, SPECS["1500m"]), True, id="an unknown class is none"),
     ],
 )
-def test_new_pods(pod: Document, is_admitted: bool) -> None:
-    assert admitted(pod) == is_admitted
+def test_new_pods(pod: Document, is_admitted: bool | None) -> None:
+    assert admitted(pod) == (is_admitted is not False)
+    assert admitted(pod, equal_limits=True) == bool(is_admitted)
 
 
 SUB = "koordinator.sh/priority"

@@ -93,6 +93,7 @@ webhookConfiguration.failurePolicy: section
 - NodeValidatingWebhook
 - PodMutatingWebhook
 - PodValidatingWebhook
+- RequireEqualCPULimits
 - WebhookFramework
 - AllAlpha
 - AllBeta

@@ -1,19 +1,21 @@
 """What a pod says that is accepted and probably not meant: the webhook warns of it, and ``koordctl lint`` finds it.
 
 Amounts of ``batch-cpu`` that were written in CPUs, amounts of memory that no container can run in, labels and
-annotations that cannot be read and therefore count as absent, and best-effort pods without bounds.
+annotations that cannot be read and therefore count as absent, best-effort pods without bounds, and pods that own CPUs
+and may use more.
 
 Invariant: each place is judged alone, so one that cannot be read hides no other. Nothing here raises.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from koord.model import priority, qos, quantity
-from koord.model.admission import priorityclasses
+from koord.model.admission import priorityclasses, validation
 from koord.model.annotations import PodAnnotations
 from koord.model.annotations.pod import LABELS as LABEL_KEYS
 from koord.model.core import Amount, Container, Pod, PodSpec, ResourceRequirements
@@ -50,7 +52,7 @@ class Doubt(NamedTuple):
 
 def of_pod(pod: Pod) -> tuple[Doubt, ...]:
     """All of them, in the order of the document: metadata, amounts, bounds."""
-    return (*_texts(pod), *_amounts(pod.spec), *_unbounded(pod))
+    return (*_texts(pod), *_amounts(pod.spec), *_unbounded(pod), *_unequal_limits(pod))
 
 
 def _texts(pod: Pod) -> Iterator[Doubt]:
@@ -135,3 +137,9 @@ def _unbounded(pod: Pod) -> Iterator[Doubt]:
 def _limits_memory(resources: ResourceRequirements) -> bool:
     """Kubernetes takes 0 for no limit; what cannot be read is a doubt of its own."""
     return any(str(resources.limits.get(name, "0")) != "0" for name in _MEMORY)
+
+
+def _unequal_limits(pod: Pod) -> Iterator[Doubt]:
+    """Of a pod that owns CPUs, where all its amounts can be read."""
+    with contextlib.suppress(QuantityError):
+        yield from [Doubt(error.field, error.message) for error in validation.unequal_limits(pod)]

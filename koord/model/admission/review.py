@@ -72,8 +72,12 @@ def validate_pod(review: object, context: AdmissionContext) -> Document:
         if request.operation not in (CREATE, UPDATE) or context.is_exempt(_metadata(request)):
             return allowed(request)
         old = documents.typed(request.old_object) if request.operation == UPDATE else None
-        may_change = context.is_on(gates.SKIP_VALIDATING_PRIORITY)
-        errors = validation.validate(documents.typed(request.object), old, may_change)
+        errors = validation.validate(
+            documents.typed(request.object),
+            old,
+            may_change_sub_priority=context.is_on(gates.SKIP_VALIDATING_PRIORITY),
+            equal_limits=context.is_on(gates.REQUIRE_EQUAL_CPU_LIMITS),
+        )
         if errors:
             return refused(request, 400, validation.text(errors))
         return allowed(request, warnings=_warnings(request))

@@ -1,7 +1,8 @@
 """What a pod may not say: a reserved annotation, QoS classes with other priority classes, and changes of either.
 
-The rules are Koordinator's and go by what the pod says itself (raw QoS class, raw priority class). Beyond them, LSE and
-LSR need request = limit for the CPU of each container that has any, so that the CPUs they own are all that they use.
+The rules are Koordinator's and go by what the pod says itself (raw QoS class, raw priority class). Beyond them,
+``equal_limits`` wants request = limit for the CPU of each container of LSE and LSR pods that has any, so that the CPUs
+they own are all that they use; without it that is a doubt (``unequal_limits``).
 
 Invariant: an update is judged by what it changes: a pod that was let in before a rule existed can be updated for ever.
 All errors of a group are told at once, and the first group that has one is the last.
@@ -65,22 +66,45 @@ class _Judged(NamedTuple):
     overhead: Amounts
 
 
-def validate(pod: Pod, old: Pod | None = None, may_change_sub_priority: bool = False) -> tuple[FieldError, ...]:
+def validate(
+    pod: Pod, old: Pod | None = None, *, may_change_sub_priority: bool = False, equal_limits: bool = False
+) -> tuple[FieldError, ...]:
     """What is wrong with a pod that is created, or with an update of ``old``. Raises UnreadableError."""
     if reserved := _reserved(pod, old):
         return reserved
     try:
-        combined = () if old is not None and _judged(pod) == _judged(old) else combination_errors(pod)
+        combined = () if old is not None and _judged(pod) == _judged(old) else combination_errors(pod, equal_limits)
     except QuantityError as error:
         raise UnreadableError("pod", str(error)) from error
     changes = () if old is None else _changes(pod, old, may_change_sub_priority)
     return (*changes, *combined)
 
 
-def combination_errors(pod: Pod) -> tuple[FieldError, ...]:
+def combination_errors(pod: Pod, equal_limits: bool = False) -> tuple[FieldError, ...]:
     """What the pod says that does not go together. Raises QuantityError."""
     raw_qos, raw_class = qos.labelled(pod.metadata.labels), priorityclasses.raw(pod)
-    return (*_batch_needs_be(pod, raw_qos), *_class_pair(raw_qos, raw_class), *_owned_cpus(pod, raw_qos))
+    unequal = unequal_limits(pod) if equal_limits else ()
+    return (*_batch_needs_be(pod, raw_qos), *_class_pair(raw_qos, raw_class), *unequal, *_owned_cpus(pod, raw_qos))
+
+
+def unequal_limits(pod: Pod) -> tuple[FieldError, ...]:
+    """The CPU limits of an LSE or LSR pod that requests CPUs, where they are not its requests. Raises QuantityError.
+
+    Amounts of the pod as a whole count instead of those of its containers.
+    """
+    raw_qos = qos.labelled(pod.metadata.labels)
+    if raw_qos not in _OWNERS or not podrequests.request(pod.spec, CPU):
+        return ()
+    if podrequests.for_pod(pod.spec, CPU):
+        amounts = [("spec.resources", pod.spec.resources)]
+    else:
+        lists = (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers))
+        amounts = [
+            (f"spec.{name}[{index}].resources", container.resources)
+            for name, containers in lists
+            for index, container in enumerate(containers)
+        ]
+    return tuple(error for path, resources in amounts for error in _unequal_cpu(resources, path, raw_qos))
 
 
 def text(errors: tuple[FieldError, ...]) -> str:
@@ -144,7 +168,7 @@ def _class_pair(raw_qos: QoSClass | None, raw_class: PriorityClass | None) -> tu
 
 
 def _owned_cpus(pod: Pod, raw_qos: QoSClass | None) -> tuple[FieldError, ...]:
-    """LSE and LSR: whole CPUs for the pod, each container's in full."""
+    """LSE and LSR: whole CPUs for the pod."""
     if raw_qos not in _OWNERS:
         return ()
     request_milli = podrequests.request(pod.spec, CPU)
@@ -152,25 +176,10 @@ def _owned_cpus(pod: Pod, raw_qos: QoSClass | None) -> tuple[FieldError, ...]:
     if not request_milli:
         why = f"{raw_qos} pods must request CPUs: write cpu requests and equal limits that make whole CPUs"
         return (FieldError(field, ErrorType.REQUIRED, why),)
-    errors = _unequal(pod, raw_qos)
-    if request_milli % 1000:
-        why = f"the CPU request of {raw_qos} pods must be a whole number: write such as 1, 2 or 4 for the pod in all"
-        errors.append(FieldError(field, ErrorType.INVALID, why, f"{request_milli}m"))
-    return tuple(errors)
-
-
-def _unequal(pod: Pod, raw_qos: QoSClass) -> list[FieldError]:
-    """Amounts of the pod as a whole count instead of those of its containers."""
-    if podrequests.for_pod(pod.spec, CPU):
-        amounts = [("spec.resources", pod.spec.resources)]
-    else:
-        lists = (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers))
-        amounts = [
-            (f"spec.{name}[{index}].resources", container.resources)
-            for name, containers in lists
-            for index, container in enumerate(containers)
-        ]
-    return [error for path, resources in amounts for error in _unequal_cpu(resources, path, raw_qos)]
+    if not request_milli % 1000:
+        return ()
+    why = f"the CPU request of {raw_qos} pods must be a whole number: write such as 1, 2 or 4 for the pod in all"
+    return (FieldError(field, ErrorType.INVALID, why, f"{request_milli}m"),)
 
 
 def _unequal_cpu(resources: ResourceRequirements, path: str, raw_qos: QoSClass) -> tuple[FieldError, ...]:

@@ -15,6 +15,7 @@ import pytest
 
 from koord.model import profile as profiles
 from koord.model.admission import AdmissionContext, PriorityClassObject, mutate_pod, validate_pod
+from koord.model.admission.gates import REQUIRE_EQUAL_CPU_LIMITS
 from tests.model.admission.objects import patch_of, patched, review
 from tests.oracles.admission import PRIORITY_CLASSES, Refused, admitted, extended_resource_spec, mutated
 from tests.oracles.objects import BATCH, Document, at, quantity
@@ -25,27 +26,32 @@ CLASSES = {name: PriorityClassObject(value) for name, value in PRIORITY_CLASSES.
 OF_CASES = {name: list(of) for name, of in groupby(cases(), lambda case: case.name.partition(",")[0])}
 
 
-def context(case: Case) -> AdmissionContext:
+EQUAL_LIMITS = (False, True)
+"""The gate RequireEqualCPULimits."""
+
+
+def context(case: Case, equal_limits: bool = False) -> AdmissionContext:
     made = tuple(profiles.read(profile) for profile in case.profiles)
-    return AdmissionContext(made, {"default": NAMESPACE_LABELS}, CLASSES)
+    gates = {REQUIRE_EQUAL_CPU_LIMITS: equal_limits}
+    return AdmissionContext(made, {"default": NAMESPACE_LABELS}, CLASSES, feature_gates=gates)
 
 
-def created(case: Case) -> tuple[Document | None, bool]:
-    """The pod as it is created, None if it cannot be made, and whether it is let in."""
+def created(case: Case) -> tuple[Document | None, list[bool]]:
+    """The pod as it is created, None if it cannot be made, and whether it is let in, by ``EQUAL_LIMITS``."""
     answer = mutate_pod(review(case.pod, namespace="default"), context(case))
     if not answer["response"]["allowed"]:
-        return None, False
+        return None, []
     made = patched(case.pod, patch_of(answer))
-    verdict = validate_pod(review(made, namespace="default"), context(case))
-    return made, verdict["response"]["allowed"]
+    asked = review(made, namespace="default")
+    return made, [validate_pod(asked, context(case, equal))["response"]["allowed"] for equal in EQUAL_LIMITS]
 
 
-def expected(case: Case) -> tuple[Document | None, bool]:
+def expected(case: Case) -> tuple[Document | None, list[bool]]:
     try:
         made = mutated(case.pod, case.profiles, NAMESPACE_LABELS)
     except Refused:
-        return None, False
-    return made, admitted(made)
+        return None, []
+    return made, [admitted(made, equal_limits=equal) for equal in EQUAL_LIMITS]
 
 
 def plain(value: Any, of: str = "") -> Any:
@@ -77,7 +83,7 @@ def differences(of: Iterable[Case]) -> list[str]:
     for case in of:
         (made, is_in), (wanted, is_wanted) = created(case), expected(case)
         if is_in != is_wanted:
-            found.append(f"{case.name}: {'admitted' if is_in else 'refused'}")
+            found.append(f"{case.name}: admitted {is_in}, and by the oracle {is_wanted}")
         if plain(made) != plain(wanted):
             found.append(f"{case.name}: becomes {made}, and by the oracle {wanted}")
         elif made is not None and wanted is not None and annotated(made) != extended_resource_spec(wanted):
