@@ -68,8 +68,8 @@ class Manager:
         self._client, self._options = client, options
         self._config_map = Key(options.config_namespace, options.slo_config_name)
         self._host = environ.get("HOSTNAME") or socket.gethostname()
-        gates = options.feature_gates
-        self._view = ClusterView(client, self._config_map, options.config_namespace, gates, time.monotonic, time.time)
+        own, gates, users = options.config_namespace, options.feature_gates, options.scheduler_users
+        self._view = ClusterView(client, self._config_map, own, gates, time.monotonic, time.time, users)
         self._recorder = Recorder(client, COMPONENT, self._host, time.time)
         self._fresh = FreshFigures(time.monotonic)
         self._controllers = Controllers(client, self._view, self._fresh, self._recorder, time.time, self._profiles())

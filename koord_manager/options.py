@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from koord.model import featuregates
 from koord.model.admission import gates as admission_gates
+from koord.model.admission.schedulerkeys import SCHEDULER_USERS
 from koord.model.featuregates import Gate
 from koord.model.sloconfig.loading import CONFIG_MAP_NAME
 from koord.service import optionvalues
@@ -68,6 +69,9 @@ class Options:
     webhook_port: int = option(9876, "their port", bounds=(lambda port: 0 <= port < 65536, "must be a port"))
     webhook_service: str = option("koordinator-webhook-service", "the Service by which the API server reaches them")
     webhook_names: str = option("", "names and addresses besides, for webhook configurations with a URL: a,b")
+    scheduler_users: tuple[str, ...] = option(",".join(SCHEDULER_USERS),
+        "who, besides system:masters, may write pods' annotations that are the scheduler's: a,b",
+        parse=optionvalues.names)
     webhook_linger: float = option(5.0, "seconds that webhooks are served on after SIGTERM", metavar="SECONDS")
     nodelink_endpoint: str = option("",
         "the address that nodes report to: host:port, or :port for every address; '' = they do not",

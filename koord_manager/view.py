@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol
 
 from koord.kube.client import EVERYTHING, Client, Selection
@@ -29,6 +29,7 @@ from koord.kube.kind import (
 )
 from koord.kube.stream import EventStream, ObjectEvent
 from koord.model.admission import AdmissionContext, PriorityClassObject
+from koord.model.admission.schedulerkeys import SCHEDULER_USERS
 from koord.model.core import Node, Pod
 from koord.model.featuregates import Settings
 from koord.model.nodemetric import NodeMetric
@@ -80,9 +81,11 @@ class ClusterView:
         gates: Settings,
         clock: Callable[[], float],
         wall_s: Callable[[], float],
+        scheduler_users: Collection[str] = SCHEDULER_USERS,
     ) -> None:
         self._stream, self._wall_s, self._config_map = EventStream(), wall_s, config_map
         self._own_namespace, self._gates = own_namespace, gates
+        self._scheduler_users = frozenset(scheduler_users)
 
         def follow(kind: Any, selection: Selection = EVERYTHING, **options: Any) -> Any:
             return Informer(client, kind, clock, selection, stream=self._stream, **options)
@@ -186,6 +189,7 @@ class ClusterView:
                 priority_classes={key.name: _priority(item) for key, item in self._classes.objects.items()},
                 own_namespace=self._own_namespace,
                 feature_gates=self._gates,
+                scheduler_users=self._scheduler_users,
             )
         return self._context
 

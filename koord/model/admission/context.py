@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from koord.model import core, featuregates
 from koord.model.admission import gates
 from koord.model.admission.priorityclasses import PriorityClassObjects
+from koord.model.admission.schedulerkeys import ADMINISTRATORS, SCHEDULER_USERS
 from koord.model.core import ObjectMeta
 from koord.model.featuregates import Settings
 from koord.model.profile import ClusterColocationProfile
@@ -24,9 +25,14 @@ class AdmissionContext:
     priority_classes: PriorityClassObjects = field(default_factory=dict)
     own_namespace: str = "koordinator-system"
     feature_gates: Settings = field(default_factory=dict)
+    scheduler_users: frozenset[str] = frozenset(SCHEDULER_USERS)
 
     def is_on(self, gate: str) -> bool:
         return featuregates.is_on(gate, gates.GATES, self.feature_gates)
+
+    def may_bind(self, user: str, groups: Collection[str]) -> bool:
+        """May the user write the annotations that are the scheduler's?"""
+        return user in self.scheduler_users or ADMINISTRATORS in groups
 
     def is_exempt(self, pod: ObjectMeta) -> bool:
         """Is the pod with this metadata left alone?

@@ -22,7 +22,16 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from koord.model.admission import documents, doubts, gates, jsonpatch, mutation, translation, validation
+from koord.model.admission import (
+    documents,
+    doubts,
+    gates,
+    jsonpatch,
+    mutation,
+    schedulerkeys,
+    translation,
+    validation,
+)
 from koord.model.admission.context import AdmissionContext
 from koord.model.admission.documents import Document
 from koord.model.admission.errors import AdmissionError, UnreadableError
@@ -50,6 +59,8 @@ class Request(NamedTuple):
     namespace: str
     object: Document
     old_object: Document
+    user: str = ""
+    groups: frozenset[str] = frozenset()
 
 
 def mutate_pod(review: object, context: AdmissionContext) -> Document:
@@ -78,6 +89,9 @@ def validate_pod(review: object, context: AdmissionContext) -> Document:
             may_change_sub_priority=context.is_on(gates.SKIP_VALIDATING_PRIORITY),
             equal_limits=context.is_on(gates.REQUIRE_EQUAL_CPU_LIMITS),
         )
+        if not context.may_bind(request.user, request.groups):
+            before = request.old_object if request.operation == UPDATE else None
+            errors = (*errors, *schedulerkeys.errors(request.object, before))
         if errors:
             return refused(request, 400, validation.text(errors))
         return allowed(request, warnings=_warnings(request))
@@ -144,6 +158,8 @@ def read(review: object) -> Request:
         raise UnreadableError("AdmissionReview", "request.uid is missing")
     resource = _object(request, "resource")
     group, name = _text(resource, "group"), _text(resource, "resource")
+    user = _object(request, "userInfo")
+    groups = user.get("groups")
     return envelope._replace(
         operation=_text(request, "operation"),
         resource=f"{group}/{name}" if group else name,
@@ -151,6 +167,8 @@ def read(review: object) -> Request:
         namespace=_text(request, "namespace"),
         object=_object(request, "object"),
         old_object=_object(request, "oldObject"),
+        user=_text(user, "username"),
+        groups=frozenset(each for each in groups if isinstance(each, str)) if isinstance(groups, list) else frozenset(),
     )
 
 
