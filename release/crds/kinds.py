@@ -15,9 +15,11 @@ from typing import Any
 import msgspec
 
 from koord.kube.kind import CLUSTER_COLOCATION_PROFILE, NODE_METRIC, NODE_SLO, Kind
+from koord.model import schema
 from koord.model.nodemetric import NodeMetric
 from koord.model.profile import ClusterColocationProfile
 from koord.model.slo import NodeSLO
+from koord.model.sloconfig.nodeslo import NETWORK_DEFAULTS
 from qosd.policy import slofields
 from qosd.policy.slofields import STRATEGY, SYSTEM, THRESHOLDS
 from release.crds.schemas import Bounds, Schemas
@@ -107,6 +109,11 @@ KINDS: tuple[OwnedKind, ...] = (
             sentences={
                 **{f"spec.{field.path}": field.meaning for field in slofields.FIELDS},
                 "spec.extensions": "Settings of further components by their names, or all of those under `Object`.",
+            },
+            defaults={
+                f"{_CLASS}.networkQOS.{schema.json_name(name)}": share.percent
+                for name, share in NETWORK_DEFAULTS.items()
+                if share.percent is not None
             },
             open_choices=True,
         ),

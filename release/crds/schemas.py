@@ -54,12 +54,13 @@ class Bounds:
 class Schemas:
     """Makes the schemas of one kind.
 
-    ``bounds`` and ``sentences`` go before what the structs say, by the path of a field (``pattern``). ``open_choices``:
-    where structs have a fixed choice of words, the API server takes any.
+    ``bounds`` and ``sentences`` go before what the structs say, by the path of a field (``pattern``). ``defaults``:
+    what the API server fills in. ``open_choices``: where structs have a fixed choice of words, it takes any.
     """
 
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
     sentences: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, int] = field(default_factory=dict)
     open_choices: bool = False
 
     def of_struct(self, cls: type[msgspec.Struct], path: str) -> Schema:
@@ -81,7 +82,9 @@ class Schemas:
     def _of_field(self, cls: type[msgspec.Struct], member: inspect.Field, path: str) -> Schema:
         """A sentence of the field's own takes the place of its type's."""
         sentence = self.sentences.get(pattern(path)) or descriptions.of_field(cls, member.name)
-        return {**self._of(member.type, path), **_description(sentence)}
+        default = self.defaults.get(pattern(path))
+        stated = {} if default is None else {"default": default}
+        return {**self._of(member.type, path), **stated, **_description(sentence)}
 
     def _of(self, kind: inspect.Type, path: str) -> Schema:
         if isinstance(kind, inspect.Metadata):

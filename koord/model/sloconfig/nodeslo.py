@@ -21,7 +21,7 @@ from koord.model.sloconfig.faults import Fault
 _EXTENSIONS = "extensions"
 ANNOTATION_BANDWIDTH = "node.koordinator.sh/network-bandwidth"
 
-_FILLED_IN = {
+NETWORK_DEFAULTS = {
     "ingress_request": PercentOrQuantity(percent=0),
     "ingress_limit": PercentOrQuantity(percent=100),
     "egress_request": PercentOrQuantity(percent=0),
@@ -76,5 +76,5 @@ def _with_limits(settings: ResourceQOS) -> ResourceQOS:
     network = settings.network_qos
     if network is None:
         return settings
-    missing = {name: value for name, value in _FILLED_IN.items() if getattr(network, name) is None}
+    missing = {name: value for name, value in NETWORK_DEFAULTS.items() if getattr(network, name) is None}
     return msgspec.structs.replace(settings, network_qos=msgspec.structs.replace(network, **missing))
