@@ -6,6 +6,7 @@ somebody forgot must not block the cluster.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -37,6 +38,7 @@ from koord_manager.view import ClusterView
 class Webhooks:
     def __init__(self, client: Client, view: ClusterView, options: Options) -> None:
         self._client, self._view, self._options = client, view, options
+        self._judging_config_map = asyncio.Lock()
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -63,11 +65,14 @@ class Webhooks:
     def _validate_node(self, review: Review) -> Response:
         return _response(validate_node(review, self._view.config))
 
-    def _validate_config_map(self, review: Review) -> Response:
+    async def _validate_config_map(self, review: Review) -> Response:
+        """One at a time, in a thread: many entries take seconds, in which pods go on to be judged."""
         options = self._options
         nodes = [(key.name, node.metadata.labels) for key, node in self._view.nodes.objects.items()]
         key = (options.config_namespace, options.slo_config_name)
-        return _response(validate_config_map(review, *key, nodes, options.node_strategy_name_need_check))
+        needs_names = options.node_strategy_name_need_check
+        async with self._judging_config_map:
+            return _response(await asyncio.to_thread(validate_config_map, review, *key, nodes, needs_names))
 
     async def _with_namespace(self, context: AdmissionContext, name: str) -> AdmissionContext:
         """With the labels of a namespace that no event has told of yet. Raises KubeError."""

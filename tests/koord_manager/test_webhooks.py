@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from koord.kube.webhookserver import Response, allow
+from koord_manager import webhooks
 from koord_manager.options import PROGRAM
 from koord_manager.webhooks import Webhooks
 from tests.koord_manager.support import CONFIG, PROFILES, Cluster
 from tests.kube.support import client, until
+from tests.waiting import HANG_S
 
 NAMESPACES = "/api/v1/namespaces"
 GATES = "--feature-gates=ConfigMapValidatingWebhook=true,NodeValidatingWebhook=true"
@@ -158,6 +162,23 @@ async def test_a_config_map_is_judged_with_the_nodes_that_there_are(rig: Rig) ->
 )
 async def test_a_config_map_that_passes(rig: Rig, document: dict[str, Any]) -> None:
     assert (await rig.ask("/validate-configmap", document))["allowed"] is True
+
+
+async def test_pods_are_judged_while_a_large_config_map_is(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow(*_: object) -> dict[str, Any]:
+        begun.set()
+        assert may_end.wait(HANG_S)
+        return {"response": {"uid": "u1", "allowed": True}}
+
+    monkeypatch.setattr(webhooks, "validate_config_map", slow)
+    large = asyncio.create_task(rig.ask("/validate-configmap", config_review({})))
+    await until(begun.is_set)
+    assert (await rig.ask("/validate-pod", review("jobs")))["allowed"]
+    assert not large.done()
+    may_end.set()
+    assert (await large)["allowed"]
 
 
 async def test_what_a_config_map_says_to_nobody_is_warned_of(rig: Rig) -> None:

@@ -28,6 +28,8 @@ from koord.model.sloconfig.reading import Statement
 from koord.model.sloconfig.rows import ROWS, Row
 from koord.model.sloconfig.violations import Reason, Violation
 
+MOST_ENTRIES = 400
+"""Of one key: each is compared with each, which takes seconds of more."""
 MOST_EXAMPLES = 5
 MOST_OVERLAPS = 20
 """Of one key: a document with more need not be listed to its end."""
@@ -63,8 +65,10 @@ def check_node(config: SLOConfig, name: str, labels: Labels) -> list[Violation]:
 
 def _all(data: Mapping[str, str], nodes: Nodes, names_required: bool) -> list[Violation]:
     config, found = loading.load(data).config, list[Violation]()
-    for row in ROWS:
-        statement = reading.read(row, data.get(row.key, ""))
+    statements = [(row, reading.read(row, data.get(row.key, ""))) for row in ROWS]
+    if crowded := [_crowded(row, statement) for row, statement in statements if len(statement.entries) > MOST_ENTRIES]:
+        return crowded
+    for row, statement in statements:
         found += _fields(row, statement)
         found += _invalid(row, mergedrules.faults(row, config))
         found += _invalid(row, _selectors(statement))
@@ -72,6 +76,12 @@ def _all(data: Mapping[str, str], nodes: Nodes, names_required: bool) -> list[Vi
             found += _invalid(row, _names(statement))
         found += _overlaps(row, _entries(config, row), nodes)
     return found
+
+
+def _crowded(row: Row[Any], statement: Statement[Any]) -> Violation:
+    place = f"{row.key}.{row.layout}"
+    message = f"{place}: has {len(statement.entries)} entries: {MOST_ENTRIES} are the most that can be checked"
+    return Violation(Reason.PARAMETER, row.key, place, message)
 
 
 def _entries(config: SLOConfig, row: Row[Any]) -> tuple[Entry[Any], ...]:

@@ -10,17 +10,19 @@ strategy is reported there and not again for each entry.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from koord.model import slo_rules
 from koord.model.overcommit.amplification import ResourceAmplification
 from koord.model.overcommit.strategy import CalculatePolicy, ColocationStrategy
 from koord.model.priority import CPU
+from koord.model.quantity import Quantity
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec, SystemStrategy
 from koord.model.sloconfig import selectors
-from koord.model.sloconfig.config import Section, SLOConfig
+from koord.model.sloconfig.config import Entry, Section, SLOConfig
 from koord.model.sloconfig.faults import Fault
 from koord.model.sloconfig.rows import Row
 from koord.model.sloconfig.structs import HostApplications, node_slo_section
@@ -28,12 +30,24 @@ from koord.model.sloconfig.structs import HostApplications, node_slo_section
 _NETWORK_USER = "resource_qos"
 
 
+class _Combination(NamedTuple):
+    """A strategy at ``path``, with the system's beside it, and whether a node can have both: asked where it matters."""
+
+    path: str
+    strategy: Any
+    system: SystemStrategy
+    can_be: Callable[[], bool] = lambda: True
+
+
 def faults(row: Row[Any], config: SLOConfig) -> list[Fault]:
     """What is wrong with the strategies of ``row``'s key, each once."""
     found: dict[Fault, None] = {}
     of_cluster: set[tuple[str, str, str]] = set()
-    for path, strategy, system in _combinations(row, config):
-        for relative, value, why in _errors(row, strategy, system):
+    for path, strategy, system, can_be in _combinations(row, config):
+        errors = list(_errors(row, strategy, system))
+        if not errors or not can_be():
+            continue
+        for relative, value, why in errors:
             if path == row.cluster_path:
                 of_cluster.add((relative, value, why))
             elif (relative, value, why) in of_cluster:
@@ -43,28 +57,34 @@ def faults(row: Row[Any], config: SLOConfig) -> list[Fault]:
     return list(found)
 
 
-def _combinations(row: Row[Any], config: SLOConfig) -> Iterator[tuple[str, Any, SystemStrategy]]:
-    """Path and strategy, the cluster's first, with the system's strategy that a node has beside it."""
+def _combinations(row: Row[Any], config: SLOConfig) -> Iterator[_Combination]:
+    """The cluster's first. Entries of ``system-config`` that say the same bandwidth are one."""
     section: Section[Any] = getattr(config, row.section)
-    yield row.cluster_path, section.cluster, config.system.cluster
+    yield _Combination(row.cluster_path, section.cluster, config.system.cluster)
     if row.section != _NETWORK_USER:
-        yield from ((entry.path, entry.strategy, config.system.cluster) for entry in section.entries)
+        yield from (_Combination(entry.path, entry.strategy, config.system.cluster) for entry in section.entries)
         return
-    for labels in _label_sets(config):
-        entry = section.entry(labels)
-        path = row.cluster_path if entry is None else entry.path
-        yield path, section.strategy(labels), config.system.strategy(labels)
+    alike: dict[Quantity | None, list[Entry[SystemStrategy] | None]] = {}
+    for system in (None, *config.system.entries):
+        strategy = config.system.cluster if system is None else system.strategy
+        alike.setdefault(strategy.total_network_bandwidth, []).append(system)
+    for bandwidth, systems in alike.items():
+        of_system = SystemStrategy(total_network_bandwidth=bandwidth)
+        for user in (None, *section.entries):
+            path, strategy = (row.cluster_path, section.cluster) if user is None else (user.path, user.strategy)
+            yield _Combination(path, strategy, of_system, partial(_can_be, config, user, systems))
 
 
-def _label_sets(config: SLOConfig) -> Iterator[Mapping[str, str]]:
-    """For each entry of either key, and for each two of them, the labels of a node that they match."""
-    users = [entry.selector for entry in config.resource_qos.entries if entry.selector is not None]
-    systems = [entry.selector for entry in config.system.entries if entry.selector is not None]
-    groups = [*([each] for each in (*users, *systems)), *([user, system] for user in users for system in systems)]
-    for group in groups:
+def _can_be(config: SLOConfig, user: Entry[Any] | None, systems: Sequence[Entry[Any] | None]) -> bool:
+    """Is there a node of the entry ``user`` of one key and of one of ``systems`` of the other? None: of no entry."""
+    for system in systems:
+        group = [entry.selector for entry in (user, system) if entry is not None and entry.selector is not None]
         labels = selectors.example(group)
-        if labels is not None:
-            yield labels
+        if labels is None:
+            continue
+        if config.resource_qos.entry(labels) is user and config.system.entry(labels) is system:
+            return True
+    return False
 
 
 def _errors(row: Row[Any], strategy: Any, system: SystemStrategy) -> Iterator[tuple[str, str, str]]:

@@ -407,6 +407,15 @@ def test_the_list_of_overlaps_ends() -> None:
     assert len(checks.check(selecting(*[A] * 300))) == checks.MOST_OVERLAPS
 
 
+def test_more_entries_than_can_be_compared_are_refused() -> None:
+    many = [{"matchLabels": {"pool": f"p{number}"}} for number in range(checks.MOST_ENTRIES + 1)]
+    assert checks.check(selecting(*many[:-1])) == []
+    place = "colocation-config.nodeConfigs"
+    assert messages(selecting(*many)) == [
+        (PARAMETER, f"{place}: has {len(many)} entries: {checks.MOST_ENTRIES} are the most that can be checked")
+    ]
+
+
 BAD_BURST, WORSE_BURST = (
     {"cpu-burst-config": json.dumps({"clusterStrategy": {"cpuBurstPercent": n}})} for n in (0, -1)
 )
