@@ -7,8 +7,10 @@ the Kubernetes QoS class from the tier that kubelet's cgroup parent shows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from enum import StrEnum
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -16,6 +18,7 @@ from msgspec.structs import replace
 
 from koord.model import cfs, cgroup_parent, qos
 from koord.model.annotations import ContainerResources, PodAnnotations, PodMemoryQOS
+from koord.model.cpuset import EMPTY, CPUSet
 from koord.model.crifields import Field
 from koord.model.podtotal import Role
 from koord.model.priority import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY, PriorityClass
@@ -105,6 +108,8 @@ class Request(msgspec.Struct, frozen=True):
     requested: Resources
     container: str = ""
     container_annotations: Mapping[str, str] | None = None
+    cpu_request_milli: int | None = None
+    """Of the whole pod, by kubelet's pod list; None: nobody tells."""
 
 
 class Amounts(msgspec.Struct, frozen=True):
@@ -157,7 +162,7 @@ class PodContext(msgspec.Struct, frozen=True):
     is_free: bool
     """A pod of the free band that its class does not bind: native limits, everything else of BE."""
     bound_cpus: str
-    """The CPUs that the scheduler bound for the pod; "" = none."""
+    """The CPUs that the scheduler bound for the pod, as many as it requests at most; "" = none."""
     is_best_effort: bool
     """Does suppression cover the pod?"""
     spec_containers: tuple[SpecContainer, ...] | None = None
@@ -170,12 +175,12 @@ class PodContext(msgspec.Struct, frozen=True):
         """Decode labels and annotations; raises nothing, whatever they say."""
         annotations = PodAnnotations.read(request.labels, request.annotations)
         kube_qos, is_free = cgroup_parent.kube_qos(request.cgroup_parent), _is_free(annotations)
-        bound_cpus = str(annotations.resource_status.cpuset) if annotations.resource_status else ""
+        bound_cpus, excess = _bound_cpus(annotations, request)
         return cls(
             request=request,
             annotations=annotations,
             kube_qos=kube_qos,
-            problems=tuple([f"{problem}; treated as absent" for problem in annotations.problems]),
+            problems=(*[f"{problem}; treated as absent" for problem in annotations.problems], *excess),
             is_container=request.stage in CONTAINER_STAGES,
             raw_qos=annotations.qos_class,
             is_free=is_free,
@@ -258,6 +263,31 @@ class PodContext(msgspec.Struct, frozen=True):
             return batch
         mid = _amounts(MID, resources)
         return mid if mid.any else None
+
+
+def _bound_cpus(annotations: PodAnnotations, request: Request) -> tuple[str, tuple[str, ...]]:
+    """The CPUs in ``resource-status``, and what is wrong with them: nobody has more to himself than he requests.
+
+    The annotation is the scheduler's, but a cluster without the webhook takes it from anybody. Requests of an amplified
+    node are larger than the CPUs that they stand for, so they cut nothing that the scheduler gave.
+    """
+    cpus = annotations.resource_status.cpuset if annotations.resource_status else EMPTY
+    requested_milli = _requested_milli(request)
+    most = None if requested_milli is None else math.ceil(requested_milli / 1000)
+    if most is None or len(cpus) <= most:
+        return str(cpus), ()
+    kept = CPUSet.of(islice(cpus, most))
+    why = f"annotation resource-status: CPUs {cpus} are more than the {requested_milli}m that the pod requests"
+    return str(kept), (f"{why}; it has {kept or 'none of them'}",)
+
+
+def _requested_milli(request: Request) -> int | None:
+    """The pod's CPU request: by kubelet's list, else by the shares that kubelet asks for the whole pod."""
+    shares = request.requested.cpu_shares or 0
+    if request.cpu_request_milli is not None:
+        return request.cpu_request_milli
+    is_known = request.stage is HookStage.RUN_SANDBOX and shares > cfs.MIN_SHARES
+    return round(shares * 1000 / cfs.SHARES_PER_CPU) if is_known else None
 
 
 def _is_free(annotations: PodAnnotations) -> bool:

@@ -90,6 +90,7 @@ def _context(inputs: PodInputs, old: PodView | None) -> PodContext:
         annotations=said.annotations,
         cgroup_parent=detail.cgroup_parent or inputs.cgroup,
         requested=inputs.kubelet.requested if inputs.kubelet is not None else detail.pod_requested,
+        cpu_request_milli=None if inputs.kubelet is None else inputs.kubelet.cpu_request_milli,
     )
     return old.context if old is not None and old.context.request == request else PodContext.read(request)
 
