@@ -9,6 +9,9 @@ Invariant: an update is judged by what it changes. Fails with TranslationError f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from koord.model.admission import documents, extendedspec
 from koord.model.admission.documents import Document
 from koord.model.admission.validation import ErrorType, FieldError
@@ -33,6 +36,6 @@ def errors(pod: Document, old: Document | None = None) -> tuple[FieldError, ...]
     return tuple(found)
 
 
-def _forbidden(annotation: str, why: str, before: Document) -> FieldError:
+def _forbidden(annotation: str, why: str, before: Mapping[str, Any]) -> FieldError:
     told = "keep it as it is" if annotation in before else "leave it out"
     return FieldError(f"annotations.{annotation}", ErrorType.FORBIDDEN, f"{why}: {told}")
