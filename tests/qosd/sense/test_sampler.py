@@ -49,6 +49,11 @@ def row_of(value: float) -> Batch:
     return [(DiskRow.panel, {"sda": (value,) * 6})]
 
 
+def free() -> int:
+    """A clock of CPU time by which nothing costs any, however busy the machine is."""
+    return 0
+
+
 def run(world: World, sampler: Sampler, seconds: int, step_s: float = 1.0) -> None:
     for _ in range(round(seconds / step_s)):
         sampler.sample((), TIERS)
@@ -66,7 +71,7 @@ def fails(error: Exception) -> Callable[[int], Batch]:
 def test_a_collector_that_fails_costs_nobody_else_a_sample(world: World, error: Exception) -> None:
     bad = Scripted(world, fails(error), "bad")
     good = Scripted(world, lambda run: row_of(float(run)), "good")
-    sampler = Sampler([bad, good], world.store, world.clock)
+    sampler = Sampler([bad, good], world.store, world.clock, free)
     run(world, sampler, 5)
     assert good.runs == [0, 1, 2, 3, 4]
     assert world.store.value(DiskRow.busy_ratio, "sda") == 5.0
@@ -78,7 +83,7 @@ def test_a_collector_that_fails_costs_nobody_else_a_sample(world: World, error: 
 
 def test_it_waits_twice_as_long_each_time_and_at_most_a_minute(world: World) -> None:
     bad = Scripted(world, fails(ValueError("bad")))
-    run(world, Sampler([bad], world.store, world.clock), 200)
+    run(world, Sampler([bad], world.store, world.clock, free), 200)
     assert bad.runs == [0, 2, 6, 14, 30, 62, 122, 182]
 
 
@@ -89,7 +94,7 @@ def test_it_recovers(world: World) -> None:
         return row_of(1.0)
 
     one = Scripted(world, does)
-    sampler = Sampler([one], world.store, world.clock)
+    sampler = Sampler([one], world.store, world.clock, free)
     run(world, sampler, 10)
     assert one.runs == [0, 2, 6, 7, 8, 9]
     assert sampler.health()["scripted"].failures == 0
@@ -98,7 +103,7 @@ def test_it_recovers(world: World) -> None:
 
 def test_what_is_not_applicable_is_said_and_asked_again_seldom(world: World) -> None:
     one = Scripted(world, fails(NotApplicable("no resctrl mount")), period_s=10.0)
-    sampler = Sampler([one], world.store, world.clock)
+    sampler = Sampler([one], world.store, world.clock, free)
     run(world, sampler, 130)
     assert one.runs == [0, 60, 120]
     assert one.closed_after == [1, 2, 3], "what it had opened would outlast cgroups until its next run"
@@ -117,7 +122,7 @@ def test_what_is_not_applicable_is_said_and_asked_again_seldom(world: World) -> 
 )
 def test_what_is_urgent(world: World, period_s: float, runs: list[float]) -> None:
     counted = Scripted(world, lambda run: row_of(float(run)), period_s=period_s)
-    sampler = Sampler([counted], world.store, world.clock)
+    sampler = Sampler([counted], world.store, world.clock, free)
     for half_second in range(7):
         if half_second != 5:
             sampler.sample((), TIERS, urgent=half_second % 2 == 1)
@@ -129,7 +134,7 @@ def test_what_is_urgent(world: World, period_s: float, runs: list[float]) -> Non
 def test_what_is_urgent_does_not_shorten_a_wait(world: World) -> None:
     bad = Scripted(world, fails(ValueError("bad")))
     absent = Scripted(world, fails(NotApplicable("no resctrl mount")), "absent")
-    sampler = Sampler([bad, absent], world.store, world.clock)
+    sampler = Sampler([bad, absent], world.store, world.clock, free)
     for _ in range(14):
         sampler.sample((), TIERS, urgent=True)
         world.clock.advance(0.5)
@@ -201,13 +206,13 @@ def test_what_strategies_act_by_never_rests(world: World, name: str, runs: int) 
 )
 def test_periods(world: World, period_s: float, step_s: float, runs: int) -> None:
     one = Scripted(world, lambda run: row_of(1.0), period_s=period_s)
-    run(world, Sampler([one], world.store, world.clock), 20, step_s)
+    run(world, Sampler([one], world.store, world.clock, free), 20, step_s)
     assert len(one.runs) == runs
 
 
 def test_jitter_of_the_ticks_skips_no_run(world: World) -> None:
     one = Scripted(world, lambda run: row_of(1.0))
-    sampler = Sampler([one], world.store, world.clock)
+    sampler = Sampler([one], world.store, world.clock, free)
     for early in (0.0, 0.02, -0.04, 0.05, -0.03) * 6:
         world.clock.advance(1 + early)
         sampler.sample((), TIERS)
