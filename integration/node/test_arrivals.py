@@ -25,6 +25,7 @@ from integration.node import cpusets, doctor
 from integration.node.conftest import MakeDaemon
 from integration.node.daemon import Daemon, Row
 from integration.nri.classes import MAKERS, MIB, NO_LIMIT, held, start, wanted
+from koord.model import cpuset
 
 DRY = ("--dry-run",)
 CPU, OTHER = "0", "1"
@@ -78,11 +79,16 @@ def hook_calls(daemon: Daemon, caller: str) -> set[str]:
 
 
 def exclusive(root: str, cpus: str = CPU, name: str = "lse") -> Pod:
-    """An LSE pod to which the scheduler gave ``cpus``."""
+    """An LSE pod to which the scheduler gave ``cpus``, as many as it requests."""
     pod = pods.latency_sensitive_reserved(root)
+    whole = [dataclasses.replace(each, cpu_limit_milli=1000 * len(cpuset.parse(cpus))) for each in pod.containers]
     status = json.dumps({"cpuset": cpus})
     return dataclasses.replace(
-        pod, name=name, labels={**pod.labels, pods.QOS: "LSE"}, annotations={pods.RESOURCE_STATUS: status}
+        pod,
+        name=name,
+        labels={**pod.labels, pods.QOS: "LSE"},
+        annotations={pods.RESOURCE_STATUS: status},
+        containers=tuple(whole),
     )
 
 
