@@ -32,16 +32,11 @@ def main() -> None:
         sys.exit(2)
     from koord.kube.errors import KubeError  # noqa: PLC0415 - nothing heavy is loaded for --help or a usage error
 
-    is_failed = False
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(work)
-    except* (OSError, KubeError, ValueError) as group:
-        for reason in failures.each(group):
-            _log.error("%s", reason)
-        is_failed = True
-    if is_failed:  # what is raised within except* becomes a group, and that a traceback
-        sys.exit(1)
+    with (
+        failures.ending(_log, OSError, KubeError, ValueError),
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        runner.run(work)
 
 
 def _service(arguments: Sequence[str]) -> Coroutine[Any, Any, None]:

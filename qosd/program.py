@@ -30,12 +30,5 @@ def main() -> None:
     lines = log.set_up(options.log_level, ("qosd", "koord"), os.environ)
     from qosd import daemon  # noqa: PLC0415 - nothing heavy is loaded for --help or a usage error
 
-    is_failed = False
-    try:
+    with failures.ending(_log, OSError, ConfigError, NotifyEnvironmentError):
         asyncio.run(daemon.run(options, os.environ, lines))
-    except* (OSError, ConfigError, NotifyEnvironmentError) as group:
-        for reason in failures.each(group):
-            _log.error("%s", reason)
-        is_failed = True
-    if is_failed:  # what is raised within except* becomes a group, and that a traceback
-        sys.exit(1)

@@ -109,7 +109,7 @@ class Request(msgspec.Struct, frozen=True):
     container: str = ""
     container_annotations: Mapping[str, str] | None = None
     cpu_request_milli: int | None = None
-    """Of the whole pod, by kubelet's pod list; None: nobody tells."""
+    """The CPU request of the whole pod, by kubelet's pod list; None: the list lacks the pod."""
 
 
 class Amounts(msgspec.Struct, frozen=True):
@@ -266,7 +266,7 @@ class PodContext(msgspec.Struct, frozen=True):
 
 
 def _bound_cpus(annotations: PodAnnotations, request: Request) -> tuple[str, tuple[str, ...]]:
-    """The CPUs in ``resource-status``, and what is wrong with them: nobody has more to himself than he requests.
+    """Returns the CPUs that ``resource-status`` gives the pod, at most as many as it requests, and what is wrong there.
 
     The annotation is the scheduler's, but a cluster without the webhook takes it from anybody. Requests of an amplified
     node are larger than the CPUs that they stand for, so they cut nothing that the scheduler gave.

@@ -117,7 +117,7 @@ _EXTENSIONS = """\
 A free map in which each key belongs to one component. `extensions.koord` is Koord's own, for what Koordinator has no
 field for: it is read with bounds, unknown keys told and errors by path, as all above. In a cluster it comes from
 `koord-config` of the ConfigMap `slo-controller-config`, with `clusterStrategy` and `nodeStrategies` like the other keys
-there. Other extensions of a NodeSLO stay as they are, and a warning says that nobody reads them on a node.
+there. koord-manager changes no other extension of a NodeSLO; a node warns that it reads none of them.
 
 ```yaml
   koord-config: |

@@ -29,7 +29,7 @@ class CalculatePolicy(StrEnum):
 
 
 class MidReclaimMode(StrEnum):
-    """``dynamic``, as unset: by the prediction of what prod leaves. It takes a ``static`` of the level below back."""
+    """``dynamic`` and unset follow the prediction of what prod leaves; ``dynamic`` overrides a cluster's ``static``."""
 
     STATIC = "static"
     DYNAMIC = "dynamic"

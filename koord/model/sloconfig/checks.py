@@ -128,7 +128,7 @@ def _names(statement: Statement[Any]) -> list[Fault]:
 
 
 def _overlaps(row: Row[Any], entries: Sequence[Entry[Any]], nodes: Nodes) -> list[Violation]:
-    """Pairs of entries of which one matches all nodes of the other, and then nodes that two entries match."""
+    """Reports entries that match all nodes of another entry, and then Nodes that two entries match."""
     found, suspects = list[Violation](), set[str]()
     for first, second, labels, is_hidden in _overlapping(entries):
         suspects |= {first.path, second.path}
@@ -140,7 +140,7 @@ def _overlaps(row: Row[Any], entries: Sequence[Entry[Any]], nodes: Nodes) -> lis
 
 
 def _overlapping(entries: Sequence[Entry[Any]]) -> Iterator[tuple[Entry[Any], Entry[Any], Labels, bool]]:
-    """Entries that one node can match, its labels, and whether one of the two matches all nodes of the other."""
+    """Yields two entries that one node can match, its labels, and whether one matches all nodes of the other."""
     selecting = [
         (entry, entry.selector, selectors.listed(entry.selector))
         for entry in entries

@@ -8,7 +8,7 @@ requirement wants it present; else it needs a value that every ``In`` lists and 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from koord.model.selector import LabelSelector, Operator, Requirement
 
@@ -18,12 +18,8 @@ def example(selectors: Sequence[LabelSelector]) -> dict[str, str] | None:
 
     The selectors are such as ``koord.model.selector.check`` takes.
     """
-    by_key: dict[str, list[Requirement]] = {}
-    for selector in selectors:
-        for requirement in _requirements(selector):
-            by_key.setdefault(requirement.key, []).append(requirement)
     labels: dict[str, str] = {}
-    for key, requirements in by_key.items():
+    for key, requirements in _by_key(selectors).items():
         if all(each.operator in (Operator.NOT_IN, Operator.DOES_NOT_EXIST) for each in requirements):
             continue
         value = _value(requirements)
@@ -44,15 +40,13 @@ def listed(selector: LabelSelector) -> dict[str, frozenset[str]]:
 
 
 def implies(selector: LabelSelector, other: LabelSelector) -> bool:
-    """Does ``other`` match every node that ``selector`` matches? There is a node that ``selector`` matches."""
-    by_key: dict[str, list[Requirement]] = {}
-    for requirement in _requirements(selector):
-        by_key.setdefault(requirement.key, []).append(requirement)
+    """Does ``other`` match every node that ``selector`` matches? The caller knows that ``selector`` matches one."""
+    by_key = _by_key([selector])
     return all(_holds(requirement, by_key.get(requirement.key, [])) for requirement in _requirements(other))
 
 
 def keys(selector: LabelSelector) -> Iterator[str]:
-    """Of the labels that ``selector`` looks at."""
+    """Returns the keys of the labels that ``selector`` looks at."""
     return (requirement.key for requirement in _requirements(selector))
 
 
@@ -65,6 +59,15 @@ def _requirements(selector: LabelSelector) -> Iterator[Requirement]:
     for key, value in selector.match_labels.items():
         yield Requirement(key=key, operator=Operator.IN, values=(value,))
     yield from selector.match_expressions
+
+
+def _by_key(selectors: Iterable[LabelSelector]) -> dict[str, list[Requirement]]:
+    """The requirements of all ``selectors`` for each label."""
+    by_key: dict[str, list[Requirement]] = {}
+    for selector in selectors:
+        for requirement in _requirements(selector):
+            by_key.setdefault(requirement.key, []).append(requirement)
+    return by_key
 
 
 def _value(requirements: Sequence[Requirement]) -> str | None:
