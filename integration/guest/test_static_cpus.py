@@ -54,7 +54,7 @@ def test_whole_cpus_of_a_pod_without_a_label_are_kubelets(node: Guest) -> None:
 
 
 def test_they_stay_so_when_an_lse_pod_comes(node: Guest) -> None:
-    pods.put(node, [pod("lse", "LSE", {"limits": {"cpu": "1"}}, "4-5")])
+    pods.put(node, [pod("lse", "LSE", {"requests": {"cpu": "1100m"}}, "4-5")])
     assert moved(node, WITH_LSE) == WITH_LSE
 
 

@@ -83,11 +83,17 @@ class Standing(Choice):
             self.counts["thaws of pods that were killed first"] += each.over_ns == now_ns and uid in at.evictions
 
     def check_stillness(self, at: NodeSnapshot, stated: Sequence[Demand], relief: Relief) -> None:
-        """Nobody knows which pods run: nobody is chosen, and nothing new holds."""
+        """Nobody knows which pods run: nobody is chosen, and nothing is held that was not, or lower than it was.
+
+        Where a bound ends with its demand, one that it hid shows: as high as it, or higher.
+        """
         if relief.evictions or relief.one_shots or stated:
             raise Violation("somebody is made to give, and nobody knows which pods run")
-        if not relief.opinions.items() <= self.opinions.items():
-            raise Violation("something new holds, and nobody knows which pods run")
+        for target, opinion in relief.opinions.items():
+            earlier = self.opinions.get(target)
+            assert isinstance(opinion.value, int)
+            if earlier is None or not isinstance(earlier.value, int) or opinion.value < earlier.value:
+                raise Violation(f"{target} is held anew, and nobody knows which pods run: {opinion}")
         for each in self.frozen.values():
             if each.over_ns is None and at.monotonic_ns - each.since_ns >= FREEZE_S * S:
                 each.over_ns = at.monotonic_ns
