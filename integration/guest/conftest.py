@@ -35,15 +35,10 @@ class Packages:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is marked ``soak`` takes long and is run with SOAK=1 (``make soak-guest``), but for its slice in CI."""
-    left = [] if os.environ.get("SOAK") else [item for item in items if _waits_for_soak(item)]
+    """What is marked ``soak`` takes long and is run with SOAK=1 (``make soak-guest``)."""
+    left = [] if os.environ.get("SOAK") else [item for item in items if item.get_closest_marker("soak")]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]
-
-
-def _waits_for_soak(item: pytest.Item) -> bool:
-    marks = {mark.name for mark in item.iter_markers()}
-    return "soak" in marks and ("slice" not in marks or "whole" in marks)
 
 
 @pytest.hookimpl(wrapper=True)

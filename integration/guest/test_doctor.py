@@ -50,10 +50,7 @@ class Settings:
         return kubepods_path(self.root, CgroupStyle(self.driver))
 
 
-HIERARCHIES = [pytest.param(each, marks=[] if each == V2 else [pytest.mark.whole]) for each in KERNEL_ARGUMENTS]
-
-
-@pytest.fixture(scope="module", params=HIERARCHIES)
+@pytest.fixture(scope="module", params=KERNEL_ARGUMENTS)
 def booted_as(
     request: pytest.FixtureRequest, guest_image: Image, guest_payload: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Guest]]:
@@ -114,14 +111,9 @@ def said(report: dict[str, Any]) -> dict[str, str]:
     return {each["check"]: f"{each['status']}: {each['sentence']}" for each in report["findings"]}
 
 
-CELLS = (
-    pytest.param(Settings("systemd"), marks=pytest.mark.whole),
-    Settings("cgroupfs", "static"),
-    pytest.param(Settings("cgroupfs", root="/kubelet"), marks=pytest.mark.whole),
-)
+CELLS = Settings("systemd"), Settings("cgroupfs", "static"), Settings("cgroupfs", root="/kubelet")
 
 
-@pytest.mark.slice
 @pytest.mark.parametrize("settings", CELLS, ids=lambda each: f"{each.driver} {each.policy} {each.root}")
 def test_a_node_where_koord_can_be_installed(booted_as: tuple[str, Guest], settings: Settings) -> None:
     hierarchy, guest = booted_as
@@ -150,7 +142,6 @@ def recorded_equals(guest: Guest, findings: dict[str, str]) -> None:
     assert {**again, "daemon": "", "journal-space": ""} == {**findings, "daemon": "", "journal-space": ""}
 
 
-@pytest.mark.slice
 def test_drivers_that_differ_are_refused(booted_as: tuple[str, Guest]) -> None:
     hierarchy, guest = booted_as
     set_up(guest, hierarchy, Settings("systemd", runtimes="cgroupfs"))

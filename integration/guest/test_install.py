@@ -111,7 +111,6 @@ def test_a_proxy_that_cannot_start_is_rolled_back_before_kubelet_is_touched(node
     assert node.main_pid("kubelet") == kubelet
 
 
-@pytest.mark.slice
 def test_install_again_and_uninstall(node: Guest) -> None:
     assert koordctl(node, "install", "--yes").returncode == 0
     assert endpoint(node) == f"unix://{SOCKET}"
