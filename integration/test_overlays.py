@@ -12,8 +12,10 @@ from pathlib import Path
 from integration.harness.overlays import layered
 
 scratch = Path(sys.argv[1])
-with layered(scratch, ("/etc",), ("/run",), {"/run/koord-test": Path(sys.argv[2])}) as layers:
+shared = Path(sys.argv[2])
+with layered(scratch, ("/etc",), ("/run",), {"/run/koord-test": shared, "/etc/apt": shared}) as layers:
     assert layers.written() == set() and Path("/etc/passwd").exists() and os.listdir("/run") == ["koord-test"]
+    assert os.listdir("/etc/apt") == []
     Path("/etc/koord-test").mkdir()
     subprocess.run(["sh", "-c", "echo new > /etc/koord-test/file; echo other > /etc/hostname"], check=True)
     Path("/run/koord-file").write_text("")

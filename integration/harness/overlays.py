@@ -50,8 +50,8 @@ def layered(
     scratch: Path, overlaid: Sequence[str], emptied: Sequence[str], bound: Mapping[str, Path]
 ) -> Iterator[Layers]:
     """A layer over each of ``overlaid``, and an empty tmpfs in place of each of ``emptied``; mounts below these
-    directories, which exist, are not seen meanwhile. In them, each path of ``bound`` is the directory given for it,
-    which everybody sees at its own place."""
+    directories, which exist, are not seen meanwhile. In them, each path of ``bound``, whether it exists or not, is the
+    directory given for it, which everybody sees at its own place."""
     scratch.mkdir(parents=True)
     _check(_LIBC.unshare(CLONE_NEWNS), "unshare")
     _mount("none", "/", "", MS_REC | MS_PRIVATE, "")
@@ -70,7 +70,7 @@ def layered(
             else:
                 _mount(str(upper), top, "", MS_BIND, "")
         for path, directory in bound.items():
-            Path(path).mkdir(parents=True)
+            Path(path).mkdir(parents=True, exist_ok=True)
             _mount(str(directory), path, "", MS_BIND, "")
         _mount("none", "/", "", MS_REC | MS_SHARED, "")  # as on a node: containers then see later mounts below theirs
         yield layers
