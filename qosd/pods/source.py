@@ -5,9 +5,11 @@ They are coalesced: at most one list runs, and lists begin at least ``GAP_S`` ap
 runtime is asked again soon (`settling`). Without hints a list is made every ``SLOW_S``, or every ``POLL_S`` where
 nothing brings hints. A tree without containers may be the wrong one, so it counts for nothing yet.
 
-Invariants: ``current`` is the same tuple, and an unchanged pod in it the same view, until something changes. A source
-that fails leaves what it told last and grows old: ``ages_s`` and ``problems`` say so, and its pods stay. A kubelet that
-takes long keeps nobody waiting, but for its first answer: without that, what it knows would come and go at a restart.
+Invariants: ``current`` is the same tuple, and an unchanged pod in it the same view, until something changes. ``ages_s``
+speak of what ``current`` holds: an answer that is not in it yet makes nothing younger, or a node would seem to have no
+pods while one source is waited for. A source that fails leaves what it told last and grows old: ``ages_s`` and
+``problems`` say so, and its pods stay. A kubelet that takes long keeps nobody waiting, but for its first answer:
+without that, what it knows would come and go at a restart.
 Nothing here raises after construction but `CancelledError`.
 """
 
@@ -72,7 +74,9 @@ class PodSource:
         self._kubelet_pods: Mapping[str, KubeletPod] = {}
         self._hint, self._busy = asyncio.Event(), asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
-        self._succeeded_s: dict[str, float] = {}
+        self._answered_s: dict[str, float] = {}
+        self._published_s: dict[str, float] = {}
+        """When each source gave the answer that ``current`` holds."""
         self._asked_kubelet_s = self._rechecked_s = float("-inf")
         self._failures: dict[str, str] = {}
         self._unreadable: tuple[str, ...] = ()
@@ -119,9 +123,9 @@ class PodSource:
 
     @property
     def ages_s(self) -> Mapping[str, float]:
-        """Seconds since ``runtime`` and ``kubelet`` last told everything; absent = never."""
+        """Seconds since ``runtime`` and ``kubelet`` last told everything that ``current`` holds; absent = never."""
         now_s = self._loop.time()
-        return {name: now_s - then_s for name, then_s in self._succeeded_s.items()}
+        return {name: now_s - then_s for name, then_s in self._published_s.items()}
 
     @property
     def age_s(self) -> float | None:
@@ -233,7 +237,7 @@ class PodSource:
 
     async def _kubelets_part(self, asking: asyncio.Task[None]) -> None:
         """Wait for kubelet's answer, if it is the first or comes soon; what comes later makes another list."""
-        is_known = KUBELET in self._succeeded_s or KUBELET in self._failures
+        is_known = KUBELET in self._answered_s or KUBELET in self._failures
         await asyncio.wait((asking,), timeout=KUBELET_WAIT_S if is_known else None)
         if asking.done():
             asking.result()
@@ -279,12 +283,13 @@ class PodSource:
             self._derivation(),
             self._version,
         )
+        self._published_s = dict(self._answered_s)
         if pods is not self.current:
             self.current = pods
             self._changed()
 
     def _succeeded(self, source: str) -> None:
-        self._succeeded_s[source] = self._loop.time()
+        self._answered_s[source] = self._loop.time()
         if self._failures.pop(source, None) is not None:
             log.info("%s answers again", source)
 

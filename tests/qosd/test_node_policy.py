@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -83,6 +84,25 @@ async def test_a_restart_without_a_good_file_releases_nothing(
             assert policy.taken_unix_s is not None and policy.problem
             assert daemon.warnings(alive.node)[0].endswith("the last good rules stay")
             assert all(result.state is not State.FROZEN for result in _turns(alive))
+
+
+async def test_a_restart_while_kubelet_is_silent_releases_nothing(machine: Machine) -> None:
+    """Its first answer is waited for, and until then nobody knows which pods there are."""
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    async with machine.runtime.serving(machine.socket), await asyncio.start_server(silent, "127.0.0.1", 0) as kubelet:
+        container = await protected(machine)
+        endpoint = f"http://127.0.0.1:{kubelet.sockets[0].getsockname()[1]}"
+        async with living(machine, kubelet_endpoint=endpoint) as alive:
+            until_s = time.monotonic() + 0.5
+            while time.monotonic() < until_s:
+                await alive.node.tick(TickReason.BEAT)
+                assert (alive.writes_done, low(machine, container)) == (0, PROTECTED)
+                await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("change", [remove, spoil])

@@ -21,6 +21,7 @@ from qosd.cluster import nodeidentity
 from qosd.cluster.nodeidentity import RETRY_S, Certificate, NoIdentity, Token
 from tests.koord_manager.nodelink.rig import Rig, rig
 from tests.kube.support import until
+from tests.waiting import HANG_S
 
 CERTIFICATE_REQUESTS = ("/apis/certificates.k8s.io/v1", "certificatesigningrequests")
 
@@ -38,11 +39,14 @@ def answer(made: Rig, status: dict[str, Any]) -> None:
 
 @asynccontextmanager
 async def signing(made: Rig) -> AsyncIterator[None]:
+    """Somebody signs, however long that takes a busy machine."""
     made.server.requester = {"username": "system:node:n1", "groups": ["system:nodes"]}
     signer = Signer(made.api, made.link.read_ca, time.monotonic, lambda: datetime.now(UTC))
     task = asyncio.create_task(signer.run())
     try:
-        yield
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(nodeidentity, "SIGNED_WITHIN_S", HANG_S)
+            yield
     finally:
         task.cancel()
         await asyncio.wait([task])

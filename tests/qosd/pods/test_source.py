@@ -381,6 +381,20 @@ async def test_a_slow_kubelet_keeps_no_pod_from_being_seen(tmp_path: Path) -> No
         assert n.source.problems == ()
 
 
+async def test_no_answer_counts_before_its_pods_are_shown(tmp_path: Path) -> None:
+    """The runtime has answered, and kubelet's first answer is waited for: a node without pods would be an error."""
+    async with node(tmp_path, kubelet=True, start=False) as n:
+        n.kubelet.slow_s = 0.3
+        n.runtime.pod("web")
+        n.kubelet.pod("web")
+        refreshing = asyncio.create_task(n.source.refresh())
+        while not refreshing.done():
+            assert bool(n.source.ages_s) == bool(n.source.current)
+            assert (n.source.age_s is None) == (not n.source.current)
+            await asyncio.sleep(0.01)
+        assert (n.names, n.source.ages_s.keys()) == (["web"], {"runtime", "kubelet"})
+
+
 # --- identity --------------------------------------------------------------------------------------------------------
 
 
