@@ -20,9 +20,20 @@ def diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> Patch:
         if isinstance(value, Mapping) and isinstance(old, Mapping):
             if inner := diff(old, value):
                 patch[key] = inner
-        elif key not in before or type(old) is not type(value) or old != value:
+        elif key not in before or not _is_same(old, value):
             patch[key] = _whole(value)
     return patch
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """As JSON, at any depth: 0, 0.0 and false are equal in Python and three values there."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    return bool(one == other)
 
 
 def _whole(value: Any) -> Any:

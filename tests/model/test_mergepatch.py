@@ -12,8 +12,8 @@ from koord.model import mergepatch
 
 SCALARS = st.integers(0, 3) | st.sampled_from(["", "a"]) | st.booleans()
 VALUES = st.recursive(
-    SCALARS | st.lists(SCALARS, max_size=2),
-    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    SCALARS,
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3) | st.lists(inner, max_size=2),
     max_leaves=8,
 )
 DOCUMENTS = st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3)
@@ -46,6 +46,9 @@ def applied(document: Any, patch: Any) -> Any:
         ({"a": {"b": 1}}, {"a": 1}, {"a": 1}),
         ({}, {"a": {}}, {"a": {}}),
         ({"a": 1}, {"a": True}, {"a": True}),
+        ({"a": [0, 0]}, {"a": [0, False]}, {"a": [0, False]}),
+        ({"a": [{"b": [1]}]}, {"a": [{"b": [True]}]}, {"a": [{"b": [True]}]}),
+        ({"a": [{"b": 1}]}, {"a": [{"b": 1}]}, {}),
     ],
 )
 def test_diff(before: dict[str, Any], after: dict[str, Any], patch: dict[str, Any]) -> None:
