@@ -7,7 +7,7 @@
 #                        slice of the eviction model
 #   make test-kubelet    a real kubelet, on containerd 1.6 and 2.x
 #   make test-node       the node daemon under churn, kills and trouble (soak-node: N=1000 ticks, MINUTES=5)
-#   make test-guest      a whole node with systemd, cgroup v2 and kubelet, in QEMU: installation, kills under load, kernel
+#   make test-guest      a whole node with systemd, cgroup v2 and kubelet, in QEMU: installation, kernel
 #                        files, the limits of pods, the CPU manager (soak-guest: strategies and faults too, at length)
 #   make cluster         a whole cluster with one real node behind the proxy, until Ctrl-C; prints KUBECONFIG
 #   make test-cluster    the API client and koord-manager on a real control plane

@@ -9,11 +9,15 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from integration.guest import kubelet, pods, programs
 from integration.guest.guest import Guest
 from integration.guest.kubelet import Held
 from integration.harness import klog
 from integration.kubelet.staticpods import PODS
+
+pytestmark = pytest.mark.soak
 
 ALL = "0-1"
 LIVES = 3
