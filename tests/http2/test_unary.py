@@ -43,6 +43,8 @@ from tests.runtimeproxy.relay.peers import Client, serving
 from tests.waiting import HANG_S
 
 MIB = 1 << 20
+LATE = r"no answer in time|Deadline Exceeded"
+"""Ours, or the server's, whoever is first."""
 OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 
@@ -207,7 +209,7 @@ async def test_a_short_deadline_counts_beside_a_long_one(tmp_path: Path) -> None
         patient = asyncio.ensure_future(client.call("/a.B/C", b"hang", 20))
         await asyncio.sleep(0)
         for _ in range(2):
-            with pytest.raises(UnaryError, match="no answer in time"):
+            with pytest.raises(UnaryError, match=LATE):
                 await client.call("/a.B/C", b"hang", 0.05)
         assert not patient.done()
         client.close()
@@ -298,7 +300,7 @@ async def test_who_waits_for_a_turn_is_told_in_time(tmp_path: Path) -> None:
         with pytest.raises(UnaryError, match="no free stream in time"):
             await client.call("/a.B/C", b"a", 0.05)
         given_up.cancel()
-        with pytest.raises(UnaryError, match="no answer in time"):
+        with pytest.raises(UnaryError, match=LATE):
             await hanging
         assert (await in_time).message == b"b"
         lost = [asyncio.ensure_future(client.call("/a.B/C", b"hang", 5)) for _ in range(3)]
