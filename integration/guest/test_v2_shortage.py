@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import time
 from collections.abc import Sequence
 
@@ -20,7 +19,7 @@ from integration.kubelet.staticpods import MIB, PODS, StaticPod
 STATE = "/var/lib/koord"
 HOLDS, LACKS = f"{STATE}/holds", f"{STATE}/lacks"
 STEP_S = 180.0
-AT_ONCE, TURNS = 2, 25 if os.environ.get("SOAK") else 1
+AT_ONCE, TURNS = 2, 25
 """Of each kind. An emulated node has no CPU for fifty pods that start at once, nor for ten that are removed again and
 again: its containerd gives a shim two seconds to end."""
 LS, BE = PODS[1], PODS[2]
@@ -149,12 +148,10 @@ def front_end(request: pytest.FixtureRequest, node: Guest) -> str:
     return str(request.param.__name__)
 
 
-@pytest.mark.parametrize(
-    ("left", "style"),
-    [pytest.param("1", "cpus", id="CPU set", marks=pytest.mark.soak), pytest.param("200m", "time", id="quota")],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize(("left", "style"), [("1", "cpus"), ("200m", "time")], ids=["CPU set", "quota"])
 def test_newcomers_start_while_best_effort_is_held(node: Guest, front_end: str, left: str, style: str) -> None:
-    """Best-effort pods and pods of the mid band, two of each at a time; fifty of each in the soak."""
+    """Best-effort pods and pods of the mid band, two of each at a time, fifty of each."""
     tier = f"{kubelet.KUBEPODS}/kubepods-besteffort.slice"
     node.put(HOLDS, left)
     if style == "time":
