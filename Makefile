@@ -7,8 +7,8 @@
 #                        slice of the eviction model
 #   make test-kubelet    a real kubelet, on containerd 1.6 and 2.x
 #   make test-node       the node daemon under churn, kills and trouble (soak-node: N=1000 ticks, MINUTES=5)
-#   make test-guest      a whole node with systemd, cgroup v2 and kubelet, in QEMU: installation, kernel
-#                        files, the limits of pods, the CPU manager (soak-guest: strategies and faults too, at length)
+#   make test-guest      a whole node with systemd, cgroup v2 and kubelet, in QEMU: installation, kernel files,
+#                        the limits of pods, the CPU manager (soak-guest: strategies, faults and kills too, at length)
 #   make cluster         a whole cluster with one real node behind the proxy, until Ctrl-C; prints KUBECONFIG
 #   make test-cluster    the API client and koord-manager on a real control plane
 #   make test-kubelet-reads KUBERNETES=1.32 (or 1.34, 1.36): what that kubelet reads of edited containers

@@ -30,7 +30,7 @@ def _is_same(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, Mapping):
-        return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
+        return not diff(one, other)
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(_is_same, one, other))
     return bool(one == other)

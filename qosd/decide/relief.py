@@ -127,11 +127,11 @@ class _Tick:
         self._shown_from_ns = 0
 
     def _stated(self, claims: Iterable[Claim]) -> dict[Key, Episode]:
-        """The episodes that last; the samples of those that end have been stepped on all the same."""
+        """Returns the episodes that last. No step is made again on the samples of an episode that ends."""
         before = self._before.episodes
         episodes = {key: each for key, each in before.items() if self._now_ns - each.stated_ns < CALM_NS}
-        over = [each.sampled_ns for key, each in before.items() if key not in episodes]
-        self._settled_ns = max(self._settled_ns, *over, 0)
+        ended_ns = [each.sampled_ns for key, each in before.items() if key not in episodes]
+        self._settled_ns = max([self._settled_ns, *ended_ns])
         for claim in claims:
             episode = episodes.get(claim.key)
             stated = Episode(self._now_ns) if episode is None else replace(episode, stated_ns=self._now_ns)

@@ -6,10 +6,10 @@ runtime is asked again soon (`settling`). Without hints a list is made every ``S
 nothing brings hints. A tree without containers may be the wrong one, so it counts for nothing yet.
 
 Invariants: ``current`` is the same tuple, and an unchanged pod in it the same view, until something changes. ``ages_s``
-speak of what ``current`` holds: an answer that is not in it yet makes nothing younger, or a node would seem to have no
-pods while one source is waited for. A source that fails leaves what it told last and grows old: ``ages_s`` and
-``problems`` say so, and its pods stay. A kubelet that takes long keeps nobody waiting, but for its first answer:
-without that, what it knows would come and go at a restart.
+are the ages of the answers that ``current`` holds. A newer answer counts once it is merged: before that, a node whose
+kubelet is slow would seem to have no pods. A source that fails leaves what it told last and grows old: ``ages_s`` and
+``problems`` say so, and its pods stay. The list waits for kubelet's first answer, since what only kubelet knows would
+otherwise come and go at a restart. It waits for no later answer longer than ``KUBELET_WAIT_S``.
 Nothing here raises after construction but `CancelledError`.
 """
 

@@ -44,7 +44,7 @@ from tests.waiting import HANG_S
 
 MIB = 1 << 20
 LATE = r"no answer in time|Deadline Exceeded"
-"""Ours, or the server's, whoever is first."""
+"""The client's message or the server's: both end a call at its deadline."""
 OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 

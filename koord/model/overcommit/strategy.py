@@ -29,7 +29,7 @@ class CalculatePolicy(StrEnum):
 
 
 class MidReclaimMode(StrEnum):
-    """``dynamic`` and unset follow the prediction of what prod leaves; ``dynamic`` overrides a cluster's ``static``."""
+    """An unset mode means ``dynamic``: prediction says what prod leaves. A level below overrides the one above it."""
 
     STATIC = "static"
     DYNAMIC = "dynamic"

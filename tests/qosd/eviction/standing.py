@@ -83,9 +83,9 @@ class Standing(Choice):
             self.counts["thaws of pods that were killed first"] += each.over_ns == now_ns and uid in at.evictions
 
     def check_stillness(self, at: NodeSnapshot, stated: Sequence[Demand], relief: Relief) -> None:
-        """Nobody knows which pods run: nobody is chosen, and nothing is held that was not, or lower than it was.
+        """Checks a step without a pod list: it chooses no pod, sets no new bound and lowers none.
 
-        Where a bound ends with its demand, one that it hid shows: as high as it, or higher.
+        A bound that ends with its demand may have hidden another one, which then shows: as high, or higher.
         """
         if relief.evictions or relief.one_shots or stated:
             raise Violation("somebody is made to give, and nobody knows which pods run")
