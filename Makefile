@@ -17,6 +17,7 @@
 #   make bench-proxy-against   COMMIT=: this version's proxy beside an older one's
 #   make bench-agent     what the node daemon costs with 75 pods, idle and busy (soak-agent: and its memory over 16 minutes;
 #                        CLUSTER=1: what a cluster adds, with a real API server and koord-manager)
+#   make bench-agent-against   COMMIT=: this version's node daemon in turn with an older one's
 #   make bench-manager   what koord-manager costs with 2,000 nodes that report each 5 s, and how fresh its figures are
 #   make bench-nodelink  what 2,000 mTLS connections cost a server, ours beside grpcio's
 #   make bench-webhooks  what a created pod pays for koord-manager's webhooks, on a real API server
@@ -60,7 +61,8 @@ EXHAUSTIVE := tests/runtimeproxy/test_every_call.py tests/runtimeproxy/simulatio
 	$(addprefix tests/qosd/,test_toys.py test_kernel_settings.py eviction/test_model.py)
 
 .PHONY: demo screenshot docs test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest soak-guest \
-	wheel deb bundle images chart clean bench-proxy bench-proxy-against bench-agent bench-protection bench-idle bench-decode fuzz-proxy \
+	wheel deb bundle images chart clean bench-proxy bench-proxy-against bench-agent bench-agent-against bench-protection \
+	bench-idle bench-decode fuzz-proxy \
 	simulate-proxy storm test-kubelet-reads bench-webhooks bench-manager bench-nodelink cluster test-cluster soak-overcommit crds \
 	handover soak-proxy soak-agent soak-node soak-eviction soak-exhaustion
 
@@ -170,6 +172,10 @@ bench-agent: $(READY)
 	./integration/setup-host
 	$(if $(CLUSTER),$(PYTHON) -m integration.build control-plane)
 	$(PYTHON) -m bench.agent $(if $(CLUSTER),--cluster)
+
+bench-agent-against: $(READY)
+	./integration/setup-host
+	$(PYTHON) -m bench.agent --against $(COMMIT)
 
 soak-node: $(READY)
 	./integration/setup-host

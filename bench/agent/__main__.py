@@ -3,8 +3,9 @@
 It is measured by default, with every strategy on, and with every strategy on while 20 of the pods are busy, once by the
 policy ``cfsQuota`` and once by ``pressure``. With ``--soak`` the first run lasts 16 minutes more, and memory's slope
 from minute 6 to 16 is fitted. With ``--cluster`` it is measured only in a cluster, with a real API server and
-koord-manager, whose policy has every strategy on, and with the reports that are due there. Exits with 0 only if it ran
-to the end; a missed target is printed, not an error. Needs root.
+koord-manager, whose policy has every strategy on, and with the reports that are due there. With ``--against COMMIT`` it
+is measured in turn with that version's, idle. Exits with 0 only if it ran to the end; a missed target is printed, not
+an error. Needs root.
 """
 
 from __future__ import annotations
@@ -16,43 +17,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from bench.agent import cluster, cost, rules
+from bench.agent import cluster, cost
+from bench.agent.against import against
 from bench.agent.node import Node, node
+from bench.agent.settings import BY_DEFAULT, IN_CLUSTER, SETTINGS, SETTLE_S, Setting
 from bench.table import Line, summary
 from integration.harness.processes import HarnessError
 from integration.node.daemon import Daemon
 from integration.node.podlist import PodList
 
-SETTLE_S = 15.0
 EXPLAIN_TARGET_MS, SLOPE_TARGET_MIB = 200, 0.2
-BUSY = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """Under which ``rules``, with how many of the pods ``busy``, the daemon may take how much.
-
-    Without rules it is not told of kubelet either: then all that it knows of pods is the runtime's.
-    """
-
-    name: str
-    rules: str
-    most_cores: float
-    most_mib: float = 0.0
-    busy: int = 0
-
-
-BY_DEFAULT = Setting("by default", "", 0.012, 55)
-IN_CLUSTER = Setting("in a cluster", rules.EVERYTHING, 0.02, 85)
-SETTINGS = (
-    BY_DEFAULT,
-    Setting("all strategies", rules.EVERYTHING, 0.016, 65),
-    Setting(f"all strategies, {BUSY} pods busy, cfsQuota", rules.EVERYTHING, 0.03, busy=BUSY),
-    Setting(f"all strategies, {BUSY} pods busy, pressure", rules.PRESSURE, 0.03, busy=BUSY),
-)
 
 
 @contextlib.contextmanager
@@ -63,8 +39,7 @@ def running(
 
     ``of_cluster``: its flags for that.
     """
-    flags = ("--kubelet-endpoint", kubelet) if setting.rules else ()
-    daemon = Daemon(beside.runtime, directory, setting.rules, (*flags, *of_cluster))
+    daemon = Daemon(beside.runtime, directory, setting.rules, (*setting.flags(kubelet), *of_cluster))
     with beside.busy(setting.busy):
         daemon.start()
         try:
@@ -144,6 +119,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="length of each measurement (default 60)")
     parser.add_argument("--soak", action="store_true", help="by default for 16 minutes more, for the slope of memory")
     parser.add_argument("--cluster", action="store_true", help="only with an API server, a manager and reports")
+    parser.add_argument("--against", metavar="COMMIT", help="only idle, in turn with an older version")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each version (default 5)")
     chosen = parser.parse_args()
     lines: list[Line] = []
     kubelet = PodList()
@@ -153,9 +130,11 @@ def main() -> int:
         kubelet.served() as endpoint,
     ):
         kubelet.pods = tuple((each.pod, each.priority, "") for each in beside.pods)
-        if chosen.cluster:
+        if chosen.against:
+            lines += against(chosen.against, beside, Path(name), endpoint, chosen.rounds)
+        elif chosen.cluster:
             lines += _in_cluster(beside, Path(name), endpoint, chosen.seconds)
-        for number, setting in enumerate(() if chosen.cluster else SETTINGS):
+        for number, setting in enumerate(() if chosen.cluster or chosen.against else SETTINGS):
             with running(beside, setting, Path(name) / str(number), endpoint) as daemon:
                 lines += measure(daemon, beside, setting, chosen.seconds)
                 if setting is BY_DEFAULT:

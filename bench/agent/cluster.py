@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from bench.agent import rules
+from bench.agent.settings import EVERYTHING
 from bench.manager import offered
 from integration.cluster import controlplane, manager, objects
 from integration.cluster.api import Api
@@ -45,7 +45,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def around(directory: Path) -> Iterator[Cluster]:
-    """Its policy is that of ``rules.EVERYTHING``."""
+    """Its policy is that of ``EVERYTHING``."""
     with controlplane.private(directory) as plane, plane.api() as api:
         manager.install(plane)
         for path in sorted((MANIFESTS / "koordlet").glob("*.yaml")):
@@ -63,7 +63,7 @@ def around(directory: Path) -> Iterator[Cluster]:
 
 def _policy(colocation: Mapping[str, object]) -> dict[str, str]:
     """slo-controller-config."""
-    spec = yaml.safe_load(rules.EVERYTHING)["spec"]
+    spec = yaml.safe_load(EVERYTHING)["spec"]
     return {
         "colocation-config": json.dumps(colocation),
         "resource-threshold-config": json.dumps({"clusterStrategy": spec["resourceUsedThresholdWithBE"]}),

@@ -28,10 +28,10 @@ class Cost:
 
 
 def cost(daemon: Daemon, seconds: float) -> Cost:
-    before_s, before_writes, began = _cpu_s(daemon.pid), _writes(daemon), time.monotonic()
+    before_s, before_writes, began = cpu_s(daemon.pid), _writes(daemon), time.monotonic()
     time.sleep(seconds)
-    cores = (_cpu_s(daemon.pid) - before_s) / (time.monotonic() - began)
-    return Cost(cores, _rss_mib(daemon.pid), _writes(daemon) - before_writes)
+    cores = (cpu_s(daemon.pid) - before_s) / (time.monotonic() - began)
+    return Cost(cores, rss_mib(daemon.pid), _writes(daemon) - before_writes)
 
 
 def explain_ms(daemon: Daemon, pods: Sequence[str]) -> list[float]:
@@ -51,19 +51,20 @@ def slope(daemon: Daemon) -> tuple[float, float, float]:
     points: list[tuple[float, float]] = []
     while (now := time.monotonic() - began) < SOAK_S:
         if now >= SLOPE_FROM_S:
-            points.append((now / 60, _rss_mib(daemon.pid)))
+            points.append((now / 60, rss_mib(daemon.pid)))
         time.sleep(SLOPE_EVERY_S)
     minutes, sizes = zip(*points, strict=True)
     return statistics.linear_regression(minutes, sizes).slope, sizes[0], sizes[-1]
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
     """CPU time of all threads so far."""
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
-def _rss_mib(pid: int) -> float:
+def rss_mib(pid: int) -> float:
+    """Resident memory."""
     return int(Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0]) / 1024
 
 

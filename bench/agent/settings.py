@@ -1,6 +1,8 @@
-"""The rules under which the daemon is measured: none, and those under which every strategy that it has is on."""
+"""How the daemon is set when it is measured: without rules, and with those under which every strategy is on."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 EVERYTHING = """\
 spec:
@@ -34,3 +36,36 @@ node:
 """Eviction decides all that it would, and evicts nobody: the pods have to be there for the whole measurement."""
 
 PRESSURE = EVERYTHING + "  cpuSuppress: {policy: pressure}\n"
+
+BUSY = 20
+SETTLE_S = 15.0
+"""From the daemon's start until it is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Under which ``rules``, with how many of the pods ``busy``, the daemon may take how much.
+
+    Without rules it is not told of kubelet either: then all that it knows of pods is the runtime's.
+    """
+
+    name: str
+    rules: str
+    most_cores: float
+    most_mib: float = 0.0
+    busy: int = 0
+
+    def flags(self, kubelet: str) -> tuple[str, ...]:
+        """``kubelet``: its endpoint."""
+        return ("--kubelet-endpoint", kubelet) if self.rules else ()
+
+
+BY_DEFAULT = Setting("by default", "", 0.012, 55)
+IN_CLUSTER = Setting("in a cluster", EVERYTHING, 0.02, 85)
+ALL_STRATEGIES = Setting("all strategies", EVERYTHING, 0.016, 65)
+SETTINGS = (
+    BY_DEFAULT,
+    ALL_STRATEGIES,
+    Setting(f"all strategies, {BUSY} pods busy, cfsQuota", EVERYTHING, 0.03, busy=BUSY),
+    Setting(f"all strategies, {BUSY} pods busy, pressure", PRESSURE, 0.03, busy=BUSY),
+)
