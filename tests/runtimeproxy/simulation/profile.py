@@ -91,5 +91,5 @@ def profile(dice: Dice) -> Profile:
         most_bytes=150 if dice.one_in(8) else ALL,
         tables=(HUGE_TABLE_BYTES,) if dice.one_in(16) else _TABLE_BYTES,
         settings_first=not dice.one_in(3),
-        split_frames=dice.pick((1, 3, MAX_SPLIT)),
+        split_frames=dice.pick((1, 3, MAX_SPLIT, MAX_SPLIT, MAX_SPLIT, MAX_SPLIT)),
     )
