@@ -2,10 +2,9 @@
 
 Invariants: DATA is sent only as the peer's windows and frame size allow; what is received is credited as it comes, a
 quarter of a window at a time, so that no call waits for another and a small one costs no frame; whatever breaks the
-protocol ends the connection and every call on it; what is written for a peer that does not read is bounded; of many
-small frames in one read, MAX_SPLIT are handled before other connections have their turn. The peer's header blocks are
-decoded with a table, ours never use one, and our first block says so (a peer that announces a smaller table would else
-be owed an answer to that).
+protocol ends the connection and every call on it; what is written for a peer that does not read is bounded. The peer's
+header blocks are decoded with a table, ours never use one, and our first block says so (a peer that announces a
+smaller table would else be owed an answer to that).
 """
 
 from __future__ import annotations
@@ -79,7 +78,6 @@ class Link(asyncio.Protocol, Generic[Stream]):
         self.initial_window_bytes = DEFAULT_WINDOW_BYTES
         self.is_congested = False  # the peer does not read what was written
         self._is_deaf = False  # the peer is not read either
-        self._waits = False  # the rest is handled in the next turn, and the peer not read until then
         self._answers_bytes = 0  # what was written while it did not read: no bodies, but what its frames call for
         self._is_handling = False  # frames that have come: what is written meanwhile is gathered
         self._gathered: list[bytes] = []
@@ -112,7 +110,7 @@ class Link(asyncio.Protocol, Generic[Stream]):
     def data_received(self, data: bytes) -> None:
         if self._rest:
             self._rest += data
-            if self._is_deaf or self._waits or len(self._rest) < self._need_bytes:
+            if self._is_deaf or len(self._rest) < self._need_bytes:
                 return
             data = bytes(self._rest)
             self._rest.clear()
@@ -128,28 +126,18 @@ class Link(asyncio.Protocol, Generic[Stream]):
             self.leave(code, str(error))
 
     def _take(self, data: bytes, position: int) -> None:
-        """Handle the frames of one turn, from ``position`` on, and keep the rest. Raises FrameError and HpackError."""
-        frames, used, self._need_bytes = split(data, position, DEFAULT_MAX_FRAME_BYTES)
-        self._is_handling = True
-        try:
-            position = self._handle(data, frames, used)
-        finally:
-            self._is_handling = False
-            self._flush()
-        if position < len(data):
-            self._rest += data[position:]
-            if not self._need_bytes and not self._is_deaf and self.transport is not None:
-                self._waits = True
-                self.transport.pause_reading()
-                asyncio.get_running_loop().call_soon(self._handle_rest)
-
-    def _handle_rest(self) -> None:
-        if not self._waits:
-            return
-        self._waits = False
-        if self.transport is not None and not self._is_deaf and not self.transport.is_closing():
-            self.transport.resume_reading()
-        self.data_received(b"")
+        """Handle the frames from ``position`` on, and keep what is left. Raises FrameError and HpackError."""
+        need_bytes = 0
+        while position < len(data) and not need_bytes and not self._is_deaf:
+            frames, used, need_bytes = split(data, position, DEFAULT_MAX_FRAME_BYTES)
+            self._need_bytes = need_bytes
+            self._is_handling = True
+            try:
+                position = self._handle(data, frames, used)
+            finally:
+                self._is_handling = False
+                self._flush()
+        self._rest += data[position:]
 
     def _handle(self, data: bytes, frames: list[Frame], used: int) -> int:
         """Where what is not handled begins: behind the frame whose answer was one too many, if there was one."""
@@ -177,8 +165,6 @@ class Link(asyncio.Protocol, Generic[Stream]):
             self.data_received(b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        while self._waits:
-            self._handle_rest()
         self.usable = False
         if self._abort is not None:
             self._abort.cancel()

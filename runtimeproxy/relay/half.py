@@ -1,9 +1,8 @@
 """One direction of a connection: bytes in, whole frames out.
 
 A half cuts what arrives into frames, lets a handler look at those it knows, and passes on everything that no
-handler replaced, in runs as long as possible and without copying. Invariants: what is written to the other side is
-whole frames, with header blocks atomic, in the order in which they came; of many small frames in one read, MAX_SPLIT
-are relayed before other connections have their turn, and the end is not read meanwhile.
+handler replaced, in runs as long as possible and without copying. Invariant: what is written to the other side is
+whole frames, with header blocks atomic, in the order in which they came.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import cast
 
 from koord.http2.frames import Frame, FrameError, split
 from runtimeproxy.relay.direction import Direction
-from runtimeproxy.relay.end import TURN, End
+from runtimeproxy.relay.end import End
 from runtimeproxy.relay.pair import Pair
 
 # Returns None to pass the frame on, or what goes on in its place (b"" = nothing).
@@ -33,7 +32,6 @@ class Half(asyncio.Protocol):
         self._handlers: dict[int, Handler] = {}
         self._rest = bytearray()  # the begin of a frame; of many reads only the bytes are kept
         self._need_bytes = 0
-        self._waiting_bytes = 0  # the rest, where it is not to be completed but to be relayed in the next turn
 
     # asyncio.Protocol
 
@@ -45,47 +43,23 @@ class Half(asyncio.Protocol):
         self.end.open()
 
     def data_received(self, data: bytes) -> None:
-        if self._waiting_bytes:
-            self._rest += data
-            self._wait(len(self._rest))
-            return
         if self._need_bytes:
             self._rest += data
             if len(self._rest) < self._need_bytes:
                 return
             data = bytes(self._rest)
             self._rest.clear()
-        self._relay_turn(data)
-
-    def _relay_turn(self, data: bytes) -> None:
-        """Relay as much of ``data`` as belongs into one turn, and keep the rest."""
         try:
-            used_bytes, self._need_bytes = self._take(data)
+            while data:
+                used_bytes, self._need_bytes = self._take(data)
+                data = data[used_bytes:]
+                if self._need_bytes:
+                    self._rest += data
+                    return
         except FrameError as error:
             self._need_bytes = 0
             self.direction.relaying = False
             self.pair.fail(error)
-            return
-        if used_bytes < len(data):
-            self._rest += data[used_bytes:]
-            if not self._need_bytes:
-                self._wait(len(self._rest))
-                self.pair.loop.call_soon(self._next_turn)
-
-    def _next_turn(self) -> None:
-        if self._waiting_bytes:
-            data = bytes(self._rest)
-            self._rest.clear()
-            self._wait(0)
-            self._relay_turn(data)
-
-    def _wait(self, size_bytes: int) -> None:
-        """So many bytes wait for the next turn. They count as what waits for the runtime does."""
-        budget = self.pair.policy.budget
-        budget.wait(self.pair.share, size_bytes - self._waiting_bytes)
-        self._waiting_bytes = size_bytes
-        self.end.pause(TURN, size_bytes > 0)
-        budget.relieve()
 
     def _take(self, data: bytes) -> tuple[int, int]:
         """Relay what ``data`` begins with: (bytes used, bytes needed to go on). Raises FrameError."""
@@ -101,7 +75,6 @@ class Half(asyncio.Protocol):
         data = bytes(self._rest)
         self._rest.clear()
         self._need_bytes = 0
-        self._wait(0)
         if data:
             self.direction.forward(data)
 
@@ -123,8 +96,6 @@ class Half(asyncio.Protocol):
         raise NotImplementedError
 
     def connection_lost(self, exc: Exception | None) -> None:
-        while self._waiting_bytes:
-            self._next_turn()
         self.end.lose()
         self._on_lost(self.end)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from koord.http2 import frames
 from tests.runtimeproxy.simulation.dice import Dice
 from tests.runtimeproxy.simulation.end import described
 from tests.runtimeproxy.simulation.profile import profile
@@ -86,15 +85,13 @@ class Life(Steps):
 
 def guarded(life: Life, work: Callable[[], None]) -> Exception | None:
     """What ``work`` fails with: a Violation, or what the relay or an end raised."""
-    before, split_frames = asyncio._get_running_loop(), frames.MAX_SPLIT
+    before = asyncio._get_running_loop()
     try:
         asyncio._set_running_loop(life.loop)
-        frames.MAX_SPLIT = life.profile.split_frames
         work()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the run's result
         return error
     finally:
-        frames.MAX_SPLIT = split_frames
         life.loop.abandon()
         asyncio._set_running_loop(before)
     return None

@@ -16,7 +16,6 @@ from runtimeproxy.relay.accounts import Accounts
 from runtimeproxy.relay.answers import AnswerHalf
 from runtimeproxy.relay.direction import ToClient
 from runtimeproxy.relay.goaway import GoingAway
-from runtimeproxy.relay.half import Half
 from runtimeproxy.relay.held import HeldStreams
 from runtimeproxy.relay.outbox import Outbox
 from runtimeproxy.relay.refusals import Refusals
@@ -37,8 +36,6 @@ class Mutant:
 
 
 MUTANTS = (
-    Mutant("a turn loses a frame", Half, "_next_turn", "_relay_turn(data)", "_relay_turn(data[9 + data[2] :])"),
-    Mutant("a turn is counted twice", Half, "_wait", "size_bytes - self._waiting_bytes", "size_bytes"),
     Mutant("credit is given twice", Accounts, "credit_connection", "+= size_bytes", "+= 2 * size_bytes"),
     Mutant("padding of a released stream is kept", HeldStreams, "_take_released", "size_bytes - len(payload)", "0"),
     Mutant("padding in the queue is kept", Outbox, "queue_data", "if padding_bytes:", "if False:"),

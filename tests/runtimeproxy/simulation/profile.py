@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from koord.http2.frames import MAX_SPLIT
 from tests.runtimeproxy.simulation.dice import Dice
 
 COMMON = {  # step → weight
@@ -63,7 +62,6 @@ class Profile:
     most_bytes: int  # in one DATA frame of the client
     tables: tuple[int, ...]  # that both ends may announce for header blocks
     settings_first: bool  # both ends announce settings of their own at once
-    split_frames: int  # that the relay looks at before another connection has its turn
 
 
 def profile(dice: Dice) -> Profile:
@@ -91,5 +89,4 @@ def profile(dice: Dice) -> Profile:
         most_bytes=150 if dice.one_in(8) else ALL,
         tables=(HUGE_TABLE_BYTES,) if dice.one_in(16) else _TABLE_BYTES,
         settings_first=not dice.one_in(3),
-        split_frames=dice.pick((1, 3, MAX_SPLIT, MAX_SPLIT, MAX_SPLIT, MAX_SPLIT)),
     )

@@ -6,7 +6,6 @@ import logging
 
 import pytest
 
-from koord.http2.frames import MAX_SPLIT
 from tests.runtimeproxy.simulation.call import Call
 from tests.runtimeproxy.simulation.dice import Dice
 from tests.runtimeproxy.simulation.end import HEADER_TABLE_SIZE, INITIAL_WINDOW_SIZE, Side
@@ -14,7 +13,7 @@ from tests.runtimeproxy.simulation.interceptor import METHODS
 from tests.runtimeproxy.simulation.profile import ALL, HUGE_TABLE_BYTES, Profile
 from tests.runtimeproxy.simulation.scene import Scene
 
-PLAIN = Profile((), 0, 9, (), 1 << 30, 1 << 18, 1 << 27, False, False, False, ALL, (), False, MAX_SPLIT)
+PLAIN = Profile((), 0, 9, (), 1 << 30, 1 << 18, 1 << 27, False, False, False, ALL, (), False)
 ANSWER = [(b":status", b"200"), (b"grpc-status", b"5")]
 
 
