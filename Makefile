@@ -62,9 +62,8 @@ EXHAUSTIVE := tests/runtimeproxy/test_every_call.py tests/runtimeproxy/simulatio
 
 .PHONY: demo screenshot docs test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest soak-guest \
 	wheel deb bundle images chart clean bench-proxy bench-proxy-against bench-agent bench-agent-against bench-protection \
-	bench-idle bench-decode fuzz-proxy \
-	simulate-proxy storm test-kubelet-reads bench-webhooks bench-manager bench-nodelink cluster test-cluster soak-overcommit crds \
-	handover soak-proxy soak-agent soak-node soak-eviction soak-exhaustion
+	bench-idle bench-decode bench-webhooks bench-manager bench-nodelink fuzz-proxy simulate-proxy storm handover cluster \
+	test-cluster test-kubelet-reads soak-overcommit crds soak-proxy soak-agent soak-node soak-eviction soak-exhaustion
 
 $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto systemd/*)
 	./integration/setup-python $(VENV)

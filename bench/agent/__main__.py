@@ -44,9 +44,7 @@ def running(
         daemon.start()
         try:
             time.sleep(SETTLE_S)
-            found = cost.measured(daemon)
-            if found != len(beside.pods):
-                raise HarnessError(f"{found} of {len(beside.pods)} containers are measured")
+            beside.check_measured(cost.measured(daemon), setting.name)
             yield daemon
         finally:
             daemon.stop()
@@ -73,6 +71,17 @@ def measure(daemon: Daemon, beside: Node, setting: Setting, seconds: float) -> l
     if setting.most_mib:
         target, met = f"<= {setting.most_mib} MiB", found.rss_mib <= setting.most_mib
     lines.append(Line(f"memory after {seconds:.0f} s, {setting.name}", f"{found.rss_mib:.1f} MiB", target, met))
+    return lines
+
+
+def _on_its_own(beside: Node, directory: Path, kubelet: str, seconds: float, *, soak: bool) -> list[Line]:
+    """Its cost in each of SETTINGS; ``soak``: by default also the slope of its memory."""
+    lines = []
+    for number, setting in enumerate(SETTINGS):
+        with running(beside, setting, directory / str(number), kubelet) as daemon:
+            lines += measure(daemon, beside, setting, seconds)
+            if setting is BY_DEFAULT:
+                lines += [_explained(daemon, beside), *([_sloped(daemon)] if soak else [])]
     return lines
 
 
@@ -117,10 +126,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.agent", description="Measure the node daemon.")
     parser.add_argument("--pods", type=int, default=75)
     parser.add_argument("--seconds", type=float, default=60, help="length of each measurement (default 60)")
-    parser.add_argument("--soak", action="store_true", help="by default for 16 minutes more, for the slope of memory")
-    parser.add_argument("--cluster", action="store_true", help="only with an API server, a manager and reports")
-    parser.add_argument("--against", metavar="COMMIT", help="only idle, in turn with an older version")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each version (default 5)")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--soak", action="store_true", help="by default for 16 minutes more, for the slope of memory")
+    kinds.add_argument("--cluster", action="store_true", help="only with an API server, a manager and reports")
+    kinds.add_argument("--against", metavar="COMMIT", help="only idle, in turn with an older version")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each version with --against (default 5)")
     chosen = parser.parse_args()
     lines: list[Line] = []
     kubelet = PodList()
@@ -134,11 +144,8 @@ def main() -> int:
             lines += against(chosen.against, beside, Path(name), endpoint, chosen.rounds)
         elif chosen.cluster:
             lines += _in_cluster(beside, Path(name), endpoint, chosen.seconds)
-        for number, setting in enumerate(() if chosen.cluster or chosen.against else SETTINGS):
-            with running(beside, setting, Path(name) / str(number), endpoint) as daemon:
-                lines += measure(daemon, beside, setting, chosen.seconds)
-                if setting is BY_DEFAULT:
-                    lines += [_explained(daemon, beside), *([_sloped(daemon)] if chosen.soak else [])]
+        else:
+            lines += _on_its_own(beside, Path(name), endpoint, chosen.seconds, soak=chosen.soak)
     print(f"{len(beside.pods)} pods, {2 * len(beside.pods)} containers, 1 Hz")
     for line in lines:
         print(line.text())

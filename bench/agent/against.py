@@ -7,7 +7,6 @@ changes from round to round: what slows the machine for a while slows both.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +16,10 @@ from bench.agent import cost
 from bench.agent.node import Node
 from bench.agent.settings import ALL_STRATEGIES, BY_DEFAULT, SETTLE_S, Setting
 from bench.table import Line
-from integration.harness.processes import HarnessError
 
 MEASURE_S = 30.0
 AT_MOST = 1.05
-"""New over old: by so much two medians of the same version differ."""
+"""New over old."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +45,8 @@ def against(commit: str, beside: Node, directory: Path, kubelet: str, rounds: in
 def _sample(tree: Path, beside: Node, directory: Path, setting: Setting, kubelet: str) -> _Sample:
     flags = setting.flags(kubelet)
     with versions.measuring(tree, beside.runtime, directory, SETTLE_S, setting.rules, flags) as (pid, containers):
-        if containers != len(beside.pods):
-            raise HarnessError(f"{tree}: {containers} of {len(beside.pods)} containers are measured")
-        before_s, began = cost.cpu_s(pid), time.monotonic()
-        time.sleep(MEASURE_S)
-        return _Sample((cost.cpu_s(pid) - before_s) / (time.monotonic() - began), cost.rss_mib(pid))
+        beside.check_measured(containers, str(tree))
+        return _Sample(cost.cores_of(pid, MEASURE_S), cost.rss_mib(pid))
 
 
 def _compared(setting: Setting, samples: Mapping[str, list[_Sample]]) -> list[Line]:

@@ -28,10 +28,16 @@ class Cost:
 
 
 def cost(daemon: Daemon, seconds: float) -> Cost:
-    before_s, before_writes, began = cpu_s(daemon.pid), _writes(daemon), time.monotonic()
+    before = _writes(daemon)
+    cores = cores_of(daemon.pid, seconds)
+    return Cost(cores, rss_mib(daemon.pid), _writes(daemon) - before)
+
+
+def cores_of(pid: int, seconds: float) -> float:
+    """CPU time of all threads over so long, as a share of one core."""
+    before_s, began = _cpu_s(pid), time.monotonic()
     time.sleep(seconds)
-    cores = (cpu_s(daemon.pid) - before_s) / (time.monotonic() - began)
-    return Cost(cores, rss_mib(daemon.pid), _writes(daemon) - before_writes)
+    return (_cpu_s(pid) - before_s) / (time.monotonic() - began)
 
 
 def explain_ms(daemon: Daemon, pods: Sequence[str]) -> list[float]:
@@ -57,7 +63,7 @@ def slope(daemon: Daemon) -> tuple[float, float, float]:
     return statistics.linear_regression(minutes, sizes).slope, sizes[0], sizes[-1]
 
 
-def cpu_s(pid: int) -> float:
+def _cpu_s(pid: int) -> float:
     """CPU time of all threads so far."""
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9

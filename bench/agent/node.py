@@ -13,6 +13,7 @@ from bench.protection.node import Cgroup
 from integration.harness import cgroups, containerd
 from integration.harness.cri import Cri
 from integration.harness.pods import Container, Pod
+from integration.harness.processes import HarnessError
 from integration.nri.classes import start
 
 LABELS = ("LS", "LSR", "BE")
@@ -51,6 +52,11 @@ class Node:
     @property
     def names(self) -> Sequence[str]:
         return [each.pod.name for each in self.pods]
+
+    def check_measured(self, containers: int, daemon: str) -> None:
+        """Raises HarnessError, which names the ``daemon``, unless so many containers are all of them."""
+        if containers != len(self.pods):
+            raise HarnessError(f"{daemon}: {containers} of {len(self.pods)} containers are measured")
 
     @contextlib.contextmanager
     def busy(self, count: int) -> Iterator[None]:
