@@ -17,7 +17,6 @@ DEFAULT_MAX_FRAME_BYTES = 16_384
 MAX_HEADER_BLOCK_BYTES = 1 << 20
 MAX_CONTINUATIONS = 256
 MAX_STREAM_ID = (1 << 31) - 1
-MAX_SPLIT = 512  # frames at a time: a read of empty ones would else take twelve times its size as tuples
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 
@@ -52,16 +51,14 @@ Frame = tuple[int, int, int, int, int]
 
 
 def split(buffer: bytes, position: int, max_frame_bytes: int) -> tuple[list[Frame], int, int]:
-    """Cut ``buffer`` from ``position`` into whole frames, MAX_SPLIT of them at most.
+    """Cut ``buffer`` from ``position`` into whole frames.
 
     Returns the frames, where what follows them begins, and how many bytes the first incomplete frame needs from there
-    on at least: 0 if nothing is left over, or if what is left over is to be split next. Raises FrameError.
+    on at least: 0 if nothing is left over. Raises FrameError.
     """
     frames: list[Frame] = []
     size = len(buffer)
-    for _ in range(MAX_SPLIT):
-        if position + 9 > size:
-            return frames, position, HEADER_BYTES if position < size else 0
+    while position + 9 <= size:
         high, low, kind, flags, stream = _unpack(buffer, position)
         length = high << 8 | low
         if length > max_frame_bytes:
@@ -77,7 +74,7 @@ def split(buffer: bytes, position: int, max_frame_bytes: int) -> tuple[list[Fram
             raise FrameError(PROTOCOL_ERROR, "CONTINUATION without HEADERS")
         frames.append((kind, flags, stream & 0x7FFFFFFF, position, end))
         position = end
-    return frames, position, 0
+    return frames, position, HEADER_BYTES if position < size else 0
 
 
 def _block_end(buffer: bytes, position: int, begin: int, stream: int, max_frame_bytes: int) -> tuple[int, int]:

@@ -2,9 +2,9 @@
 
 Invariants: DATA is sent only as the peer's windows and frame size allow; what is received is credited as it comes, a
 quarter of a window at a time, so that no call waits for another and a small one costs no frame; whatever breaks the
-protocol ends the connection and every call on it; what is written for a peer that does not read is bounded. The peer's
-header blocks are decoded with a table, ours never use one, and our first block says so (a peer that announces a
-smaller table would else be owed an answer to that).
+protocol ends the connection and every call on it; what is written for a peer that does not read is bounded; peers take
+turns (`FairProtocol`). The peer's header blocks are decoded with a table, ours never use one, and our first block says
+so (a peer that announces a smaller table would else be owed an answer to that).
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from koord.http2.frames import (
     window_update,
 )
 from koord.http2.hpack import NO_TABLE, HeaderDecoder, HpackError
+from koord.http2.reading import FairProtocol
 
 WINDOW_BYTES = 1 << 20  # what the peer may send before it is credited
 _CREDIT_BYTES = WINDOW_BYTES // 4
@@ -65,7 +66,7 @@ class Sending:
 Stream = TypeVar("Stream", bound=Sending)
 
 
-class Link(asyncio.Protocol, Generic[Stream]):
+class Link(FairProtocol, Generic[Stream]):
     """Subclasses handle HEADERS, DATA and RST_STREAM, and what the end of the connection means to their streams."""
 
     def __init__(self) -> None:
@@ -127,17 +128,23 @@ class Link(asyncio.Protocol, Generic[Stream]):
 
     def _take(self, data: bytes, position: int) -> None:
         """Handle the frames from ``position`` on, and keep what is left. Raises FrameError and HpackError."""
-        need_bytes = 0
-        while position < len(data) and not need_bytes and not self._is_deaf:
-            frames, used, need_bytes = split(data, position, DEFAULT_MAX_FRAME_BYTES)
-            self._need_bytes = need_bytes
-            self._is_handling = True
-            try:
-                position = self._handle(data, frames, used)
-            finally:
-                self._is_handling = False
-                self._flush()
+        frames, used, self._need_bytes = split(data, position, DEFAULT_MAX_FRAME_BYTES)
+        self._is_handling = True
+        try:
+            position = self._handle(data, frames, used)
+        finally:
+            self._is_handling = False
+            self._flush()
         self._rest += data[position:]
+
+    def pause_for_turn(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self.transport is not None and not self.transport.is_closing() and not self._is_deaf:
+            self.transport.resume_reading()
 
     def _handle(self, data: bytes, frames: list[Frame], used: int) -> int:
         """Where what is not handled begins: behind the frame whose answer was one too many, if there was one."""

@@ -89,7 +89,7 @@ class PeerServer:
         self._methods_of, self._max_message_bytes = methods_of, max_message_bytes
         self._links: set[_ServerLink] = set()
 
-    def protocol(self) -> asyncio.Protocol:
+    def protocol(self) -> asyncio.BaseProtocol:
         return _ServerLink(self._methods_of, self._links, self._max_message_bytes)
 
     @property

@@ -30,7 +30,7 @@ class TLSListener:
     def __init__(
         self,
         tls: ssl.SSLContext,
-        protocol: Callable[[], asyncio.Protocol],
+        protocol: Callable[[], asyncio.BaseProtocol],
         connections: Callable[[], int],
         most: int,
         handshake_s: float,

@@ -11,6 +11,9 @@ import asyncio
 from koord.http2.link import HIGH_WATER_BYTES, LINGER_S
 from runtimeproxy.relay.hangups import Hangups
 
+TURN = "turn"
+"""Why an end is not read for a moment: the others have their turn."""
+
 
 class End:
     """``transport`` is None until the peer is there."""
@@ -42,15 +45,18 @@ class End:
 
     def pause(self, reason: str, paused: bool) -> None:
         """Stop reading for this reason, or give the reason up; reading goes on when there is none left."""
+        if paused == (reason in self._pauses):
+            return
         was = bool(self._pauses)
         (self._pauses.add if paused else self._pauses.discard)(reason)
-        if self.transport is None or self.transport.is_closing() or was == bool(self._pauses):
+        if self.transport is None or self.transport.is_closing():
             return
-        if self._pauses:
-            self.transport.pause_reading()
-        else:
-            self.transport.resume_reading()
-        self._watch(bool(self._pauses))
+        if was != bool(self._pauses):
+            if paused:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+        self._watch(bool(self._pauses - {TURN}))
 
     def close(self) -> None:
         """Close behind what was written; a peer that does not read that in time loses it."""
@@ -66,10 +72,12 @@ class End:
             self._abort.cancel()
 
     def _watch(self, unread: bool) -> None:
+        if unread == (self._descriptor >= 0):
+            return
         if unread and self.transport is not None and (sock := self.transport.get_extra_info("socket")) is not None:
             self._descriptor = sock.fileno()
             self._hangups.watch(self._loop, self._descriptor, self._hung_up)
-        elif self._descriptor >= 0:
+        elif not unread:
             self._hangups.forget(self._descriptor, self._hung_up)
             self._descriptor = -1
 
@@ -78,5 +86,5 @@ class End:
         self._abort = self._loop.call_later(LINGER_S, self._abort_unread)
 
     def _abort_unread(self) -> None:
-        if self.transport is not None and self._pauses:
+        if self.transport is not None and self._pauses - {TURN}:
             self.transport.abort()

@@ -1,8 +1,8 @@
 """One direction of a connection: bytes in, whole frames out.
 
 A half cuts what arrives into frames, lets a handler look at those it knows, and passes on everything that no
-handler replaced, in runs as long as possible and without copying. Invariant: what is written to the other side is
-whole frames, with header blocks atomic, in the order in which they came.
+handler replaced, in runs as long as possible and without copying. Invariants: what is written to the other side is
+whole frames, with header blocks atomic, in the order in which they came; peers take turns (`FairProtocol`).
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from collections.abc import Callable
 from typing import cast
 
 from koord.http2.frames import Frame, FrameError, split
+from koord.http2.reading import FairProtocol
 from runtimeproxy.relay.direction import Direction
-from runtimeproxy.relay.end import End
+from runtimeproxy.relay.end import TURN, End
 from runtimeproxy.relay.pair import Pair
 
 # Returns None to pass the frame on, or what goes on in its place (b"" = nothing).
 Handler = Callable[[bytes, Frame], bytes | None]
 
 
-class Half(asyncio.Protocol):
+class Half(FairProtocol):
     """Reads ``end`` and passes on to ``direction``. ``on_lost`` is called when the end's transport is gone."""
 
     def __init__(self, pair: Pair, end: End, direction: Direction, on_lost: Callable[[End], None]) -> None:
@@ -60,6 +61,10 @@ class Half(asyncio.Protocol):
             self._need_bytes = 0
             self.direction.relaying = False
             self.pair.fail(error)
+
+    def pause_for_turn(self) -> None:
+        self.end.pause(TURN, True)
+        self.pair.loop.call_soon(self.end.pause, TURN, False)
 
     def _take(self, data: bytes) -> tuple[int, int]:
         """Relay what ``data`` begins with: (bytes used, bytes needed to go on). Raises FrameError."""

@@ -23,7 +23,6 @@ from koord.http2.frames import (
     GOAWAY,
     HEADERS,
     INITIAL_WINDOW_SIZE,
-    MAX_SPLIT,
     NO_ERROR,
     PING,
     PREFACE,
@@ -37,7 +36,8 @@ from koord.http2.frames import (
 )
 from koord.http2.grpc import ANSWER_HEAD, MAX_MESSAGE_BYTES, RESOURCE_EXHAUSTED, grpc_body
 from koord.http2.hpack import HeaderDecoder, literal
-from koord.http2.link import HIGH_WATER_BYTES
+from koord.http2.link import HIGH_WATER_BYTES, Link
+from koord.http2.reading import READ_BYTES
 from koord.http2.server import MAX_HEADER_BYTES, Reply, UnaryServer, _ServerLink
 from tests.runtimeproxy.relay.rig import eventually
 
@@ -211,8 +211,8 @@ def count_writes(link: AnyLink) -> list[int]:
 
 
 def is_heard(link: AnyLink) -> bool:
-    assert link.transport is not None
-    return link.transport.is_reading()
+    """Or is it not even read, as it does not read the answers?"""
+    return not link._is_deaf
 
 
 FLOODS = pytest.mark.parametrize("one", [pytest.param(PING_FRAME, id="PING"), pytest.param(settings(), id="SETTINGS")])
@@ -220,7 +220,7 @@ FLOODS = pytest.mark.parametrize("one", [pytest.param(PING_FRAME, id="PING"), py
 
 async def flooded(peer: Peer, link: AnyLink, one: bytes) -> None:
     await peer.flood(one, lambda: not is_heard(link))
-    assert HIGH_WATER_BYTES < kept_bytes(link) <= 2 * HIGH_WATER_BYTES + FRAME_BYTES
+    assert HIGH_WATER_BYTES < kept_bytes(link) <= 2 * (HIGH_WATER_BYTES + READ_BYTES)  # the last read is answered whole
     before, passes = kept_bytes(link), iter(range(100))
     await peer.flood(one, lambda: next(passes, None) is None)
     assert kept_bytes(link) == before
@@ -329,18 +329,32 @@ async def test_an_answer_of_just_as_much_is_taken(tmp_path: Path) -> None:
         assert (await call).message == bytes(1_000)
 
 
-@pytest.mark.parametrize("count", [MAX_SPLIT - 1, MAX_SPLIT, MAX_SPLIT + 1, 3 * MAX_SPLIT])
-@pytest.mark.parametrize("rest_bytes", [0, 1, 8, 9, 16])
-def test_what_is_split_piece_by_piece_is_what_came(count: int, rest_bytes: int) -> None:
-    data, found, need_bytes = PING_FRAME * count + PING_FRAME[:rest_bytes], 0, 0
-    while data and not need_bytes:
-        frames, used, need_bytes = split(data, 0, FRAME_BYTES)
-        assert len(frames) <= MAX_SPLIT
-        assert {data[begin:end] for *_, begin, end in frames} <= {PING_FRAME}
-        found += len(frames)
-        data = data[used:]
-    assert (found, len(data)) == (count, rest_bytes)
-    assert need_bytes == {0: 0, 1: 9, 8: 9, 9: 17, 16: 17}[rest_bytes]
+@pytest.mark.parametrize("whose", [served, called])
+@pytest.mark.parametrize("read_bytes", [READ_BYTES, READ_BYTES - 1])
+async def test_a_peer_that_has_sent_much_waits_for_its_turn(tmp_path: Path, read_bytes: int, whose: Any) -> None:
+    count, rest_bytes = divmod(read_bytes, len(PING_FRAME))
+    async with whose(tmp_path / "s") as of_it:
+        (peer,) = (each for each in of_it if isinstance(each, Peer))
+        (link,) = (each for each in of_it if isinstance(each, Link))
+        assert link.transport is not None
+        await eventually(link.transport.is_reading)
+        link.get_buffer(-1)[:read_bytes] = (PING_FRAME * (count + 1))[:read_bytes]
+        link.buffer_updated(read_bytes)
+        assert link.transport.is_reading() == (read_bytes < READ_BYTES)
+        await eventually(link.transport.is_reading)
+        await peer.write(PING_FRAME[rest_bytes:])
+        await peer.read(lambda: peer.count(PING, ACK) == count + 1)
+
+
+async def test_a_peer_that_is_read_no_more_is_not_read_for_its_turn(tmp_path: Path) -> None:
+    async with served(tmp_path / "s") as (_, link):
+        assert link.transport is not None
+        link._is_deaf = True
+        link.pause_for_turn()
+        await asyncio.sleep(0.01)
+        assert not link.transport.is_reading()
+        link.resume_writing()
+        assert link.transport.is_reading()
 
 
 async def test_the_answers_to_what_one_read_held_are_few_writes(tmp_path: Path) -> None:

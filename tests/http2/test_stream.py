@@ -125,7 +125,6 @@ _OK = frame(HEADERS, END_HEADERS | END_STREAM, 1, status_fields(0, ""))
         (_HEAD + frame(DATA, 0, 1, b"\1" + grpc_body(b"x")[1:]), 0, "compressed"),
         (_HEAD + frame(DATA, 0, 1, b"\0\xff\xff\xff\xff"), 0, "over 16777216"),
         (_HEAD + frame(DATA, 0, 1, grpc_body(b"x")) + rst_stream(1, 2), 1, "reset the stream"),
-        (_HEAD + frame(DATA, 0, 1, grpc_body(b"") * (MAX_UNREAD // 2)) * 3, MAX_UNREAD * 3 // 2, "unread"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n" * 4, 0, "broke HTTP/2"),
         (frame(HEADERS, END_HEADERS | END_STREAM, 1, ANSWER_HEAD + status_fields(12, "unknown method")), 0, "unknown"),
     ],
@@ -142,6 +141,35 @@ async def test_servers_that_fail_the_stream(tmp_path: Path, answer: bytes, messa
         got, error = await _read(client, b"")
         assert len(got) == messages
         assert error is not None and says in str(error)
+    server.close()
+
+
+@pytest.mark.parametrize(("unread", "fails"), [(MAX_UNREAD, False), (MAX_UNREAD + 1, True)])
+async def test_a_reader_that_is_too_slow_fails_the_stream(tmp_path: Path, unread: int, fails: bool) -> None:
+    async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(PATH.encode())
+        writer.write(settings() + _HEAD + frame(DATA, 0, 1, grpc_body(b"first")))
+        await is_reading.wait()
+        for size in (unread // 2, unread - unread // 2):
+            writer.write(frame(DATA, 0, 1, grpc_body(b"") * size))
+        writer.write(_OK)
+        await writer.drain()
+        has_written.set()
+        await reader.read()
+        writer.close()
+
+    is_reading, has_written = asyncio.Event(), asyncio.Event()
+    server = await asyncio.start_unix_server(converse, str(tmp_path / "s"))
+    async with client_of(tmp_path / "s") as client, aclosing(client.stream(PATH, b"", 2)) as messages:
+        assert await anext(messages) == b"first"
+        is_reading.set()
+        await has_written.wait()
+        await asyncio.sleep(0.2)
+        if fails:
+            with pytest.raises(UnaryError, match="unread"):
+                [message async for message in messages]
+        else:
+            assert [message async for message in messages] == [b""] * unread
     server.close()
 
 

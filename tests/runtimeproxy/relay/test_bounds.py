@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from koord.http2.frames import ENHANCE_YOUR_CALM
 from koord.http2.link import HIGH_WATER_BYTES
+from koord.http2.reading import READ_BYTES
 from runtimeproxy.intercept import Call, Plan, Treatment
 from runtimeproxy.relay import budget as budgets
 from runtimeproxy.relay.budget import ASKING_BYTES, CONNECTION_BYTES, STREAM_BYTES, Budget
@@ -170,6 +171,29 @@ async def test_a_frame_in_many_reads_costs_its_bytes(tmp_path: Path) -> None:
         rest = raw.connection.requests._rest
         await eventually(lambda: len(rest) == 2_005)
         assert isinstance(rest, bytearray)
+
+
+@pytest.mark.parametrize("read_bytes", [READ_BYTES, READ_BYTES - 1])
+@pytest.mark.parametrize("is_paused", [True, False])
+async def test_a_client_that_has_sent_much_waits_for_its_turn(tmp_path: Path, read_bytes: int, is_paused: bool) -> None:
+    """The client is read on afterwards, unless there is another reason why it is not."""
+    one = frame(DATA, 0, 1)
+    count, rest_bytes = divmod(read_bytes, len(one))
+    async with attacking(tmp_path, passing()) as raw:
+        half, sink = raw.connection.requests, raw.sinks[0]
+        await eventually(lambda: sink.frames == 2)  # the preface and SETTINGS
+        transport = half.end.transport
+        assert transport is not None
+        half.get_buffer(-1)[:read_bytes] = (one * (count + 1))[:read_bytes]
+        half.buffer_updated(read_bytes)
+        assert transport.is_reading() == (read_bytes < READ_BYTES)
+        assert half.end._descriptor < 0, "nobody watches for the end of who is read in a moment"
+        half.end.pause("client", is_paused)
+        await eventually(lambda: sink.frames == 2 + count)
+        assert transport.is_reading() == (not is_paused)
+        half.end.pause("client", False)
+        await raw.send(one[rest_bytes:])
+        await eventually(lambda: sink.frames == 2 + count + 1)
 
 
 async def test_an_answer_that_is_wanted_is_kept_up_to_a_limit() -> None:

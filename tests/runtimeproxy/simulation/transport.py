@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
+from koord.http2.reading import FairProtocol
 from tests.runtimeproxy.simulation.loop import SimLoop
 
 
@@ -17,7 +18,7 @@ class SimTransport(asyncio.Transport):
         self.incoming = bytearray()
         self.incoming_ended = False
         self._loop = loop
-        self._protocol: asyncio.Protocol | None = None
+        self._protocol: FairProtocol | None = None
         self._socket = bytearray()
         self._buffer = bytearray()
         self._capacity_bytes, self._high_bytes = capacity_bytes, high_water_bytes
@@ -28,7 +29,7 @@ class SimTransport(asyncio.Transport):
         self._peer_gone = False
         self.lost = False
 
-    def connect(self, protocol: asyncio.Protocol) -> None:
+    def connect(self, protocol: FairProtocol) -> None:
         self._protocol = protocol
         protocol.connection_made(self)
 
@@ -85,6 +86,8 @@ class SimTransport(asyncio.Transport):
             data = bytes(self.incoming[:size_bytes])
             del self.incoming[:size_bytes]
             self._protocol.data_received(data)
+            if self.incoming:
+                self._protocol.pause_for_turn()
             return True
         if self.incoming_ended:
             if not self._protocol.eof_received():
