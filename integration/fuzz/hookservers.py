@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -148,16 +148,30 @@ def _lying_body(chance: Random, stream: int) -> bytes:
             return data(0, b"", compressed=True) + data(0, b"")  # compressed, it says; two messages
 
 
+Maker = Callable[[], HookServer]
+
+
+def editor() -> HookServer:
+    return HookServer(edit)
+
+
+def silent() -> HookServer:
+    return HookServer(lambda stream: b"")
+
+
+def liar(chance: Random) -> Maker:
+    return lambda: Liar(chance)
+
+
+def floods() -> dict[str, Maker]:
+    """Those that flood, by name."""
+    makers: dict[str, Maker] = {name: partial(HookServer, edit, flood) for name, flood in FLOODS.items()}
+    return {"deaf pings": lambda: HookServer(edit, FLOODS["pings"], reads=False), **makers}
+
+
 @contextlib.asynccontextmanager
-async def hook_servers(directory: Path, chance: Random) -> AsyncIterator[dict[str, Path]]:
-    """All of them for the time of the block: sockets by name, of which ``liar`` is one."""
-    makers: dict[str, Callable[[], HookServer]] = {
-        "liar": lambda: Liar(chance),
-        "editor": lambda: HookServer(edit),
-        "silent": lambda: HookServer(lambda stream: b""),
-        "deaf pings": lambda: HookServer(edit, FLOODS["pings"], reads=False),
-        **{name: partial(HookServer, edit, flood) for name, flood in FLOODS.items()},
-    }
+async def hook_servers(directory: Path, makers: Mapping[str, Maker]) -> AsyncIterator[dict[str, Path]]:
+    """Servers of these connections for the time of the block: sockets by name."""
     sockets = {name: directory / f"hooks-{name.replace(' ', '-')}.sock" for name in makers}
     loop = asyncio.get_running_loop()
     listeners = [await loop.create_unix_server(make, str(sockets[name])) for name, make in makers.items()]

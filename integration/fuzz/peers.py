@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import multiprocessing
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import cast
 
 import hpack
+import uvloop
 from google.protobuf.message import DecodeError
 
 from integration.fuzz.attacks import BIG, GONE, SERVICE
+from integration.harness.processes import wait_for
 from koord.pb.cri import api_pb2 as pb
 from tests.runtimeproxy.relay import raw
 from tests.runtimeproxy.relay.ledger import PREFACE, FrameCutter
@@ -28,6 +31,7 @@ ENDING = raw.END_HEADERS | raw.END_STREAM
 EDITED = ("fuzz.koordinator.sh/edited", "yes")  # the annotation by which the hook servers mark a container
 EDITED_MARK = "-edited"
 GONE_AFTER_S = 0.3
+STARTS_S = 20.0
 MOST_HEADERS_BYTES = 4 << 20
 MOST_UNFINISHED_BYTES = 96 << 20
 
@@ -203,9 +207,20 @@ def _unpadded(flags: int, payload: bytes) -> bytes:
 
 @contextlib.asynccontextmanager
 async def runtime(path: Path) -> AsyncIterator[None]:
-    """The runtime on ``path`` for the time of the block."""
-    listener = await asyncio.get_running_loop().create_unix_server(Runtime, str(path))
+    """The runtime on ``path`` for the time of the block, in a process of its own: it is not what is measured."""
+    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(path,), daemon=True)
+    process.start()
     try:
+        await asyncio.to_thread(wait_for, path.exists, STARTS_S, "the runtime")
         yield
     finally:
-        listener.close()
+        process.terminate()
+        await asyncio.to_thread(process.join)
+
+
+def _serve(path: Path) -> None:
+    async def serve() -> None:
+        await asyncio.get_running_loop().create_unix_server(Runtime, str(path))
+        await asyncio.Event().wait()
+
+    uvloop.run(serve())
