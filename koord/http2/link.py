@@ -70,6 +70,7 @@ class Link(FairProtocol, Generic[Stream]):
     """Subclasses handle HEADERS, DATA and RST_STREAM, and what the end of the connection means to their streams."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.usable = False
         self.expects_preface = False
         self.transport: asyncio.Transport | None = None

@@ -24,13 +24,16 @@ _buffer = _Buffer()
 
 
 class FairProtocol(asyncio.BufferedProtocol):
-    """Subclasses handle what has come, and stop reading for one turn of the event loop."""
+    """Subclasses handle what has come, and stop reading for one turn of the event loop. It belongs to its thread."""
+
+    def __init__(self) -> None:
+        self._buffer = _buffer.view
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return _buffer.view
+        return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.data_received(bytes(_buffer.view[:nbytes]))
+        self.data_received(self._buffer[:nbytes].tobytes())
         if nbytes == READ_BYTES:
             self.pause_for_turn()
 

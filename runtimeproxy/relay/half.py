@@ -25,6 +25,7 @@ class Half(FairProtocol):
     """Reads ``end`` and passes on to ``direction``. ``on_lost`` is called when the end's transport is gone."""
 
     def __init__(self, pair: Pair, end: End, direction: Direction, on_lost: Callable[[End], None]) -> None:
+        super().__init__()
         self.pair = pair
         self.end = end
         self.direction = direction

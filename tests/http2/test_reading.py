@@ -22,6 +22,7 @@ class Recorder(FairProtocol):
     """Writes down what is read of ``name``, and of how many bytes, beside what the others write down."""
 
     def __init__(self, name: int, reads: list[tuple[int, bytes]]) -> None:
+        super().__init__()
         self._name, self._reads = name, reads
         self._transport: asyncio.Transport | None = None
 
