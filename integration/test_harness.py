@@ -15,6 +15,7 @@ from integration.harness import cgroups, containerd, leftovers, machine
 from integration.harness.containerd import Containerd
 from integration.harness.cri import Cri
 from integration.harness.pods import SLEEP, Container, Pod
+from integration.harness.processes import HarnessError, Process
 from koord.pb.cri import api_pb2 as pb
 
 MIB = 1 << 20
@@ -47,6 +48,13 @@ def test_what_a_session_of_tests_starts_gives_way_as_it_does(tmp_path: Path) -> 
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, timeout=30, stdout=subprocess.PIPE, text=True)
     assert done.stdout.strip().endswith(f" nice {min(os.nice(0) + 7, 19)}")
+
+
+def test_a_process_that_does_not_serve_in_time_is_stopped(tmp_path: Path) -> None:
+    process = Process(["sleep", "60"], tmp_path / "log")
+    with pytest.raises(HarnessError, match="a file"):
+        process.wait_until_serving((tmp_path / "absent").exists, 0.1, "a file")
+    assert not process.running
 
 
 def test_an_unknown_container_is_refused_with_containerds_own_code(cri: Cri) -> None:

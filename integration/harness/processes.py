@@ -113,6 +113,14 @@ class Process:
         except HarnessError as error:
             raise HarnessError(f"{error}\n{tail(self.log)}") from error
 
+    def wait_until_serving(self, predicate: Callable[[], Result | None], deadline_s: float, what: str) -> None:
+        """As ``wait_for``, but a process that fails here is stopped: nobody else has it yet."""
+        try:
+            self.wait_for(predicate, deadline_s, what)
+        except BaseException:
+            self.stop()
+            raise
+
     def signal(self, number: int) -> None:
         if self.running:
             self._child.send_signal(number)

@@ -63,7 +63,7 @@ def start_proxy(backend: Path, directory: Path, hook_files: Path, flags: Sequenc
         *flags,
     ]
     process = Process(argv, directory / "proxy.log", environment=unit_environment())
-    process.wait_for(lambda: _listens(socket), START_S, f"{socket} to be listened on")
+    process.wait_until_serving(lambda: _listens(socket), START_S, f"{socket} to be listened on")
     return process
 
 
@@ -101,7 +101,9 @@ def start_qosd(
         *flags,
     ]
     process = Process(argv, directory / "qosd.log")
-    process.wait_for(lambda: any(hook_files.glob("*.json")), START_S, "koord-qosd to write its hook-server file")
+    process.wait_until_serving(
+        lambda: any(hook_files.glob("*.json")), START_S, "koord-qosd to write its hook-server file"
+    )
     return process
 
 
