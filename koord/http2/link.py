@@ -48,7 +48,7 @@ from koord.http2.reading import FairProtocol
 WINDOW_BYTES = 1 << 20  # what the peer may send before it is credited
 _CREDIT_BYTES = WINDOW_BYTES // 4
 HIGH_WATER_BYTES = 256 * 1024  # of the write buffer: bodies wait above it, and after as much again nothing is heard
-_BATCH_BYTES = 16 << 10  # of the answers to what one read held, which go out in one write
+_BATCH_BYTES = 8 << 10  # of the answers to what one read held, which go out in one write
 LINGER_S = 1.0  # how long a closed connection may take to read what was written to it
 
 

@@ -220,7 +220,7 @@ FLOODS = pytest.mark.parametrize("one", [pytest.param(PING_FRAME, id="PING"), py
 
 async def flooded(peer: Peer, link: AnyLink, one: bytes) -> None:
     await peer.flood(one, lambda: not is_heard(link))
-    assert HIGH_WATER_BYTES < kept_bytes(link) <= 2 * (HIGH_WATER_BYTES + READ_BYTES)  # the last read is answered whole
+    assert HIGH_WATER_BYTES < kept_bytes(link) <= 2 * HIGH_WATER_BYTES + FRAME_BYTES
     before, passes = kept_bytes(link), iter(range(100))
     await peer.flood(one, lambda: next(passes, None) is None)
     assert kept_bytes(link) == before
@@ -355,6 +355,16 @@ async def test_a_peer_that_is_read_no_more_is_not_read_for_its_turn(tmp_path: Pa
         assert not link.transport.is_reading()
         link.resume_writing()
         assert link.transport.is_reading()
+
+
+@pytest.mark.parametrize("count", [0, 1, 511, 512, 513, 1536])
+@pytest.mark.parametrize("rest_bytes", [0, 1, 8, 9, 16])
+def test_what_is_split_is_what_came(count: int, rest_bytes: int) -> None:
+    data = PING_FRAME * count + PING_FRAME[:rest_bytes]
+    frames, used, need_bytes = split(data, 0, FRAME_BYTES)
+    assert {data[begin:end] for *_, begin, end in frames} <= {PING_FRAME}
+    assert (len(frames), len(data) - used) == (count, rest_bytes)
+    assert need_bytes == {0: 0, 1: 9, 8: 9, 9: 17, 16: 17}[rest_bytes]
 
 
 async def test_the_answers_to_what_one_read_held_are_few_writes(tmp_path: Path) -> None:
