@@ -28,7 +28,7 @@ NAMES = ("batch-1", "batch-2", "batch-3")
 HELD = "750"
 SOON_S = 60.0
 ENDED = {"Failed", "Succeeded"}
-"""Whichever kubelet reports first: that it has refused the pod, or that the container has obeyed its SIGTERM."""
+"""kubelet reports the refused pod as failed, or the end of its container, which exits with 0 upon SIGTERM."""
 ENDS_S = 6.0
 """From kubelet's refusal of a pod to its end, in which it is killed, with something to spare."""
 

@@ -19,8 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
@@ -46,9 +45,10 @@ EDITED_SHARE = 0.95  # of good creations; a few may meet a hook timeout where ev
 
 
 @dataclass(slots=True)
-class Answers:
-    """How good calls fared; ``edited`` are creations."""
+class Tally:
+    """What happened so far; ``edited`` are creations of good calls."""
 
+    attacks: Attacks = field(default_factory=Attacks)
     good_calls: int = 0
     edited: int = 0
     slowest_ms: float = 0.0
@@ -57,20 +57,24 @@ class Answers:
     def edited_share(self) -> float:
         return 2 * self.edited / max(1, self.good_calls)
 
+    def take_attacks(self, done: asyncio.Task[Attacks]) -> None:
+        if done.exception() is None:
+            self.attacks = done.result()
 
-def summary(seed: int, seconds: float, attacks: Attacks, answers: Answers, memory: Memory) -> str:
-    sieges = ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in attacks.sieges.items())
-    return (
-        f"MB sent by sieges: {sieges}\n"
-        f"fuzz-proxy: seed {seed}, {seconds:.0f} s: {attacks.count:,} attacks, {attacks.sent_bytes / 1e6:,.0f} MB, "
-        f"{len(attacks.sieges)} sieges, {attacks.sieges.total() / 1e6:,.0f} MB sent, {attacks.hook_files:,} hook "
-        f"files; {answers.good_calls:,} good calls right, {100 * answers.edited_share:.0f} % of creations edited, "
-        f"slowest {answers.slowest_ms:.0f} ms; proxy alive, {memory.idle_mib:.0f} MiB at rest, at most "
-        f"{memory.peak_mib:.0f} of {memory.limit_mib:.0f}, {memory.after_mib:.0f} afterwards"
-    )
+    def summary(self, seed: int, seconds: float, memory: Memory) -> str:
+        attacks = self.attacks
+        sieges = ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in attacks.sieges.items())
+        return (
+            f"MB sent by sieges: {sieges}\n"
+            f"fuzz-proxy: seed {seed}, {seconds:.0f} s: {attacks.count:,} attacks, {attacks.sent_bytes / 1e6:,.0f} MB, "
+            f"{len(attacks.sieges)} sieges, {attacks.sieges.total() / 1e6:,.0f} MB sent, {attacks.hook_files:,} hook "
+            f"files; {self.good_calls:,} good calls right, {100 * self.edited_share:.0f} % of creations edited, "
+            f"slowest {self.slowest_ms:.0f} ms; proxy alive, {memory.idle_mib:.0f} MiB at rest, at most "
+            f"{memory.peak_mib:.0f} of {memory.limit_mib:.0f}, {memory.after_mib:.0f} afterwards"
+        )
 
 
-async def good_client(path: Path, chance: Random, tally: Answers, calls: int | None = None) -> None:
+async def good_client(path: Path, chance: Random, tally: Tally, calls: int | None = None) -> None:
     """Version and CreateContainer over one connection; raises ``Violation`` on a wrong or late answer."""
     async with grpc.aio.insecure_channel(f"unix:{path}", options=[("grpc.default_authority", "localhost")]) as channel:
         version: grpc.aio.UnaryUnaryMultiCallable[pb.VersionRequest, pb.VersionResponse] = channel.unary_unary(
@@ -99,8 +103,8 @@ async def good_client(path: Path, chance: Random, tally: Answers, calls: int | N
             await asyncio.sleep(0.005)
 
 
-async def fuzz(orders: Orders, attacks: asyncio.Future[Attacks], answers: Answers) -> Memory:
-    """Everything as the orders say; ``attacks`` gets what was done. Raises ``Violation``."""
+async def fuzz(orders: Orders, tally: Tally) -> Memory:
+    """Attacks as the orders say, and good calls beside them. Raises ``Violation``."""
     hook_files, backend, seed = orders.hook_files, orders.directory / "runtime.sock", orders.seed
     hook_files.mkdir()
     honest = {"editor": editor, "silent": silent}
@@ -112,11 +116,11 @@ async def fuzz(orders: Orders, attacks: asyncio.Future[Attacks], answers: Answer
         process = await asyncio.to_thread(start_proxy, backend, orders.directory, hook_files, flags)
         memory = Memory(process, HELD_BUDGET_MIB)
         try:
-            await good_client(orders.proxy, Random(f"{seed}/quiet"), answers, QUIET_CALLS)
+            await good_client(orders.proxy, Random(f"{seed}/quiet"), tally, QUIET_CALLS)
             await memory.settle()
             async with asyncio.TaskGroup() as cgroup, attackers(orders) as attacking:
-                attacking.add_done_callback(partial(_hand_over, attacks))
-                client = good_client(orders.proxy, Random(f"{seed}/good"), answers)
+                attacking.add_done_callback(tally.take_attacks)
+                client = good_client(orders.proxy, Random(f"{seed}/good"), tally)
                 tasks = [cgroup.create_task(work) for work in (memory.watch(), client)]
                 await asyncio.wait([attacking])
                 attacking.result()
@@ -126,11 +130,6 @@ async def fuzz(orders: Orders, attacks: asyncio.Future[Attacks], answers: Answer
         finally:
             process.stop()
     return memory
-
-
-def _hand_over(attacks: asyncio.Future[Attacks], done: asyncio.Task[Attacks]) -> None:
-    if done.exception() is None:
-        attacks.set_result(done.result())
 
 
 def _violations(errors: BaseExceptionGroup[Violation]) -> Iterator[str]:
@@ -145,30 +144,28 @@ def _violations(errors: BaseExceptionGroup[Violation]) -> Iterator[str]:
 def main() -> int:
     seed = int(os.environ.get("SEED") or random.randrange(1 << 31))
     seconds = float(os.environ.get("SECONDS") or 60)
-    answers = Answers()
+    tally = Tally()
     print(f"fuzz-proxy: seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="koord-fuzz-") as name:
         directory = Path(name)
         siege = os.environ.get("SIEGE", "")
         orders = Orders(socket_of(directory), directory / "hookserver.d", directory, seed, seconds, siege)
         reasons: list[str] = []
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            attacked: asyncio.Future[Attacks] = runner.get_loop().create_future()
-            try:
-                memory = runner.run(fuzz(orders, attacked, answers))
-            except* Violation as violations:
-                reasons += _violations(violations)
-        attacks = attacked.result() if attacked.done() else Attacks()
-        if answers.good_calls <= QUIET_CALLS:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                memory = runner.run(fuzz(orders, tally))
+        except* Violation as violations:
+            reasons += _violations(violations)
+        if tally.good_calls <= QUIET_CALLS:
             reasons.append("not one good call")
-        elif answers.edited_share < EDITED_SHARE:
-            reasons.append(f"only {100 * answers.edited_share:.0f} % of good creations were edited")
+        elif tally.edited_share < EDITED_SHARE:
+            reasons.append(f"only {100 * tally.edited_share:.0f} % of good creations were edited")
         if reasons:
             log = Path(name, "proxy.log").read_text(errors="replace").splitlines()
-            print("\n".join([*log[-20:], "attacks, newest last:", *attacks.recent]))
-            print(f"fuzz-proxy: seed {seed}: VIOLATION after {attacks.count:,} attacks: {'; '.join(reasons)}")
+            print("\n".join([*log[-20:], "attacks, newest last:", *tally.attacks.recent]))
+            print(f"fuzz-proxy: seed {seed}: VIOLATION after {tally.attacks.count:,} attacks: {'; '.join(reasons)}")
             return 1
-    print(summary(seed, seconds, attacks, answers, memory))
+    print(tally.summary(seed, seconds, memory))
     return 0
 
 

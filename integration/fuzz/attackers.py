@@ -1,7 +1,7 @@
 """Everything that attacks the proxy, in a process of its own: so good calls wait for the proxy, and not for attackers.
 
-The process works for the time that it is given, or until it is told to stop, and then says what it did. It takes no
-signal: whoever stops it holds the other end of its pipe.
+The process works for the time that it is given, and then says on its pipe what it did. Anything that its parent writes
+to the pipe ends it before, and so does the parent's death, which closes the pipe.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import multiprocessing
 from collections import Counter, deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
@@ -20,7 +21,7 @@ import uvloop
 
 from integration.fuzz.attacks import Attack, attack
 from integration.fuzz.hookfiles import scribble
-from integration.fuzz.hookservers import floods, hook_servers, liar
+from integration.fuzz.hookservers import Liar, Maker, floods, hook_servers
 from integration.fuzz.shifts import in_shifts, works
 
 ATTACKERS = 3
@@ -59,7 +60,7 @@ class Orders:
 
 @contextlib.asynccontextmanager
 async def attackers(orders: Orders) -> AsyncIterator[asyncio.Task[Attacks]]:
-    """They attack until their time is over, which the task says, or until the block ends: then the task has an end."""
+    """The attackers work during the block, for their time at most. The task ends with them, and has what they did."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_run, args=(orders, theirs))
     process.start()
@@ -84,7 +85,7 @@ def _run(orders: Orders, parent: Connection) -> None:
 async def _attack(orders: Orders, parent: Connection, tally: Attacks) -> None:
     seed, stop = orders.seed, asyncio.Event()
     asyncio.get_running_loop().add_reader(parent.fileno(), stop.set)
-    makers = {"liar": liar(Random(f"{seed}/hooks")), **floods()}
+    makers: dict[str, Maker] = {"liar": partial(Liar, Random(f"{seed}/hooks")), **floods()}
     async with hook_servers(orders.directory, makers) as hooks:
         lying = hooks.pop("liar")
         sieges = works(orders.proxy, orders.hook_files, hooks, tally.sieges)

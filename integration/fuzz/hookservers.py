@@ -159,10 +159,6 @@ def silent() -> HookServer:
     return HookServer(lambda stream: b"")
 
 
-def liar(chance: Random) -> Maker:
-    return lambda: Liar(chance)
-
-
 def floods() -> dict[str, Maker]:
     """Those that flood, by name."""
     makers: dict[str, Maker] = {name: partial(HookServer, edit, flood) for name, flood in FLOODS.items()}

@@ -114,7 +114,7 @@ class Process:
             raise HarnessError(f"{error}\n{tail(self.log)}") from error
 
     def wait_until_serving(self, predicate: Callable[[], Result | None], deadline_s: float, what: str) -> None:
-        """As ``wait_for``, but a process that fails here is stopped: nobody else has it yet."""
+        """As ``wait_for``, but stops the process if that fails: the caller who starts it has not returned it yet."""
         try:
             self.wait_for(predicate, deadline_s, what)
         except BaseException:

@@ -187,7 +187,7 @@ async def test_a_client_that_has_sent_much_waits_for_its_turn(tmp_path: Path, re
         half.get_buffer(-1)[:read_bytes] = (one * (count + 1))[:read_bytes]
         half.buffer_updated(read_bytes)
         assert transport.is_reading() == (read_bytes < READ_BYTES)
-        assert half.end._descriptor < 0, "nobody watches for the end of who is read in a moment"
+        assert half.end._descriptor < 0, "hang-ups are watched for only while the client is not read for longer"
         half.end.pause("client", is_paused)
         await eventually(lambda: sink.frames == 2 + count)
         assert transport.is_reading() == (not is_paused)
