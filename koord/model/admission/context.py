@@ -18,7 +18,10 @@ KUBE_SYSTEM = "kube-system"
 
 @dataclass(frozen=True, slots=True)
 class AdmissionContext:
-    """``namespaces``: the labels of each by its name; one that is missing has labels that nobody knows."""
+    """``namespaces``: the labels of each by its name; one that is missing has labels that nobody knows.
+
+    ``unread_profiles``: a sentence for each profile of which nobody can tell what it says.
+    """
 
     profiles: tuple[ClusterColocationProfile, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -26,6 +29,7 @@ class AdmissionContext:
     own_namespace: str = "koordinator-system"
     feature_gates: Settings = field(default_factory=dict)
     scheduler_users: frozenset[str] = frozenset(SCHEDULER_USERS)
+    unread_profiles: tuple[str, ...] = ()
 
     def is_on(self, gate: str) -> bool:
         return featuregates.is_on(gate, gates.GATES, self.feature_gates)

@@ -31,7 +31,10 @@ _CLASS_NAME = "priorityClassName"
 
 
 class Mutation(NamedTuple):
-    """The pod as it is to be created, and a sentence for each profile that was in doubt and not applied."""
+    """The pod as it is to be created, and a sentence for each profile that was in doubt and not applied.
+
+    One that nobody can read may be what a pod that no profile matches was meant for.
+    """
 
     pod: Document
     problems: tuple[str, ...] = ()
@@ -42,6 +45,8 @@ def mutate(pod: Document, namespace: str, request_uid: str, context: AdmissionCo
     labels = documents.typed(pod).metadata.labels
     found = profiles.matches(context.profiles, labels, context.namespaces.get(namespace))
     lot, problems = profiles.pod_lot(pod, namespace, request_uid), list(found.problems)
+    if not found.profiles:
+        problems += context.unread_profiles
     for profile in found.profiles:
         try:
             chosen = profiles.is_chosen(profile, lot)

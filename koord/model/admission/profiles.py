@@ -28,6 +28,7 @@ from koord.model.selector import LabelSelector
 ANNOTATION_ORDER = "config.koordinator.sh/order"
 ANNOTATION_SKIP_RESOURCES = "config.koordinator.sh/skip-update-resources"
 """Present on a profile, whatever its value: CPU and memory of the pods that it matches stay as they are."""
+_NAMESPACES = "spec.namespaceSelector"
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)
 
 Labels = Mapping[str, str]
@@ -64,6 +65,22 @@ def matches(
             problems.append(f"{label(profile)} does not match this pod: {error.args[0]}")
     problems += [problem for profile in matching if (problem := order(profile).problem)]
     return Matches(tuple(sorted(matching, key=order)), tuple(problems))
+
+
+def faults(profile: ClusterColocationProfile) -> tuple[str, ...]:
+    """Why it is applied to no pod, or not as it says, whatever pods come: a sentence each."""
+    found = []
+    for own, path in ((profile.spec.selector, "spec.selector"), (profile.spec.namespace_selector, _NAMESPACES)):
+        try:
+            if own is not None and not own.is_empty:
+                selector.check(own, path)
+        except SchemaError as error:
+            found.append(f"{label(profile)} matches no pod: {error}")
+    try:
+        is_chosen(profile, "")
+    except ValueError as error:
+        found.append(f"{label(profile)} is not applied: probability {error}")
+    return tuple(filter(None, (*found, order(profile).problem)))
 
 
 def order(profile: ClusterColocationProfile) -> Order:
@@ -113,7 +130,7 @@ def _matches(profile: ClusterColocationProfile, pod_labels: Labels, namespace_la
         return True
     if namespace_labels is None:
         raise LookupError("the labels of the pod's namespace are not known yet")
-    return _selects(spec.namespace_selector, namespace_labels, "spec.namespaceSelector")
+    return _selects(spec.namespace_selector, namespace_labels, _NAMESPACES)
 
 
 def _selects(own: LabelSelector | None, labels: Labels, path: str) -> bool:

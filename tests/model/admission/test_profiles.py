@@ -48,6 +48,25 @@ def test_a_selector_that_cannot_be_used_matches_nothing_and_stops_nobody(
     )
 
 
+@pytest.mark.parametrize(
+    ("found", "faults"),
+    [
+        (profile("good", probability="70%", selector={"matchLabels": {"a": "b"}}), []),
+        (unchecked(probability="70"), ["odd is not applied: probability"]),
+        (
+            unchecked(namespace_selector=LabelSelector(match_expressions=(Requirement(key="a", operator="in"),))),
+            ["odd matches no pod: spec.namespaceSelector"],
+        ),
+        (profile("unsure", {ORDER: "first"}), ["unsure: config.koordinator.sh/order: 'first'"]),
+    ],
+    ids=["good", "probability", "selector", "order"],
+)
+def test_what_is_wrong_whatever_pods_come(found: ClusterColocationProfile, faults: list[str]) -> None:
+    said = profiles.faults(found)
+    assert len(said) == len(faults)
+    assert all(part in sentence for part, sentence in zip(faults, said, strict=True)), said
+
+
 def test_a_namespace_with_unknown_labels() -> None:
     wants = profile("wants", namespaceSelector={"matchLabels": {"a": "b"}})
     no_matter = profile("no-matter", namespaceSelector={})
