@@ -21,7 +21,7 @@ import uvloop
 
 from bench import stats
 from bench.nodelinkprocesses import cpu_s, load, memory_mib
-from koord.http2.server import PeerServer, Reply
+from koord.http2.server import Reply, UnaryServer
 from koord.kube import certificates
 from koord.kube.certificates import KeyPair, ServingCertificate
 from koord.kube.livetls import LiveContext
@@ -38,7 +38,7 @@ Take = Callable[[bytes], bytes]
 async def koord_http2(ca: KeyPair, pair: KeyPair, take: Take) -> AsyncIterator[int]:
     tls = LiveContext(None, "h2")
     tls.load(ServingCertificate(pair, ca.certificate))
-    server = PeerServer(lambda _: {REPORT.encode(): lambda message, fields: Reply(take(message))})
+    server = UnaryServer({REPORT: lambda message, fields: Reply(take(message))})
     listener = await asyncio.get_running_loop().create_server(
         server.protocol, "127.0.0.1", 0, ssl=tls.server_context, backlog=1024
     )

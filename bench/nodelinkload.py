@@ -2,7 +2,8 @@
 
 Each simulated node has a certificate and a connection of its own, and reports every ``--interval`` seconds, at a phase
 of its own. A line ``step NODE MILLI`` on standard input makes a node's system use so many thousandths of a CPU more,
-and report that at once. At the end of standard input it stops and prints what came of the reports, as JSON.
+and report that at once; ``tell`` asks how many reports were answered and failed since, as JSON. At the end of standard
+input it stops and prints what came of the reports, as JSON.
 """
 
 from __future__ import annotations
@@ -107,7 +108,9 @@ async def run(options: argparse.Namespace) -> Outcome:
         if word == "step":
             nodes[arguments[0]].step_milli += int(arguments[1])
             tasks.append(asyncio.create_task(nodes[arguments[0]].report()))
-        elif word == "forget":
+        elif word in ("forget", "tell"):
+            if word == "tell":
+                print(json.dumps([len(outcome.latencies_ms), len(outcome.failures)]), flush=True)
             outcome.latencies_ms.clear()
             outcome.failures.clear()
     for task in tasks:

@@ -36,17 +36,25 @@ CONFIGURATIONS: Configurations = {
 }
 """Kind and name of each, by the kind's name."""
 _EVENTS = 16
+Look = Callable[[Sequence[WebhookConfiguration]], None]
 
 
 class CertificateStore:
-    """``secret``: where it is. ``configurations``: as ``CONFIGURATIONS``. Each call raises KubeError."""
+    """``secret``: where it is. ``configurations``: as ``CONFIGURATIONS``; ``look`` sees them whenever they are read.
 
-    def __init__(self, client: Client, secret: Key, configurations: Configurations) -> None:
-        self._client, self._key, self._configurations = client, secret, configurations
+    Each call raises KubeError.
+    """
+
+    def __init__(
+        self, client: Client, secret: Key, configurations: Configurations, look: Look = lambda found: None
+    ) -> None:
+        self._client, self._key, self._configurations, self._look = client, secret, configurations, look
 
     async def read_configurations(self) -> Sequence[WebhookConfiguration]:
-        found = await asyncio.gather(*map(self._configuration, self._configurations))
-        return [configuration for configuration in found if configuration is not None]
+        read = await asyncio.gather(*map(self._configuration, self._configurations))
+        found = [configuration for configuration in read if configuration is not None]
+        self._look(found)
+        return found
 
     async def _configuration(self, kind_name: str) -> WebhookConfiguration | None:
         kind, name = self._configurations[kind_name]

@@ -38,6 +38,7 @@ from koord_manager.controllers.leading import Controllers
 from koord_manager.controllers.profiles import ProfileController
 from koord_manager.freshusage import FreshFigures
 from koord_manager.installedcrds import InstalledCRDs
+from koord_manager.installedwebhooks import InstalledWebhooks
 from koord_manager.metrics import Metrics, Pages
 from koord_manager.nodelink.nodelink import NodeLink
 from koord_manager.nodelink.service import Leadership
@@ -72,9 +73,12 @@ class Manager:
         self._view = ClusterView(client, self._config_map, own, gates, time.monotonic, time.time, users)
         self._recorder = Recorder(client, COMPONENT, self._host, time.time)
         self._fresh = FreshFigures(time.monotonic)
-        self._controllers = Controllers(client, self._view, self._fresh, self._recorder, time.time, self._profiles())
+        leaders = client.guarded(self._check_leads)
+        self._controllers = Controllers(
+            leaders, self._view, self._fresh, self._recorder, time.time, self._profiles(leaders)
+        )
         leadership = Leadership(self._leads, lambda: address_of(self._election.leader))
-        self._nodelink = NodeLink(client, self._view, self._fresh, options, leadership)
+        self._nodelink = NodeLink(client, leaders, self._view, self._fresh, options, leadership)
         self._election = Election(
             client.with_limits(_ONE_CALL),
             Key(options.lease_namespace, LEASE_NAME),
@@ -137,6 +141,11 @@ class Manager:
     def _leads(self) -> bool:
         return not self._options.enable_leader_election or self._election.term is not None
 
+    def _check_leads(self) -> None:
+        """Raises NotLeader: a process that was stopped for a while goes on in the midst of its work."""
+        if self._options.enable_leader_election:
+            self._election.check()
+
     @contextlib.asynccontextmanager
     async def _served_webhooks(self) -> AsyncIterator[None]:
         options = self._options
@@ -148,7 +157,9 @@ class Manager:
         tls = LiveContext()
         handlers = Webhooks(self._client, self._view, options).handlers
         server = WebhookServer(handlers, tls, service.names[0], self.figures.webhook_duration_seconds)
-        store = CertificateStore(self._client, Key(options.config_namespace, SECRET_NAME), CONFIGURATIONS)
+        installed = InstalledWebhooks(options.is_on, self._recorder, self._leads)
+        secret = Key(options.config_namespace, SECRET_NAME)
+        store = CertificateStore(self._client, secret, CONFIGURATIONS, installed.look)
         await server.start(options.webhook_host, options.webhook_port)
         self._webhooks = server
         _log.info("webhooks at %s:%d", *server.address)
@@ -171,12 +182,12 @@ class Manager:
             return ""
         return "webhooks are not served" if self._webhooks is None else await self._webhooks.unreadiness()
 
-    def _profiles(self) -> ProfileController | None:
+    def _profiles(self, client: Client) -> ProfileController | None:
         options = self._options
         if not options.is_on(COLOCATION_PROFILE_CONTROLLER):
             return None
         rate = options.colocation_profile_update_pod_qps, options.colocation_profile_update_pod_qps_burst
-        return ProfileController(self._client, self._view, options.colocation_profile_reconcile_by_default, *rate)
+        return ProfileController(client, self._view, options.colocation_profile_reconcile_by_default, *rate)
 
     def _figures(self) -> Metrics:
         figures = Metrics()
@@ -188,24 +199,27 @@ class Manager:
         figures.work_queue_length = lambda: {queue.name: len(queue) for queue in queues}
         figures.work_handled = lambda: {queue.name: queue.handled for queue in queues}
         figures.work_failed = lambda: {queue.name: queue.failed for queue in queues}
-        figures.nodelink_connections = lambda: self._nodelink.connections
         figures.nodelink_nodes = lambda: len(self._fresh)
         figures.nodelink_calls = lambda: self._nodelink.counts.by_result
         return figures
 
     @contextlib.asynccontextmanager
     async def _pages(self) -> AsyncIterator[None]:
-        endpoint, token_file = self._options.metrics_addr, self._options.metrics_token_file
-        if not endpoint:
-            yield
-            return
+        token_file, by_path = self._options.metrics_token_file, Pages(self.figures, self._unready).by_path
         guard = Guard(read_token(token_file), HEALTH_PAGES) if token_file else None
-        pages = StatusPages(StatusServer(Pages(self.figures, self._unready).by_path, guard), endpoint)
-        await pages.open()
+        health = {path: by_path[path] for path in HEALTH_PAGES}
+        servers = {
+            self._options.metrics_addr: StatusServer(by_path, guard),
+            self._options.health_probe_addr: StatusServer(health),
+        }
+        served = [StatusPages(server, endpoint) for endpoint, server in servers.items() if endpoint]
+        for pages in served:
+            await pages.open()
         try:
             yield
         finally:
-            pages.close()
+            for pages in served:
+                pages.close()
 
 
 def _now() -> datetime:

@@ -33,7 +33,6 @@ class Metrics:
     work_queue_length: ByName = gauge("Nodes that wait for a controller.", "controller", factory=lambda: _none)
     work_handled: ByName = gauge("Nodes that a controller has looked at.", "controller", factory=lambda: _none)
     work_failed: ByName = gauge("Looks that failed, and are repeated.", "controller", factory=lambda: _none)
-    nodelink_connections: Callable[[], float] = gauge("Connections of nodes to NodeLink.", factory=lambda: _zero)
     nodelink_nodes: Callable[[], float] = gauge("Nodes of which fresh figures are known.", factory=lambda: _zero)
     nodelink_calls: ByName = gauge("Calls on NodeLink, by what became of them.", "result", factory=lambda: _none)
     cached_objects: ByName = gauge("Objects in the caches, by kind.", "kind", factory=lambda: _none)

@@ -19,6 +19,7 @@ POD_MUTATING, POD_VALIDATING = "PodMutatingWebhook", "PodValidatingWebhook"
 NODE_MUTATING, NODE_VALIDATING = "NodeMutatingWebhook", "NodeValidatingWebhook"
 CONFIG_MAP_VALIDATING = "ConfigMapValidatingWebhook"
 COLOCATION_PROFILE_CONTROLLER = "ColocationProfileController"
+DEBUG_VERBOSITY = 4
 
 GATES: Mapping[str, Gate] = {
     WEBHOOK_FRAMEWORK: Gate(True, "serve webhooks and keep their certificates"),
@@ -31,6 +32,16 @@ GATES: Mapping[str, Gate] = {
     **admission_gates.GATES,
 }
 """By name."""
+
+
+WEBHOOK_GATES: Mapping[str, str] = {
+    "mpod-create.koordinator.sh": POD_MUTATING,
+    "mnode-status.koordinator.sh": NODE_MUTATING,
+    "vpod.koordinator.sh": POD_VALIDATING,
+    "vnode.koordinator.sh": NODE_VALIDATING,
+    "vconfigmap.koordinator.sh": CONFIG_MAP_VALIDATING,
+}
+"""By the name of a webhook in the configurations."""
 
 
 def feature_gates(text: str) -> Mapping[str, bool]:
@@ -65,6 +76,9 @@ class Options:
         "/metrics, /healthz and /readyz: host:port, or :port for every address; '' = none",
         parse=optionvalues.optional_listen_address)
     metrics_token_file: str = option("", "bearer token that /metrics wants")
+    health_probe_addr: str = option("",
+        "/healthz and /readyz at an address of their own, too, which scrapes cannot fill; '' = none",
+        parse=optionvalues.optional_listen_address)
     webhook_host: str = option("", "the address that webhooks are served on; '' = every one")
     webhook_port: int = option(9876, "their port", bounds=(lambda port: 0 <= port < 65536, "must be a port"))
     webhook_service: str = option("koordinator-webhook-service", "the Service by which the API server reaches them")
@@ -81,7 +95,14 @@ class Options:
     advertise_address: str = option("", "host:port that the Lease names for this replica: where nodes reach NodeLink",
         parse=optionvalues.optional_host_port)
     log_level: str = option("info", "debug, info, warning or error", choices=LEVELS)
+    v: int = option(0, f"upstream's verbosity: from {DEBUG_VERBOSITY} on as --log-level=debug")
+    logtostderr: bool = option(True, "has no effect: logs go to standard error")
+    sync_period: str = option("", "has no effect: caches follow watches")
     # fmt: on
+
+    @property
+    def effective_log_level(self) -> str:
+        return "debug" if self.v >= DEBUG_VERBOSITY else self.log_level
 
     def is_on(self, gate: str) -> bool:
         return featuregates.is_on(gate, GATES, self.feature_gates)

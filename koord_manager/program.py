@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import sys
 from collections.abc import Coroutine, Sequence
 from typing import Any
@@ -20,6 +21,8 @@ from koord_manager.options import PROGRAM, UNINSTALL
 
 _log = logging.getLogger("koord_manager")
 _UNINSTALL = "uninstall"
+DESCRIPTORS = 65_536
+"""More than NodeLink's and the webhooks' connections together."""
 
 
 def main() -> None:
@@ -41,7 +44,8 @@ def main() -> None:
 
 def _service(arguments: Sequence[str]) -> Coroutine[Any, Any, None]:
     options = PROGRAM.load(PROGRAM.parse(arguments))
-    _set_up_log(options.log_level)
+    _set_up_log(options.effective_log_level)
+    _allow_descriptors()
     from koord_manager import manager  # noqa: PLC0415
 
     return manager.run(options, os.environ)
@@ -53,6 +57,14 @@ def _uninstallation(arguments: Sequence[str]) -> Coroutine[Any, Any, None]:
     from koord_manager import uninstall  # noqa: PLC0415
 
     return uninstall.run(options, os.environ)
+
+
+def _allow_descriptors() -> None:
+    """Of the soft limit, 1024 in many containers, a large cluster's connections would be more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _set_up_log(level: str) -> None:

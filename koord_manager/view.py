@@ -29,6 +29,7 @@ from koord.kube.kind import (
 )
 from koord.kube.stream import EventStream, ObjectEvent
 from koord.model.admission import AdmissionContext, PriorityClassObject
+from koord.model.admission import profiles as admission_profiles
 from koord.model.admission.schedulerkeys import SCHEDULER_USERS
 from koord.model.core import Node, Pod
 from koord.model.featuregates import Settings
@@ -65,6 +66,9 @@ class Listener(Protocol):
 
     def pod_changed(self, pod: Pod) -> None:
         """It has come, or anything of it is another."""
+
+    def profile_changed(self, profile: Unstructured) -> None:
+        """It has come, or says something else."""
 
     def profiles_changed(self) -> None:
         """A ClusterColocationProfile, or a namespace that they go by, is another."""
@@ -103,6 +107,8 @@ class ClusterView:
         )
         self._seen: dict[str, tuple[str | None, float]] = {}
         self._read_profiles: dict[Key, ClusterColocationProfile] = {}
+        self._unread_profiles: dict[Key, str] = {}
+        """A sentence each."""
         self._context: AdmissionContext | None = None
         self.policy = Loaded(SLOConfig.defaults())
         self._unread_sections = {row.section for row in ROWS}
@@ -181,10 +187,15 @@ class ClusterView:
             self._seen[node] = (metric.update_time, seen_s)
         return seen_s
 
+    @property
+    def profiles(self) -> Iterable[Unstructured]:
+        return self._profiles.objects.values()
+
     def admission(self) -> AdmissionContext:
         if self._context is None:
             self._context = AdmissionContext(
                 profiles=tuple(self._read_profiles.values()),
+                unread_profiles=tuple(self._unread_profiles.values()),
                 namespaces={key.name: item.metadata.labels for key, item in self._namespaces.objects.items()},
                 priority_classes={key.name: _priority(item) for key, item in self._classes.objects.items()},
                 own_namespace=self._own_namespace,
@@ -241,12 +252,23 @@ class ClusterView:
 
     def _take_profile(self, event: ObjectEvent[Unstructured]) -> None:
         self._read_profiles.pop(event.key, None)
+        self._unread_profiles.pop(event.key, None)
         if event.after is None:
             return
         try:
             self._read_profiles[event.key] = read_profile(event.after.content)
         except SchemaError as error:
-            _log.warning("ClusterColocationProfile %s is not applied: %s", event.key, error)
+            self._unread_profiles[event.key] = f"ClusterColocationProfile {event.key.name} is not applied: {error}"
+        for fault in self.profile_faults(event.key):
+            _log.warning("%s", fault)
+        if self.listener is not None:
+            self.listener.profile_changed(event.after)
+
+    def profile_faults(self, key: Key) -> tuple[str, ...]:
+        """Why it is not applied, or not as it says: a sentence each."""
+        profile = self._read_profiles.get(key)
+        unread = self._unread_profiles.get(key)
+        return tuple(filter(None, (unread, *(() if profile is None else admission_profiles.faults(profile)))))
 
     def _take_config(self, config_map: Unstructured | None) -> None:
         data = None if config_map is None else texts(config_map.content.get("data"))

@@ -7,13 +7,12 @@ somebody forgot must not block the cluster.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from koord.kube.client import Client
-from koord.kube.errors import APIError
-from koord.kube.kind import NAMESPACE, Key
 from koord.kube.webhookserver import Handler, Response, Review, allow
 from koord.model.admission import (
     AdmissionContext,
@@ -24,6 +23,7 @@ from koord.model.admission import (
     validate_node,
     validate_pod,
 )
+from koord_manager.namespacelookup import NamespaceLookup
 from koord_manager.options import (
     CONFIG_MAP_VALIDATING,
     NODE_MUTATING,
@@ -37,7 +37,8 @@ from koord_manager.view import ClusterView
 
 class Webhooks:
     def __init__(self, client: Client, view: ClusterView, options: Options) -> None:
-        self._client, self._view, self._options = client, view, options
+        self._view, self._options = view, options
+        self._namespaces = NamespaceLookup(client, time.monotonic)
         self._judging_config_map = asyncio.Lock()
 
     @property
@@ -76,13 +77,8 @@ class Webhooks:
 
     async def _with_namespace(self, context: AdmissionContext, name: str) -> AdmissionContext:
         """With the labels of a namespace that no event has told of yet. Raises KubeError."""
-        try:
-            namespace = await self._client.get(NAMESPACE, Key("", name))
-        except APIError as error:
-            if error.is_not_found:
-                return context
-            raise
-        return replace(context, namespaces={**context.namespaces, name: namespace.metadata.labels})
+        labels = await self._namespaces.labels(name)
+        return context if labels is None else replace(context, namespaces={**context.namespaces, name: labels})
 
 
 def _mutate_node_status(review: Review) -> Response:

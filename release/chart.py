@@ -6,7 +6,8 @@ values, ``sloControllerConfig`` is what the structs say. ``--check`` names each 
 written, and fails.
 
 Invariant: a manifest is changed by whole lines and by the name of the namespace alone, so what the chart installs with
-its default values is what ``manifests/`` holds. A manifest that would not survive that raises ValueError.
+its default values is what ``manifests/`` holds, without the webhooks of gates that are off. A manifest that would not
+survive that raises ValueError.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import yaml
 from koord.model.featuregates import ALL_ALPHA, ALL_BETA
 from koord.model.featuregates import GATES as NODE_GATES
 from koord_manager.options import GATES as MANAGER_GATES
+from koord_manager.options import WEBHOOK_GATES
 from release import valuesschema
 
 ROOT = Path(__file__).parents[1]
@@ -47,6 +49,7 @@ _MATCH_CONDITIONS = 'semverCompare ">=1.28-0" .Capabilities.KubeVersion.Version'
 """Before, API servers do not know the field, and ask about more."""
 _NODE_CLAIMS = 'semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version'
 """Before, no token says which node its pod runs on."""
+_END = "{{- end }}\n"
 _KEPT = "  annotations:\n    helm.sh/resource-policy: keep\n"
 _ACCOUNT_ANNOTATIONS = """\
   {{- with .Values.serviceAccount.annotations }}
@@ -119,19 +122,30 @@ def _right(document: str) -> str:
 def _webhooks(text: str) -> str:
     webhook, lines = "", []
     for line in text.splitlines(keepends=True):
-        if line.startswith("  - name: "):
+        if line.startswith(("  - name: ", "---")):
+            if _is_off(webhook):
+                lines.append(_END)
             webhook = line.removeprefix("  - name: ").strip()
+            if _is_off(webhook):
+                lines.append(f'{{{{- if include "koord.isOn" (list "{WEBHOOK_GATES[webhook]}" $) }}}}\n')
         if line.strip() == "failurePolicy: Ignore" and webhook in _POLICIES:
             value = f"{{{{ .Values.webhookConfiguration.failurePolicy.{_POLICIES[webhook]} }}}}"
             line = line.replace("Ignore", value)  # noqa: PLW2901
         line = line.replace("timeoutSeconds: 10", "timeoutSeconds: {{ .Values.webhookConfiguration.timeoutSeconds }}")  # noqa: PLW2901
         lines.append(line)
+    if _is_off(webhook):
+        lines.append(_END)
     return re.sub(
         r"^    matchConditions:\n(?:      .*\n)+",
         lambda found: _guarded(_MATCH_CONDITIONS, found[0]),
         "".join(lines),
         flags=re.MULTILINE,
     )
+
+
+def _is_off(webhook: str) -> bool:
+    """Is it one that is asked only where somebody turns its gate on?"""
+    return webhook in WEBHOOK_GATES and not MANAGER_GATES[WEBHOOK_GATES[webhook]].is_on
 
 
 def _known(values: Mapping[str, Any]) -> str:
@@ -157,7 +171,7 @@ def _defined(name: str, text: str) -> str:
 
 
 def _guarded(condition: str, text: str) -> str:
-    return f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n"
+    return f"{{{{- if {condition} }}}}\n{text}{_END}"
 
 
 def _headed(path: str, text: str) -> str:

@@ -27,6 +27,7 @@ from integration.cluster.helm import Helm
 from integration.cluster.manager import NAMESPACE, Replica
 from integration.harness.processes import HarnessError, wait_for
 from koord.model.nodestate import ANNOTATION, UNINSTALLED, NodeState
+from koord_manager.options import WEBHOOK_GATES
 from tests.charts.koordinator_values import VALUES
 
 ROOT = Path(__file__).parents[2]
@@ -96,8 +97,19 @@ def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
     assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
 
 
+ALL_WEBHOOKS = ",".join(f"{gate}=true" for gate in sorted(set(WEBHOOK_GATES.values())))
+
+
 def test_with_its_defaults_it_is_what_the_manifests_say(helm: Helm) -> None:
-    made = documents(template(helm))
+    """But for the webhooks of gates that are off, of which the API server then asks nobody."""
+    made = documents(template(helm, "--set", f"featureGates={ALL_WEBHOOKS.replace(',', chr(92) + ',')}"))
+    asked = {
+        webhook["name"]
+        for document in documents(template(helm)).values()
+        if "WebhookConfiguration" in document["kind"]
+        for webhook in document["webhooks"]
+    }
+    assert asked == {"mpod-create.koordinator.sh", "vpod.koordinator.sh"}
     files = [
         file for part in ("crds", "koord-manager", "koordlet") for file in (ROOT / "manifests" / part).glob("*.yaml")
     ]

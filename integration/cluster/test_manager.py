@@ -20,6 +20,7 @@ from integration.cluster.api import Api, ApiError, Object
 from integration.cluster.controlplane import ControlPlane
 from integration.cluster.manager import NAMESPACE, Replica
 from integration.harness.processes import wait_for
+from koord.model.admission.schedulerkeys import SCHEDULER_USERS
 
 METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
 SLOS = "/apis/slo.koordinator.sh/v1alpha1/nodeslos"
@@ -28,6 +29,7 @@ SHOP, JOBS = "shop", "batch-demo"
 NAMES = ("manager-a", "manager-b")
 ENABLED = {"colocation-config": '{"enable": true}'}
 SOON_S = 30.0
+TENANT = "alice"
 _QUOTAS = itertools.count()
 BATCH = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory")
 PROFILE = {
@@ -211,6 +213,70 @@ def test_what_cannot_be_is_refused(
     with pytest.raises(ApiError, match=message) as refusal:
         create(managed.api, SHOP, "refused", requests, labels, **spec)
     assert "vpod.koordinator.sh" in refusal.value.message
+
+
+@pytest.fixture(scope="module")
+def tenant(managed: Managed) -> Iterator[Api]:
+    """Somebody who may edit the pods of the shop. ClusterRole "edit" has no rules before a controller sums them up."""
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SHOP}"
+    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "create", "patch"]}
+    managed.api.create(f"{rbac}/roles", {"metadata": {"name": "edit-pods"}, "rules": [rule]})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "edit-pods"}
+    for user in (TENANT, SCHEDULER_USERS[0]):
+        subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
+        binding = {"metadata": {"generateName": "edit-"}, "roleRef": role, "subjects": [subject]}
+        managed.api.create(f"{rbac}/rolebindings", binding)
+    with managed.plane.api(TENANT, ()) as own:
+        yield own
+
+
+BOUND = {"scheduling.koordinator.sh/resource-status": '{"cpuset": "1-63"}'}
+GREEDY = {"node.koordinator.sh/extended-resource-spec": '{"containers": {"main": {"limits": {"batch-cpu": "64000"}}}}'}
+LSR = {"koordinator.sh/qosClass": "LSR"}
+RESERVED = {"scheduling.koordinator.sh/reserve-pod": "true"}
+TENANTS = (
+    ("resource-status", {"annotations": BOUND}, "the scheduler writes it"),
+    ("extended-resource-spec", {"annotations": GREEDY}, "it says what the pod's resources say"),
+    ("qosClass", {"labels": {"koordinator.sh/qosClass": "BE"}}, "koordinator.sh/qosClass"),
+    ("cpuBurst", {"annotations": {"koordinator.sh/cpuBurst": '{"policy": "none"}'}}, ""),
+)
+"""Of the table in docs/security.md: a name, the metadata of an update, and what the refusal says; "" = it is let in."""
+
+
+@pytest.mark.parametrize(("name", "metadata", "refusal"), TENANTS, ids=[row[0] for row in TENANTS])
+def test_what_a_tenant_may_write_on_a_pod_that_runs(
+    managed: Managed, tenant: Api, name: str, metadata: Object, refusal: str
+) -> None:
+    pod = create(tenant, SHOP, f"later-{name.lower()}", {"cpu": "10m"}, {"koordinator.sh/qosClass": "LS"})
+    path = f"{objects.pods_of(SHOP)}/{pod['metadata']['name']}"
+    before = pod["metadata"].get("annotations", {}), pod["metadata"]["labels"]
+    if refusal:
+        with pytest.raises(ApiError, match=refusal):
+            tenant.merge(path, {"metadata": metadata})
+        after = managed.api.get(path)["metadata"]
+        assert (after.get("annotations", {}), after["labels"]) == before
+    else:
+        assert tenant.merge(path, {"metadata": metadata})["metadata"]["annotations"].items() >= (
+            metadata["annotations"].items()
+        )
+
+
+@pytest.mark.parametrize(
+    ("annotations", "refusal"),
+    [(BOUND, "the scheduler writes it"), (GREEDY, "it says what the pod's resources say"), (RESERVED, "reserve-pod")],
+    ids=["resource-status", "extended-resource-spec", "reserve-pod"],
+)
+def test_what_a_tenant_may_not_create(tenant: Api, annotations: Object, refusal: str) -> None:
+    with pytest.raises(ApiError, match=refusal):
+        tenant.create(objects.pods_of(SHOP), objects.pod("refused", {"cpu": "10m"}, annotations=annotations))
+
+
+def test_the_scheduler_binds_cpus(managed: Managed, tenant: Api) -> None:
+    created = create(managed.api, SHOP, "bound", {"cpu": "2"}, LSR, priorityClassName="koord-prod")
+    path = f"{objects.pods_of(SHOP)}/{created['metadata']['name']}"
+    with managed.plane.api(SCHEDULER_USERS[0], ()) as scheduler:
+        scheduler.merge(path, {"metadata": {"annotations": BOUND}})
+    tenant.merge(path, {"metadata": {"annotations": {"note": "an update that leaves it as it is"}}})
 
 
 def test_a_policy_that_no_node_could_follow_is_not_stored(managed: Managed) -> None:

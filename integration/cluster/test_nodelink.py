@@ -7,8 +7,7 @@ import base64
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +24,7 @@ from koord.kube.credentials import Credentials
 from koord.kube.errors import APIError
 from koord.kube.kind import Key
 from koord.kube.transport import Transport
-from koord.model.nodelink import AUDIENCE, CA_ANNOTATION, SIGNER
+from koord.model.nodelink import CA_ANNOTATION, SIGNER
 from koord.model.overcommit.amounts import CPUMemory
 from koord.model.overcommit.fresh import FreshUsage
 from qosd.cluster import freshfigures
@@ -63,15 +62,15 @@ class Managed:
         created = self.api.create(PODS, objects.pod(name, {"cpu": "1"}, nodeName=node))
         return str(created["metadata"]["uid"])
 
-    def token(self, node: str, audience: str = AUDIENCE) -> str:
-        """As kubelet gets one for the agent's pod on ``node``."""
+    def token(self, node: str) -> str:
+        """The agent's pod's on ``node``, as kubelet gets it."""
         name = f"koordlet-{node}"
         path = f"/api/v1/namespaces/{NAMESPACE}/pods"
         if not self.api.exists(f"{path}/{name}"):
             self.api.create(path, objects.pod(name, {}, nodeName=node, serviceAccountName="koordlet"))
         pod = self.api.get(f"{path}/{name}")
         bound = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]}
-        request = {"spec": {"audiences": [audience], "boundObjectRef": bound, "expirationSeconds": 3600}}
+        request = {"spec": {"boundObjectRef": bound, "expirationSeconds": 3600}}
         return str(self.api.create(f"{ACCOUNTS}/koordlet/token", request)["status"]["token"])
 
 
@@ -127,22 +126,24 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def client(managed: Managed, node: str) -> AsyncIterator[Client]:
-    """With kubelet's credential of ``node``."""
-    path = managed.plane.node_kubeconfig(node)
-    credentials = Credentials(lambda: kubeconfig.read_kubeconfig([path]), {}, time.monotonic, time.time)
+async def client(managed: Managed, node: str, token: str) -> AsyncIterator[Client]:
+    """With kubelet's credential of ``node``, or with ``token`` if there is one."""
+    settings = kubeconfig.read_kubeconfig([managed.plane.node_kubeconfig(node)])
+    if token:
+        settings = replace(settings, token=token, certificate=None, key=None)
+    credentials = Credentials(lambda: settings, {}, time.monotonic, time.time)
     async with Transport(credentials, "test") as transport:
         yield Client(transport, Limits())
 
 
 @asynccontextmanager
 async def linked(
-    managed: Managed, node: str, claimed: str = "", token_file: Path | None = None
+    managed: Managed, node: str, claimed: str = "", token: str = ""
 ) -> AsyncIterator[tuple[NodeLink, FakeNode]]:
     """A link of ``node`` that says it is ``claimed``."""
-    async with client(managed, node) as api:
+    async with client(managed, node, token) as api:
         fake = FakeNode()
-        link = NodeLink(api, claimed or node, fake, lambda: None, token_file)
+        link = NodeLink(api, claimed or node, fake, lambda: None)
         running = asyncio.create_task(link.run())
         try:
             yield link, fake
@@ -215,23 +216,18 @@ def conditions(managed: Managed, name: str) -> list[str]:
     return [each["type"] for each in managed.api.get(f"{REQUESTS}/{name}").get("status", {}).get("conditions", ())]
 
 
-async def test_a_pods_token_is_its_nodes(managed: Managed, tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text(await asyncio.to_thread(managed.token, "n2"))
-    async with linked(managed, "n2", token_file=file) as (link, _):
+async def test_the_agents_pod_is_its_node(managed: Managed) -> None:
+    token = await asyncio.to_thread(managed.token, "n2")
+    async with linked(managed, "n2", token=token) as (link, _):
         await until(lambda: link.status().state is PartState.OK, f"the link: {link.status().says}")
-    async with linked(managed, "n2", claimed="n1", token_file=file) as (link, _):
-        await until(lambda: "node n2 may not report for 'n1'" in link.status().says, "the refusal")
-    file.write_text(await asyncio.to_thread(managed.token, "n2", "https://kubernetes.default.svc"))
-    async with linked(managed, "n2", token_file=file) as (link, _):
-        await until(lambda: "is not one for koord-nodelink" in link.status().says, "the refusal")
+    async with linked(managed, "n2", claimed="n1", token=token) as (link, _):
+        await until(lambda: "may not be certified as system:node:n1" in link.status().says, "the refusal")
 
 
-async def test_a_node_evicts_its_own_pods_alone(managed: Managed, tmp_path: Path) -> None:
+async def test_a_node_evicts_its_own_pods_alone(managed: Managed) -> None:
     uids = {name: managed.new_pod(name, node) for name, node in (("own", "n2"), ("other", "n1"))}
-    file = tmp_path / "token"
-    file.write_text(await asyncio.to_thread(managed.token, "n2"))
-    async with linked(managed, "n2", token_file=file) as (link, _):
+    token = await asyncio.to_thread(managed.token, "n2")
+    async with linked(managed, "n2", token=token) as (link, _):
         await until(lambda: link.status().state is PartState.OK, "the link")
         with pytest.raises(APIError, match="pod default/other is not on node n2") as refused:
             await link.evict(Key("default", "other"), uids["other"], "memory is short")

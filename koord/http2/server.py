@@ -1,4 +1,4 @@
-"""A unary gRPC server: qosd's hooks, which answer at once, and NodeInspect and NodeLink, which may take their time.
+"""A unary gRPC server on unix sockets: qosd's hooks, which answer at once, and NodeInspect, which may take its time.
 
 A method is a plain function from bytes to bytes. Between the arrival of a hook call and its answer there is no task,
 no thread and no second read, because a pod waits for it. A method that has to wait returns an awaitable instead, which
@@ -75,22 +75,19 @@ Method = Callable[[bytes, Mapping[bytes, bytes]], Reply | Awaitable[Reply]]
 """Request message and header fields (pseudo-header fields too) → reply, at once or later. It must not block."""
 
 
-MethodsOf = Callable[[asyncio.BaseTransport], Mapping[bytes, Method]]
-"""The methods of one connection, by path, made when it is there: they may know who its client is."""
-
-
-class PeerServer:
-    """Serves each connection that `protocol` is the factory of with methods of its own.
+class UnaryServer:
+    """Serves ``methods`` (path → method), the same to everyone, on each connection that `protocol` is the factory of.
 
     ``max_message_bytes``: of one request; of all that one client has begun and not ended, twice as much.
     """
 
-    def __init__(self, methods_of: MethodsOf, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
-        self._methods_of, self._max_message_bytes = methods_of, max_message_bytes
+    def __init__(self, methods: Mapping[str, Method], max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        self._methods = {path.encode(): method for path, method in methods.items()}
+        self._max_message_bytes = max_message_bytes
         self._links: set[_ServerLink] = set()
 
     def protocol(self) -> asyncio.BaseProtocol:
-        return _ServerLink(self._methods_of, self._links, self._max_message_bytes)
+        return _ServerLink(self._methods, self._links, self._max_message_bytes)
 
     @property
     def connections(self) -> int:
@@ -103,14 +100,6 @@ class PeerServer:
             link.leave(NO_ERROR)
 
 
-class UnaryServer(PeerServer):
-    """Serves ``methods`` (path → method), the same to everyone."""
-
-    def __init__(self, methods: Mapping[str, Method]) -> None:
-        by_path = {path.encode(): method for path, method in methods.items()}
-        super().__init__(lambda _: by_path)
-
-
 class _Call(Sending):
     task: asyncio.Future[Reply] | None = None
 
@@ -120,11 +109,9 @@ class _Call(Sending):
 
 
 class _ServerLink(Link[_Call]):
-    def __init__(self, methods_of: MethodsOf, links: set[_ServerLink], max_message_bytes: int) -> None:
+    def __init__(self, methods: Mapping[bytes, Method], links: set[_ServerLink], max_message_bytes: int) -> None:
         super().__init__()
-        self._methods_of, self._max_message_bytes = methods_of, max_message_bytes
-        self._methods: Mapping[bytes, Method] = {}
-        self._links = links
+        self._methods, self._links, self._max_message_bytes = methods, links, max_message_bytes
         self.expects_preface = True
         self._unfinished_bytes = 0  # of the requests that are coming
 
@@ -132,7 +119,6 @@ class _ServerLink(Link[_Call]):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._links.add(self)
-        self._methods = self._methods_of(transport)
         super().connection_made(transport)
 
     def settings(self) -> tuple[tuple[int, int], ...]:

@@ -1,7 +1,8 @@
 """The API's verbs on kinds and keys: typed objects in, typed objects out.
 
 Invariants: no request goes out faster than the rate limit; each try is bounded in time; what may be sent again is
-tried ``TRIES`` times, with a pause that the server may name; a list is one consistent snapshot, whole or an error.
+tried ``TRIES`` times, with a pause that the server may name; a list is one consistent snapshot, whole or an error; who
+may write only for a time (``guarded``) is asked when a write is sent, not when it was meant.
 After a lost answer the second try of a delete may find nothing and that of a replace a conflict: both did what they
 should. Fails with KubeError; with ValueError for names that no object can have.
 """
@@ -122,6 +123,7 @@ class Client:
         self._transport, self._limits = transport, limits
         self._sleep, self._random = sleep, random
         self._counts = _Counts()
+        self._check_write = _nothing
 
     @property
     def retries(self) -> int:
@@ -130,8 +132,15 @@ class Client:
 
     def with_limits(self, limits: Limits) -> Client:
         """A client with other limits on the same connections: for leases, which wait for nobody."""
+        return self._other(limits, self._check_write)
+
+    def guarded(self, check_write: Callable[[], None]) -> Client:
+        """A client that calls ``check_write`` before each write is sent; what that raises, a KubeError, it raises."""
+        return self._other(self._limits, check_write)
+
+    def _other(self, limits: Limits, check_write: Callable[[], None]) -> Client:
         other = Client(self._transport, limits, self._sleep, self._random)
-        other._counts = self._counts
+        other._counts, other._check_write = self._counts, check_write
         return other
 
     async def get(self, kind: Kind[T], key: Key) -> T:
@@ -271,16 +280,20 @@ class Client:
 
     async def _call(self, request: Request) -> bytes:
         for failures in range(1, self._limits.tries):
-            await self._take_turn()
             try:
-                return await self._transport.exchange(request, self._limits.timeout_s)
+                return await self._exchange(request)
             except KubeError as error:
                 if not may_retry(error, request.idempotent):
                     raise
                 _log.debug("%s %s, try %d: %s", request.method, request.path, failures, error)
                 self._counts.retries += 1
                 await self._sleep(self._pause_s(error, failures))
+        return await self._exchange(request)
+
+    async def _exchange(self, request: Request) -> bytes:
         await self._take_turn()
+        if request.method != "GET":
+            self._check_write()
         return await self._transport.exchange(request, self._limits.timeout_s)
 
     def _pause_s(self, error: KubeError, failures: int) -> float:

@@ -51,6 +51,10 @@ class KubeError(Exception):
         return False
 
 
+class NotLeader(KubeError):
+    """A write was not sent, since another replica may lead."""
+
+
 class APIError(KubeError):
     """The server's answer is an error. ``reason`` is the API's own word: "Conflict", "AlreadyExists", "Expired"…"""
 

@@ -25,16 +25,12 @@ from random import random as uniform
 from typing import Any, Protocol
 
 from koord.kube.backoff import Random
-from koord.kube.errors import APIError, KubeError
+from koord.kube.errors import APIError, KubeError, NotLeader
 from koord.kube.kind import LEASE, Key, Kind, T
 from koord.model.core import Lease, LeaseSpec
 
 _log = logging.getLogger(__name__)
 _JITTER = 0.2
-
-
-class NotLeader(Exception):
-    """The term is over, or there never was one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +127,10 @@ class Election:
         """The term in which we lead at this very moment."""
         return self._term if self._clock() < self._deadline_s else None
 
-    def check(self, term: Term) -> None:
-        """Raises NotLeader unless ``term`` goes on."""
-        if self.term != term:
-            raise NotLeader(f"{term.holder} no longer leads, {self.leader or 'nobody'} does")
+    def check(self) -> None:
+        """Raises NotLeader unless we lead at this very moment."""
+        if self.term is None:
+            raise NotLeader(f"{self._holder} does not lead at this moment")
 
     async def run(self, lead: Callable[[Term], Coroutine[Any, Any, None]]) -> None:
         """Waits for leadership, runs ``lead`` in it, and again; until ``lead`` returns or fails, or cancelled.

@@ -2,19 +2,20 @@
 
 asyncio's own servers tell of a connection after its handshake, and of one that failed never, so that nobody can count
 the clients that say nothing, and those cost a TLS object and a descriptor each. Here a handshake is a task. Invariant:
-handshakes and connections together are ``most`` at most. A new client takes the place of the handshake that has lasted
-longest, so that silent ones keep nobody out; when none is left but connections, it is the new client who is closed.
+handshakes and connections together are as many as the `ConnectionLimit` has, which also says whose place a newcomer
+takes: silent clients keep nobody out, and who has many connections gives his own.
 Fails with OSError from ``start``; a handshake's failure is its client's.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 import ssl
 from collections.abc import Callable
+
+from koord.model.connectionlimit import ConnectionLimit
 
 log = logging.getLogger("koord.kube.tlslistener")
 
@@ -22,23 +23,28 @@ _BACKLOG = 1024
 """Clients come back all at once when another replica has gone."""
 _PAUSE_S = 1.0
 """After an accept that failed, as for want of descriptors, which would fail again at once."""
+Client = asyncio.Task[None] | asyncio.BaseTransport
+"""A handshake under way, or a connection."""
 
 
 class TLSListener:
-    """``protocol`` makes the protocol of a connection, ``connections`` says how many have finished their handshake."""
+    """``protocol`` makes the protocol of a connection; its owner calls ``closed`` when one is lost, and ``used``.
+
+    ``most``: handshakes and connections.
+    """
 
     def __init__(
         self,
         tls: ssl.SSLContext,
-        protocol: Callable[[], asyncio.BaseProtocol],
-        connections: Callable[[], int],
+        protocol: Callable[[], asyncio.Protocol],
         most: int,
         handshake_s: float,
         shutdown_s: float,
     ) -> None:
-        self._tls, self._protocol, self._connections = tls, protocol, connections
-        self._most, self._handshake_s, self._shutdown_s = most, handshake_s, shutdown_s
-        self._handshakes: dict[asyncio.Task[None], None] = {}  # in the order in which they began
+        self._tls, self._protocol = tls, protocol
+        self._handshake_s, self._shutdown_s = handshake_s, shutdown_s
+        self._clients = ConnectionLimit[Client](most)
+        self._handshakes: set[asyncio.Task[None]] = set()
         self._socket: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
 
@@ -49,7 +55,7 @@ class TLSListener:
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """The address that is served; host "" is every one of the machine, of IPv4 and of IPv6. Raises OSError."""
-        listener = _listening(host, port)
+        listener = listening_socket(host, port)
         listener.setblocking(False)
         self._socket = listener
         self._accepting = asyncio.create_task(self._accept(listener))
@@ -66,51 +72,65 @@ class TLSListener:
 
     async def cut(self) -> None:
         """Ends the handshakes that are under way."""
-        while self._handshakes:
-            await asyncio.wait([self._cut_oldest() for _ in range(len(self._handshakes))])
+        for handshake in self._handshakes:
+            handshake.cancel()
+        if self._handshakes:
+            await asyncio.wait(self._handshakes)
+
+    def used(self, connection: asyncio.BaseTransport) -> None:
+        """It was of use to somebody, so others make room first."""
+        self._clients.use(connection)
+
+    def closed(self, connection: asyncio.BaseTransport) -> None:
+        self._clients.discard(connection)
 
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                accepted, _ = await loop.sock_accept(listener)
+                accepted, address = await loop.sock_accept(listener)
             except OSError as error:
                 log.warning("no connection can be accepted: %s", error)
                 await asyncio.sleep(_PAUSE_S)
                 continue
-            self._admit(accepted)
+            handshake = asyncio.create_task(self._shake(accepted, address[0]))
+            self._handshakes.add(handshake)
+            handshake.add_done_callback(self._done)
+            self._admit(handshake, address[0])
             await asyncio.sleep(0)  # who floods the port is not to keep the loop; and each handshake begins
 
-    def _admit(self, accepted: socket.socket) -> None:
-        if self._connections() + len(self._handshakes) >= self._most:
-            if not self._handshakes:
-                accepted.close()
-                return
-            self._cut_oldest()
-        task = asyncio.create_task(self._shake(accepted))
-        self._handshakes[task] = None
-        task.add_done_callback(lambda task: self._handshakes.pop(task, None))
+    def _done(self, handshake: asyncio.Task[None]) -> None:
+        self._handshakes.discard(handshake)
+        self._clients.discard(handshake)
 
-    def _cut_oldest(self) -> asyncio.Task[None]:
-        oldest = next(iter(self._handshakes))
-        del self._handshakes[oldest]
-        oldest.cancel()
-        return oldest
+    def _admit(self, client: Client, source: str) -> None:
+        given = self._clients.add(client, source)
+        if isinstance(given, asyncio.Task):
+            given.cancel()
+        elif isinstance(given, asyncio.Transport):
+            given.abort()
 
-    async def _shake(self, accepted: socket.socket) -> None:
+    async def _shake(self, accepted: socket.socket, source: str) -> None:
         """Ends with the handshake; the connection lives on by itself."""
-        with contextlib.suppress(OSError):  # those of TLS among them
-            await asyncio.get_running_loop().connect_accepted_socket(
+        try:
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                 self._protocol,
                 accepted,
                 ssl=self._tls,
                 ssl_handshake_timeout=self._handshake_s,
                 ssl_shutdown_timeout=self._shutdown_s,
             )
+        except OSError:  # those of TLS among them
+            return
+        handshake = asyncio.current_task()
+        assert handshake is not None
+        self._clients.discard(handshake)
+        if not transport.is_closing():
+            self._admit(transport, source)
 
 
-def _listening(host: str, port: int) -> socket.socket:
-    """A machine whose kernel knows no IPv6 has every address of IPv4."""
+def listening_socket(host: str, port: int) -> socket.socket:
+    """Host "" is every address; a machine whose kernel knows no IPv6 has those of IPv4. Raises OSError."""
     if host:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)

@@ -25,6 +25,7 @@ import logging
 import re
 import ssl
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ HEALTH_PATH = "/healthz"
 MIB = 1 << 20
 _DEFAULT_TIMEOUT_S = 10.0  # of a webhook whose configuration names none
 _PART_OF_TIMEOUT = 0.8
+_PART_OF_SOURCE = 0.5
 _TIMEOUT = re.compile(r"(?:^|&)timeout=(\d{1,4})s(?:&|$)", re.ASCII)
 _MAX_MESSAGE = 1000
 _CHECK_S = 5.0
@@ -100,7 +102,9 @@ class Limits:
 
     body_bytes: int = 7 * MIB
     buffered_bytes: int = 64 * MIB
-    requests: int = 256
+    """Of all requests, as their bytes come; those of one address may be half of it."""
+    requests: int = 512
+    """At a time; half of them of one address."""
     connections: int = 512
     """Handshakes under way count too."""
     head_s: float = 10.0
@@ -155,6 +159,7 @@ class WebhookServer:
         self._http = _HTTPServer(
             self._respond,
             self._expect,
+            self._forget,
             access_log=None,
             logger=log,
             keepalive_timeout=limits.keepalive_s,
@@ -168,15 +173,23 @@ class WebhookServer:
         self._is_draining = False
         self._is_idle = asyncio.Event()
         self._is_idle.set()
-        self.requests_in_flight = 0
-        self.buffered_bytes = 0
+        self._requests, self._bytes = Counter[str](), Counter[str]()
+        """By address of the client."""
+
+    @property
+    def requests_in_flight(self) -> int:
+        return self._requests.total()
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._bytes.total()
 
     # life
 
     async def start(self, host: str, port: int) -> None:
         """Raises OSError."""
         limits, tls = self._limits, self._tls.server_context
-        listener = TLSListener(tls, self._http, lambda: self.connections, limits.connections, limits.head_s, _CLOSE_S)
+        listener = TLSListener(tls, self._http, limits.connections, limits.head_s, _CLOSE_S)
         self.address = await listener.start(host, port)
         self._listener = listener
 
@@ -236,7 +249,7 @@ class WebhookServer:
     # connections
 
     def _expect(self, connection: web.RequestHandler) -> None:
-        """A connection whose handshake is done has to send a request soon."""
+        """A connection whose handshake is done has to send a review soon."""
         timer = asyncio.get_running_loop().call_later(self._limits.head_s, self._close_silent, connection)
         self._silent[connection] = timer
 
@@ -244,12 +257,19 @@ class WebhookServer:
         del self._silent[connection]
         connection.force_close()
 
+    def _forget(self, connection: web.RequestHandler) -> None:
+        self._heard(connection)
+        if self._listener is not None and connection.transport is not None:
+            self._listener.closed(connection.transport)
+
+    def _heard(self, connection: object) -> None:
+        timer = self._silent.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+
     # requests
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
-        timer = self._silent.pop(request.protocol, None)
-        if timer is not None:
-            timer.cancel()
         response = await self._response(request)
         if self._is_draining:
             response.force_close()
@@ -264,10 +284,13 @@ class WebhookServer:
             return web.Response(status=HTTPStatus.NOT_FOUND, text="no such webhook\n")
         if request.method != "POST":
             return web.Response(status=HTTPStatus.METHOD_NOT_ALLOWED, text="reviews are posted\n")
+        self._heard(request.protocol)
         begin = self._clock()
         result, body = await self._answer(request, path, handler)
         self._durations[path, result.value].observe(self._clock() - begin)
         is_review = result in _REVIEWED
+        if is_review and self._listener is not None and request.transport is not None:
+            self._listener.used(request.transport)
         response = web.Response(
             status=_STATUS[result], body=body, content_type="application/json" if is_review else "text/plain"
         )
@@ -282,8 +305,8 @@ class WebhookServer:
         try:
             self._check_client(request)
             async with asyncio.timeout(timeout_s):
-                with self._held(request.content_length):
-                    review = _review(await self._body(request))
+                with self._held(request.remote or "", request.content_length) as held:
+                    review = _review(await self._body(request, held))
                     return await _reviewed(path, handler, review)
         except _Refusal as refusal:
             return refusal.answer
@@ -297,27 +320,37 @@ class WebhookServer:
             raise _Refusal(Result.REFUSED, "the client shows no certificate")
 
     @contextmanager
-    def _held(self, content_bytes: int | None) -> Iterator[None]:
-        """Accounts for a request, of which all may come that its length, if it says one, permits."""
-        limits = self._limits
-        reserved_bytes = limits.body_bytes if content_bytes is None else content_bytes
-        if reserved_bytes > limits.body_bytes:
-            raise _Refusal(Result.TOO_LARGE, f"{reserved_bytes} bytes are more than {limits.body_bytes}")
-        is_full = self.requests_in_flight >= limits.requests
-        if is_full or self.buffered_bytes + reserved_bytes > limits.buffered_bytes:
-            raise _Refusal(Result.OVERLOADED, "too many requests wait already")
-        self.requests_in_flight += 1
-        self.buffered_bytes += reserved_bytes
+    def _held(self, source: str, content_bytes: int | None) -> Iterator[Callable[[int], None]]:
+        """Accounts for a request of ``source``; what it yields accounts for bytes of it that have come."""
+        limits, held_bytes = self._limits, 0
+        if content_bytes is not None and content_bytes > limits.body_bytes:
+            raise _Refusal(Result.TOO_LARGE, f"{content_bytes} bytes are more than {limits.body_bytes}")
+        self._check_room(self._requests, source, 1, limits.requests)
+
+        def hold(count: int) -> None:
+            nonlocal held_bytes
+            self._check_room(self._bytes, source, count, limits.buffered_bytes)
+            held_bytes += count
+            self._bytes[source] += count
+
+        self._requests[source] += 1
         self._is_idle.clear()
         try:
-            yield
+            yield hold
         finally:
-            self.requests_in_flight -= 1
-            self.buffered_bytes -= reserved_bytes
-            if not self.requests_in_flight:
+            for counts, count in ((self._requests, 1), (self._bytes, held_bytes)):
+                counts[source] -= count
+                if not counts[source]:
+                    del counts[source]
+            if not self._requests:
                 self._is_idle.set()
 
-    async def _body(self, request: web.BaseRequest) -> bytes:
+    @staticmethod
+    def _check_room(counts: Counter[str], source: str, count: int, most: int) -> None:
+        if counts.total() + count > most or counts[source] + count > most * _PART_OF_SOURCE:
+            raise _Refusal(Result.OVERLOADED, "too many requests wait already")
+
+    async def _body(self, request: web.BaseRequest, hold: Callable[[int], None]) -> bytes:
         chunks: list[bytes] = []
         size_bytes = 0
         try:
@@ -326,6 +359,7 @@ class WebhookServer:
                     size_bytes += len(chunk)
                     if size_bytes > self._limits.body_bytes:
                         raise _Refusal(Result.TOO_LARGE, f"more than {self._limits.body_bytes} bytes come")
+                    hold(len(chunk))
                     chunks.append(chunk)
         except TimeoutError:
             raise _Refusal(Result.TOO_SLOW, f"the body takes longer than {self._limits.body_s:g} s") from None
@@ -335,20 +369,25 @@ class WebhookServer:
 
 
 class _HTTPServer(web.Server):
-    """Calls ``opened`` with each connection whose handshake is done."""
+    """Calls ``opened`` with each connection whose handshake is done, and ``lost`` when it is over."""
 
     def __init__(
         self,
         respond: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
         opened: Callable[[web.RequestHandler], None],
+        lost: Callable[[web.RequestHandler], None],
         **options: Any,
     ) -> None:
         super().__init__(respond, **options)
-        self._opened = opened
+        self._opened, self._lost = opened, lost
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
         self._opened(handler)
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        super().connection_lost(handler, exc)
+        self._lost(handler)
 
 
 def _review(body: bytes) -> Review:

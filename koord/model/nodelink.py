@@ -13,13 +13,10 @@ NAMESPACE = "koordinator-system"
 CA_ANNOTATION = "koord.sh/nodelink-ca"
 SERVER_NAME = "nodelink.koord.sh"
 SIGNER = "koord.sh/nodelink"
-"""The signer of nodes' certificates, which they request with kubelet's credential."""
+"""The signer of nodes' certificates, which they request with kubelet's credential, or as a pod with their own."""
 
-CERTIFICATE_LIFETIME_S = 7 * 86_400
+CERTIFICATE_LIFETIME_S = 86_400
 """They cannot be withdrawn, but cost next to nothing to renew."""
-
-AUDIENCE = "koord-nodelink"
-"""Of a pod's token, where there is no kubelet's credential."""
 
 NODE_USER, NODE_GROUP = "system:node:", "system:nodes"
 """Who a node is to the API server: the prefix of its name, and its group."""

@@ -1,7 +1,8 @@
 """A few read-only pages over a unix socket or a loopback port: figures, health, a dump of what the process holds.
 
 One small HTTP/1.0 answer per connection, enough for Prometheus, curl and node agents, without a web server in the
-process. Invariants: a slow, hostile or broken client costs a bounded time and memory and nobody else; a page that
+process. Invariants: a slow, hostile or broken client costs a bounded time and memory and nobody else: where there are
+``MAX_CLIENTS``, the newcomer is answered and who has waited longest is not, of the source that has most; a page that
 fails answers 500 and is logged; a port that other machines reach is the caller's choice, and then a ``Guard`` or TLS
 stands before the figures.
 """
@@ -16,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from koord.model.connectionlimit import ConnectionLimit
 from koord.service.optionvalues import listen_address
 from koord.service.unixsocket import permissions, prepare
 
@@ -85,7 +87,7 @@ class StatusServer:
         self._pages = pages
         self._guard = guard
         self._tls = tls
-        self._clients = 0
+        self._clients = ConnectionLimit[asyncio.Task[None]](MAX_CLIENTS)
         self._server: asyncio.Server | None = None
 
     async def start(self, endpoint: str) -> None:
@@ -114,10 +116,12 @@ class StatusServer:
             self._server = None
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._clients += 1
+        conversation = asyncio.current_task()
+        assert conversation is not None
+        given = self._clients.add(conversation, _source(writer))
+        if given is not None:
+            given.cancel()
         try:
-            if self._clients > MAX_CLIENTS:
-                return
             async with asyncio.timeout(TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
                 writer.write(_encoded(await self._answer(head)))
@@ -125,7 +129,7 @@ class StatusServer:
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             log.debug("a status client went away or said too much")
         finally:
-            self._clients -= 1
+            self._clients.discard(conversation)
             writer.close()
 
     async def _answer(self, head: bytes) -> Page:
@@ -146,6 +150,12 @@ class StatusServer:
         except Exception:  # a page is a root of its own: it must not end the server
             log.exception("page %s", words[1])
             return Page(500, b"see the log\n")
+
+
+def _source(writer: asyncio.StreamWriter) -> str:
+    """The client's address; of a unix socket "", since whoever may open it is one of the same."""
+    peer = writer.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) else ""
 
 
 def _header(head: bytes, name: bytes) -> bytes:

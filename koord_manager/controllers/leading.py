@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from koord.kube.client import Client
-from koord.kube.kind import CONFIG_MAP, POD
+from koord.kube.kind import CLUSTER_COLOCATION_PROFILE, CONFIG_MAP, POD, Key, Unstructured
 from koord.kube.recorder import EventType, Recorder, Subject
 from koord.kube.workqueue import WorkQueue
 from koord.model.admission import omission
@@ -67,6 +67,8 @@ class Controllers:
         self._fresh.listener = resources.add
         try:
             self.policy_changed(self._view.policy)
+            for profile in self._view.profiles:
+                self.profile_changed(profile)
             for pod in self._view.pods.objects.values():
                 if (unix_s(pod.metadata.creation_timestamp) or 0.0) > self._wall_s() - _UNSEEN_S:
                     self.pod_created(pod)
@@ -99,6 +101,12 @@ class Controllers:
     def pod_changed(self, pod: Pod) -> None:
         if self._profiles is not None:
             self._profiles.pod_changed(pod)
+
+    def profile_changed(self, profile: Unstructured) -> None:
+        """An Event on one that is not applied, or not as it says."""
+        for fault in self._view.profile_faults(Key("", profile.metadata.name)):
+            subject = Subject.of(CLUSTER_COLOCATION_PROFILE, profile.metadata)
+            self._recorder.record(subject, EventType.WARNING, "ProfileNotApplied", fault)
 
     def profiles_changed(self) -> None:
         if self._profiles is not None:

@@ -1,53 +1,56 @@
-"""Which node is at the other end of a connection: by its certificate, or by the token that comes with its calls.
+"""Which node is at the other end of a call: its connection's certificate says it.
 
-A certificate was verified in the handshake by the manager's own authorities, which sign ``system:node:`` names for
-nobody else; its end is looked at with each call, since a connection may outlive it. A token is reviewed by the API
-server (``tokens``). Fails with Refusal (UNAUTHENTICATED), which says what lacks.
+gRPC verified the certificate in the handshake by the manager's own authorities, which sign ``system:node:`` names for
+nobody else; its end is looked at with each call, since a connection may outlive it. Fails with Refusal
+(UNAUTHENTICATED), which says what lacks.
 """
 
 from __future__ import annotations
 
-import asyncio
-import math
-import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 
 from koord.http2.grpc import UNAUTHENTICATED
 from koord.http2.server import Refusal
 from koord.model.nodelink import NODE_GROUP, NODE_USER
 
-_BEARER = b"Bearer "
+_CERTIFICATE = "x509_pem_cert"
+"""gRPC's name of the peer's certificate (``GRPC_X509_PEM_CERT_PROPERTY_NAME``)."""
+_MOST_READ = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateIdentity:
-    """``expires_s``: seconds since 1970."""
+    """``node`` "": the certificate is no node's. ``expires_s``: seconds since 1970."""
 
     node: str
     expires_s: float
 
-    def check(self, wall_s: float) -> None:
-        """Raises Refusal."""
-        if wall_s >= self.expires_s:
-            raise Refusal(UNAUTHENTICATED, f"the certificate of node {self.node} has expired")
+
+def node_of(peer: Mapping[str, Iterable[bytes]], wall_s: float) -> str:
+    """The node at the other end; ``peer``: gRPC's properties of it. Raises Refusal."""
+    identity = _read(next(iter(peer.get(_CERTIFICATE, ())), b""))
+    if not identity.node:
+        raise Refusal(UNAUTHENTICATED, "the certificate is no node's")
+    if wall_s >= identity.expires_s:
+        raise Refusal(UNAUTHENTICATED, f"the certificate of node {identity.node} has expired")
+    return identity.node
 
 
-def of_connection(transport: asyncio.BaseTransport) -> CertificateIdentity | None:
-    """None without a certificate, or with one that is no node's."""
-    certificate: Mapping[str, Any] = transport.get_extra_info("peercert") or {}
-    names = dict(pair for part in certificate.get("subject", ()) for pair in part)
-    user = names.get("commonName", "")
-    if not user.startswith(NODE_USER) or names.get("organizationName") != NODE_GROUP:
-        return None
-    end = certificate.get("notAfter")
-    return CertificateIdentity(user.removeprefix(NODE_USER), ssl.cert_time_to_seconds(end) if end else -math.inf)
-
-
-def token(fields: Mapping[bytes, bytes]) -> str:
-    """The bearer token of a call. Raises Refusal."""
-    value = fields.get(b"authorization", b"")
-    if not value.startswith(_BEARER):
-        raise Refusal(UNAUTHENTICATED, "neither a node's certificate nor a bearer token: who is this?")
-    return value.removeprefix(_BEARER).decode("latin-1")
+@lru_cache(maxsize=_MOST_READ)
+def _read(pem: bytes) -> CertificateIdentity:
+    """``pem``: a certificate that the handshake verified."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+        names = {attribute.oid: str(attribute.value) for attribute in certificate.subject}
+    except ValueError:
+        return CertificateIdentity("", 0.0)
+    user = names.get(NameOID.COMMON_NAME, "")
+    is_node = user.startswith(NODE_USER) and names.get(NameOID.ORGANIZATION_NAME) == NODE_GROUP
+    return CertificateIdentity(
+        user.removeprefix(NODE_USER) if is_node else "", certificate.not_valid_after_utc.timestamp()
+    )

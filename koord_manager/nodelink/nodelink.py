@@ -15,30 +15,31 @@ from koord_manager.freshusage import FreshFigures
 from koord_manager.nodelink.server import SECRET_NAME, NodeLinkServer
 from koord_manager.nodelink.service import Counts, Leadership, NodeLinkService
 from koord_manager.nodelink.signer import Signer
-from koord_manager.nodelink.tokens import TokenReviewer
+from koord_manager.nodelink.signing import Agents
 from koord_manager.options import Options
 from koord_manager.view import ClusterView
 
 
 class NodeLink:
-    """Nothing at all without ``--nodelink-endpoint``."""
+    """Nothing at all without ``--nodelink-endpoint``. ``leaders``: the client that writes while this replica leads."""
 
     def __init__(
-        self, client: Client, view: ClusterView, fresh: FreshFigures, options: Options, leadership: Leadership
+        self,
+        client: Client,
+        leaders: Client,
+        view: ClusterView,
+        fresh: FreshFigures,
+        options: Options,
+        leadership: Leadership,
     ) -> None:
         namespace = options.config_namespace
-        agent = f"system:serviceaccount:{namespace}:{options.nodelink_service_account}"
-        tokens = TokenReviewer(client, agent, view.pods.get, time.monotonic)
-        self._service = NodeLinkService(client, view, fresh, tokens, leadership, time.time)
+        self._service = NodeLinkService(leaders, view, fresh, leadership, time.time)
         self._server = NodeLinkServer(
             self._service, CertificateStore(client, Key(namespace, SECRET_NAME), {}), namespace
         )
-        self._signer = Signer(client, self._server.read_ca, time.monotonic, lambda: datetime.now(UTC))
+        agents = Agents(f"system:serviceaccount:{namespace}:{options.nodelink_service_account}", view.pods.get)
+        self._signer = Signer(leaders, self._server.read_ca, agents, time.monotonic, lambda: datetime.now(UTC))
         self._endpoint = options.nodelink_endpoint
-
-    @property
-    def connections(self) -> int:
-        return self._server.connections
 
     @property
     def counts(self) -> Counts:
@@ -58,10 +59,6 @@ class NodeLink:
             yield
 
     async def lead(self) -> None:
-        """What the leader does, until it is cancelled; its nodes are sent away then."""
-        if not self._endpoint:
-            return
-        try:
+        """What the leader does, until it is cancelled; its nodes are refused then, and told who leads."""
+        if self._endpoint:
             await self._signer.run()
-        finally:
-            self._server.dismiss()

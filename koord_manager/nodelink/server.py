@@ -1,10 +1,13 @@
-"""The port that nodes call, on every replica: TLS, connections, and what the leader does beside.
+"""The port that nodes call, on every replica: gRPC over TLS, for whoever has a certificate of the manager's authority.
 
-The server's certificate and the authority that signs nodes' certificates come of one Secret, which is kept as the
-webhooks' is (`koord.kube.servingcerts`), without a configuration to follow it: nodes read the authorities in the Lease.
-Invariants: a connection on which no node has called for ``IDLE_S`` is closed, so one that is half open, or of somebody
-who is refused again and again, holds nothing for long; clients that say nothing are bounded by the listener; when a
-leadership ends, its nodes are sent away and look for the next.
+grpcio serves it: its transport works in threads of its own, so what a client does to it costs the manager's event loop
+nothing. The server's certificate and the authority that signs nodes' certificates come of one Secret, which is kept as
+the webhooks' is (`koord.kube.servingcerts`), without a configuration to follow it: nodes read the authorities in the
+Lease. Before the first certificate is there the server has one that nobody trusts.
+
+Invariants: who has no certificate gets no further than the handshake, which has ``HANDSHAKE_S``; connections, calls of
+one connection, and bytes of a call are bounded; a node has ``MAX_CALLS`` calls at a time, and what goes beyond is
+refused, so none can take the others' place; connections end after ``AGE_S``, and after ``IDLE_S`` without a call.
 Fails with OSError if the port cannot be had.
 """
 
@@ -12,30 +15,61 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from weakref import WeakSet
 
-from koord.http2.server import Method, PeerServer
-from koord.http2.tlsclient import ALPN
-from koord.kube import servingloop
-from koord.kube.certificates import CA_CERTIFICATE, CA_KEY, CertificateError, KeyPair
+import grpc
+import grpc.aio
+
+from koord.http2.grpc import INTERNAL, RESOURCE_EXHAUSTED
+from koord.http2.server import Refusal
+from koord.kube import certificates, servingloop
+from koord.kube.certificates import CA_CERTIFICATE, CA_KEY, CertificateError, KeyPair, ServingCertificate
 from koord.kube.livetls import LiveContext
 from koord.kube.servingcerts import Service
-from koord.kube.tlslistener import TLSListener
+from koord.kube.tlslistener import listening_socket
 from koord.model.nodelink import CA_ANNOTATION, SERVER_NAME
 from koord_manager.certificatestore import CertificateStore
-from koord_manager.nodelink.service import Caller, NodeLinkService
+from koord_manager.nodelink import identity
+from koord_manager.nodelink.service import NodeLinkService
 
 _log = logging.getLogger(__name__)
 SECRET_NAME = "koordinator-nodelink-certs"  # a name, not a password
-MAX_MESSAGE_BYTES = 1 << 20
-IDLE_S = 60.0
-MAX_CONNECTIONS = 10_000
+MAX_MESSAGE_BYTES = 64 << 10
+MAX_METADATA_BYTES = 8 << 10
+MAX_CALLS = 16
+"""Of a node, and of a connection."""
+MAX_CONNECTIONS = 12_000
 """Twice as many as a cluster of Kubernetes may have nodes; handshakes under way count."""
-_HANDSHAKE_S, _SHUTDOWN_S = 20.0, 5.0
+HANDSHAKE_S, IDLE_S, AGE_S, GRACE_S = 10.0, 60.0, 3600.0, 30.0
+"""``GRACE_S``: for calls under way on a connection of that age."""
+_DRAIN_S = 1.0
+_MESSAGE_CHARACTERS = 1000
+"""Of a refusal: with percent signs three times as long, and a header block has 8 KiB."""
+_STATUS = {code.value[0]: code for code in grpc.StatusCode}
+Answer = Callable[[str, bytes], Awaitable[bytes]]
+"""From the calling node and its message. Raises Refusal."""
+
+
+def options() -> list[tuple[str, int]]:
+    """gRPC's channel arguments of the server."""
+    return [
+        ("grpc.max_concurrent_streams", MAX_CALLS),
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
+        ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
+        ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_S * 1000)),
+        ("grpc.max_connection_idle_ms", int(IDLE_S * 1000)),
+        ("grpc.max_connection_age_ms", int(AGE_S * 1000)),
+        ("grpc.max_connection_age_grace_ms", int(GRACE_S * 1000)),
+        ("grpc.http2.max_ping_strikes", 2),
+        ("grpc.so_reuseport", 0),
+    ]
 
 
 class NodeLinkServer:
@@ -44,52 +78,55 @@ class NodeLinkServer:
     def __init__(self, service: NodeLinkService, store: CertificateStore, namespace: str) -> None:
         self._service, self._store = service, store
         self._identity = Service("koordinator-nodelink", namespace, (SERVER_NAME,))
-        self._tls = LiveContext(None, ALPN)
-        self._server = PeerServer(self._methods_of, MAX_MESSAGE_BYTES)
-        self._callers: WeakSet[Caller] = WeakSet()
+        self._calls = Counter[str]()
+        nobodys = certificates.issue_ca(_now())
+        pair = certificates.issue_serving(nobodys, [SERVER_NAME], _now())
+        self._configuration = _configuration(pair, nobodys.certificate)
+        self.certificate: ServingCertificate | None = None
         self.port = 0
 
-    @property
-    def connections(self) -> int:
-        return self._server.connections
+    def calls_of(self, node: str) -> int:
+        """How many are under way."""
+        return self._calls[node]
 
     def annotations(self) -> Mapping[str, str]:
         """What nodes must know to trust this server; empty before it has a certificate."""
-        certificate = self._tls.certificate
-        return {} if certificate is None else {CA_ANNOTATION: certificate.ca_bundle.decode("ascii")}
+        return {} if self.certificate is None else {CA_ANNOTATION: self.certificate.ca_bundle.decode("ascii")}
 
     @contextlib.asynccontextmanager
     async def serving(self, host: str, port: int) -> AsyncIterator[None]:
         """Raises OSError."""
-        listener = TLSListener(
-            self._tls.server_context,
-            self._server.protocol,
-            lambda: self._server.connections,
-            MAX_CONNECTIONS,
-            _HANDSHAKE_S,
-            _SHUTDOWN_S,
+        server = grpc.aio.server(options=options())
+        server.add_generic_rpc_handlers((_Handlers(self._methods()),))
+        credentials = grpc.dynamic_ssl_server_credentials(
+            self._configuration, lambda: self._configuration, require_client_authentication=True
         )
-        _, self.port = await listener.start(host, port)
+        address = f"[{host}]" if ":" in host else host or "[::]"
+        listening_socket(host, port).close()  # says what is wrong with the address, which gRPC's log alone does
+        try:
+            self.port = server.add_secure_port(f"{address}:{port}", credentials)
+        except RuntimeError as error:
+            raise OSError(errno.EADDRINUSE, f"NodeLink cannot be served at {address}:{port}: {error}") from error
+        await server.start()
         _log.info("NodeLink at %s:%d", host, self.port)
         changed = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(servingloop.keep(self._store, self._tls, self._identity, _now, changed)),
+                group.create_task(servingloop.keep(self._store, self, self._identity, _now, changed)),
                 group.create_task(self._store.watch(changed, time.monotonic)),
-                group.create_task(self._sweep()),
             ]
             try:
                 yield
             finally:
-                await listener.stop()
-                await listener.cut()
-                self._server.close()
+                await server.stop(_DRAIN_S)
                 for task in tasks:
                     task.cancel()
 
-    def dismiss(self) -> None:
-        """Sends every node away."""
-        self._server.close()
+    def load(self, certificate: ServingCertificate) -> None:
+        """Handshakes that begin from now on see ``certificate``. Raises CertificateError and changes nothing then."""
+        LiveContext(None).load(certificate)  # gRPC would find out with the next handshake
+        self._configuration = _configuration(certificate.pair, certificate.ca_bundle or certificate.pair.certificate)
+        self.certificate = certificate
 
     async def read_ca(self) -> KeyPair:
         """The authority that signs. Raises KubeError or CertificateError."""
@@ -100,18 +137,50 @@ class NodeLinkServer:
                 raise CertificateError(key, f"is missing in Secret {SECRET_NAME}")
         return KeyPair(data[CA_KEY], data[CA_CERTIFICATE])
 
-    def _methods_of(self, transport: asyncio.BaseTransport) -> Mapping[bytes, Method]:
-        caller = self._service.caller(transport)
-        self._callers.add(caller)
-        return caller.methods
+    def _methods(self) -> Mapping[str, grpc.RpcMethodHandler[bytes, bytes]]:
+        return {path: self._handler(path, answer) for path, answer in self._service.methods.items()}
 
-    async def _sweep(self) -> None:
-        """Closes what has been idle from one look to the next."""
-        while True:
-            await asyncio.sleep(IDLE_S)
-            for caller in list(self._callers):
-                if caller.was_idle():
-                    caller.transport.close()
+    def _handler(self, path: str, answer: Answer) -> grpc.RpcMethodHandler[bytes, bytes]:
+        async def handle(message: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+            try:
+                return await self._answered(answer, message, context)
+            except Refusal as refusal:
+                self._service.counts.refused += 1
+                code, text = refusal.code, refusal.message[:_MESSAGE_CHARACTERS]
+            except Exception:  # noqa: BLE001 - the root of a call
+                _log.exception("%s failed", path)
+                code, text = INTERNAL, "the manager failed; its log says how"
+            await context.abort(_STATUS[code], text)
+
+        return grpc.unary_unary_rpc_method_handler(handle)
+
+    async def _answered(
+        self, answer: Answer, message: bytes, context: grpc.aio.ServicerContext[bytes, bytes]
+    ) -> bytes:
+        """Raises Refusal."""
+        node = identity.node_of(context.auth_context(), self._service.wall_s())
+        if self._calls[node] >= MAX_CALLS:
+            raise Refusal(RESOURCE_EXHAUSTED, f"{MAX_CALLS} calls of node {node} are under way")
+        self._calls[node] += 1
+        try:
+            return await answer(node, message)
+        finally:
+            self._calls[node] -= 1
+            if not self._calls[node]:
+                del self._calls[node]
+
+
+class _Handlers(grpc.GenericRpcHandler):
+    def __init__(self, methods: Mapping[str, grpc.RpcMethodHandler[bytes, bytes]]) -> None:
+        self._methods = methods
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
+        return self._methods.get(handler_call_details.method)
+
+
+def _configuration(pair: KeyPair, ca: bytes) -> grpc.ServerCertificateConfiguration:
+    """``ca``: PEM of the authorities that clients' certificates are verified by."""
+    return grpc.ssl_server_certificate_configuration([(pair.key, pair.certificate)], ca)
 
 
 def _now() -> datetime:

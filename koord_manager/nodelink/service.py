@@ -1,9 +1,10 @@
-"""NodeLink's two calls, for one connection at a time: who calls is known before anything that it says counts.
+"""NodeLink's two calls.
 
 Invariants: a node speaks for itself alone, in reports as in evictions; a pod's node is the one that the manager's cache
-has for that UID, and an eviction carries the UID as its precondition, so it can hit no other pod. While this replica
-does not lead, every call is refused with the leader's address. What the API server says to an eviction goes back in its
-own words; everything else that goes wrong is a Refusal with a sentence.
+has for that UID, and an eviction carries the UID as its precondition, so it can hit no other pod. A node has one
+eviction at the API server at a time, so those of the others wait for one of it at most. While this replica does not
+lead, every call is refused with the leader's address. What the API server says to an eviction goes back in its own
+words; everything else that goes wrong is a Refusal with a sentence.
 """
 
 from __future__ import annotations
@@ -14,28 +15,29 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from google.protobuf.message import DecodeError, Message
 
 from koord.http2.grpc import FAILED_PRECONDITION, INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, UNAVAILABLE
-from koord.http2.server import Method, Refusal, Reply
+from koord.http2.server import Refusal
 from koord.kube.client import Client, Limits
 from koord.kube.errors import DISRUPTION_BUDGET, APIError, KubeError
 from koord.kube.kind import Key
 from koord.kube.ratelimit import RateLimit
 from koord.pb.koord import nodelink_pb2 as pb
 from koord_manager.freshusage import FreshFigures
-from koord_manager.nodelink import identity
-from koord_manager.nodelink.tokens import TokenReviewer
 from koord_manager.view import ClusterView
 
 _log = logging.getLogger(__name__)
 SERVICE = pb.DESCRIPTOR.services_by_name["NodeLink"]
-REPORTED = Reply(pb.NodeReportAnswer().SerializeToString())
+REPORTED = pb.NodeReportAnswer().SerializeToString()
+MAX_PODS = 1024
+"""Of a report: kubelet's own bound is some hundreds."""
+MAX_REASON_CHARACTERS = 500
 EVICTION_QPS, EVICTION_BURST = 10.0, 50
 """Of their own: a node that is short of memory does not wait for what controllers have to write."""
 _EVICTED = pb.EvictPodAnswer()
-_Fields = Mapping[bytes, bytes]
 M = TypeVar("M", bound=Message)
 
 
@@ -66,65 +68,68 @@ class NodeLinkService:
         client: Client,
         view: ClusterView,
         fresh: FreshFigures,
-        tokens: TokenReviewer,
         leadership: Leadership,
         wall_s: Callable[[], float],
     ) -> None:
         self._client = client.with_limits(Limits(RateLimit(EVICTION_QPS, EVICTION_BURST, time.monotonic)))
-        self._view, self._fresh, self._tokens = view, fresh, tokens
-        self._leadership, self._wall_s = leadership, wall_s
+        self._view, self._fresh = view, fresh
+        self._leadership, self.wall_s = leadership, wall_s
+        self._evicting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.counts = Counts()
 
-    def caller(self, transport: asyncio.BaseTransport) -> Caller:
-        return Caller(self, transport)
+    @property
+    def methods(self) -> Mapping[str, Callable[[str, bytes], Awaitable[bytes]]]:
+        """By path: the calling node and its message → the answer. Each raises Refusal."""
+        return {_path("Report"): self.report, _path("EvictPod"): self.evict_pod}
 
-    # who calls
-
-    def node(self, certified: identity.CertificateIdentity | None, fields: _Fields) -> str | None:
-        """The caller's node; None if that takes a review of its token. Raises Refusal."""
-        if not self._leadership.is_ours():
-            leader = self._leadership.leader()
-            raise Refusal(FAILED_PRECONDITION, f"this replica does not lead, {leader or 'nobody'} does")
-        if certified is None:
-            return self._tokens.known(identity.token(fields))
-        certified.check(self._wall_s())
-        return certified.node
-
-    async def reviewed_node(self, fields: _Fields) -> str:
+    async def report(self, node: str, message: bytes) -> bytes:
         """Raises Refusal."""
-        return await self._tokens.node(identity.token(fields))
-
-    # what it says
-
-    def report(self, node: str, message: bytes) -> Reply:
-        """Raises Refusal."""
+        self._check_leadership()
         report = _read(pb.NodeReport, message)
         if report.node != node:
             raise Refusal(PERMISSION_DENIED, f"node {node} may not report for {report.node or 'nobody'!r}")
-        if self._view.nodes.get(Key("", node)) is None:
+        if len(report.pods) > MAX_PODS:
+            raise Refusal(INVALID_ARGUMENT, f"pods: {len(report.pods)} are more than the {MAX_PODS} of a report")
+        if not self._has_node(node):
             self._fresh.forget(node)
             raise Refusal(NOT_FOUND, f"there is no Node {node}")
         self._fresh.take(message, report)
         self.counts.reports += 1
         return REPORTED
 
-    async def evict_pod(self, node: str, message: bytes) -> Reply:
+    async def evict_pod(self, node: str, message: bytes) -> bytes:
         """Raises Refusal."""
+        self._check_leadership()
         request = _read(pb.EvictPodRequest, message)
         key = Key(request.namespace, request.name)
-        self._check_pod(node, key, request.uid)
-        _log.info("node %s evicts pod %s: %s", node, key, request.reason or "no reason given")
-        try:
-            await self._client.evict(key, request.uid)
-        except APIError as error:
-            return Reply(_said(error).SerializeToString())
-        except (KubeError, ValueError) as error:
-            raise Refusal(UNAVAILABLE, f"pod {key} is not evicted: {error}") from error
+        lock = self._evicting.setdefault(node, asyncio.Lock())
+        async with lock:
+            self._check_leadership()
+            self._check_pod(node, key, request.uid)
+            reason = request.reason[:MAX_REASON_CHARACTERS] or "no reason given"
+            _log.info("node %s evicts pod %s: %s", node, key, reason)
+            try:
+                await self._client.evict(key, request.uid)
+            except APIError as error:
+                return _said(error).SerializeToString()
+            except (KubeError, ValueError) as error:
+                raise Refusal(UNAVAILABLE, f"pod {key} is not evicted: {error}") from error
         self.counts.evictions += 1
-        return Reply(_EVICTED.SerializeToString())
+        return _EVICTED.SerializeToString()
+
+    def _check_leadership(self) -> None:
+        """Raises Refusal."""
+        if not self._leadership.is_ours():
+            leader = self._leadership.leader()
+            raise Refusal(FAILED_PRECONDITION, f"this replica does not lead, {leader or 'nobody'} does")
+
+    def _has_node(self, node: str) -> bool:
+        return self._view.nodes.get(Key("", node)) is not None
 
     def _check_pod(self, node: str, key: Key, uid: str) -> None:
-        """Raises Refusal unless the pod is the caller's node's."""
+        """Raises Refusal unless the pod is the caller's node's, which exists."""
+        if not self._has_node(node):
+            raise Refusal(NOT_FOUND, f"there is no Node {node}")
         if not (key.namespace and key.name and uid):
             raise Refusal(INVALID_ARGUMENT, "namespace, name and uid are needed to say which pod is meant")
         pod = self._view.pods.get(key)
@@ -134,56 +139,8 @@ class NodeLinkService:
             raise Refusal(PERMISSION_DENIED, f"pod {key} is not on node {node}")
 
 
-class Caller:
-    """One connection."""
-
-    def __init__(self, service: NodeLinkService, transport: asyncio.BaseTransport) -> None:
-        self._service, self.transport = service, transport
-        self._certified = identity.of_connection(transport)
-        self._has_called = True  # it has just come
-
-    def was_idle(self) -> bool:
-        """Was there no call of a node that is known since the last time that this was asked?"""
-        was_idle, self._has_called = not self._has_called, False
-        return was_idle
-
-    @property
-    def methods(self) -> Mapping[bytes, Method]:
-        return {
-            _path("Report"): lambda message, fields: self._call(self._service.report, message, fields),
-            _path("EvictPod"): lambda message, fields: self._call(self._service.evict_pod, message, fields),
-        }
-
-    def _call(
-        self, method: Callable[[str, bytes], Reply | Awaitable[Reply]], message: bytes, fields: _Fields
-    ) -> Reply | Awaitable[Reply]:
-        try:
-            node = self._service.node(self._certified, fields)
-            self._has_called |= node is not None
-            reply = self._after_review(method, message, fields) if node is None else method(node, message)
-        except Refusal:
-            self._service.counts.refused += 1
-            raise
-        return reply if isinstance(reply, Reply) else self._awaited(reply)
-
-    async def _awaited(self, reply: Awaitable[Reply]) -> Reply:
-        try:
-            return await reply
-        except Refusal:
-            self._service.counts.refused += 1
-            raise
-
-    async def _after_review(
-        self, method: Callable[[str, bytes], Reply | Awaitable[Reply]], message: bytes, fields: _Fields
-    ) -> Reply:
-        node = await self._service.reviewed_node(fields)
-        self._has_called = True
-        reply = method(node, message)
-        return reply if isinstance(reply, Reply) else await reply
-
-
-def _path(rpc: str) -> bytes:
-    return f"/{SERVICE.full_name}/{SERVICE.methods_by_name[rpc].name}".encode()
+def _path(rpc: str) -> str:
+    return f"/{SERVICE.full_name}/{SERVICE.methods_by_name[rpc].name}"
 
 
 def _read(kind: type[M], message: bytes) -> M:

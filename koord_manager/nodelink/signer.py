@@ -1,8 +1,9 @@
 """Approves, denies and signs what ``signing`` judges, for as long as this replica leads.
 
 Level-triggered, one request at a time: an approval that was written and not followed by a certificate is seen again.
-Invariant: nothing is signed that the API server has not recorded as approved. Fails with KubeError, of which the work
-queue makes another try.
+Invariants: nothing is signed that the API server has not recorded as approved; requesters take turns, so one with many
+requests keeps nobody waiting for more than one of them. Fails with KubeError, of which the work queue makes another
+try.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from koord.kube.stream import EventStream
 from koord.kube.workqueue import WorkQueue
 from koord.model.nodelink import SIGNER
 from koord_manager.nodelink import signing
-from koord_manager.nodelink.signing import Approved, Denied
+from koord_manager.nodelink.signing import Agents, Approved, Denied
 
 _log = logging.getLogger(__name__)
 QPS, BURST = 20.0, 40
@@ -39,12 +40,19 @@ class Signer:
     """``clock``: for the informer. ``now``: of what is signed."""
 
     def __init__(
-        self, client: Client, read_ca: ReadCA, clock: Callable[[], float], now: Callable[[], datetime]
+        self,
+        client: Client,
+        read_ca: ReadCA,
+        agents: Agents,
+        clock: Callable[[], float],
+        now: Callable[[], datetime],
     ) -> None:
         self._client = client.with_limits(Limits(RateLimit(QPS, BURST, clock)))
-        self._read_ca, self._clock, self._now = read_ca, clock, now
+        self._read_ca, self._agents, self._clock, self._now = read_ca, agents, clock, now
         self.queue = WorkQueue[str]("nodelink-signer")
         self._requests: Informer[Unstructured] | None = None
+        self._names: dict[str, dict[str, None]] = {}
+        """By requester, those of his requests that are to be looked at, in their order."""
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -56,21 +64,37 @@ class Signer:
             group.create_task(self.queue.work(self._reconcile))
             while events := await stream.take(_BATCH):
                 for event in events:
-                    self.queue.add(event.key.name)
+                    self._look_at(event.key.name)
 
-    async def _reconcile(self, name: str) -> None:
-        """Raises KubeError."""
+    def _look_at(self, name: str) -> None:
         request = None if self._requests is None else self._requests.get(Key("", name))
-        if request is None:
+        if request is not None:
+            requester = signing.requester(request)
+            self._names.setdefault(requester, {})[name] = None
+            self.queue.add(requester)
+
+    async def _reconcile(self, requester: str) -> None:
+        """One request of his. Raises KubeError."""
+        names = self._names.pop(requester, {})
+        if not names:
             return
+        name = next(iter(names))
+        del names[name]
+        if names:
+            self._names[requester] = names
+            self.queue.add(requester)
+        request = None if self._requests is None else self._requests.get(Key("", name))
         try:
-            await self._carry_out(request)
-        except APIError as error:
-            if not (error.is_conflict or error.is_not_found):  # a newer state is another event
-                raise
+            if request is not None:
+                await self._carry_out(request)
+        except KubeError as error:
+            if isinstance(error, APIError) and (error.is_conflict or error.is_not_found):
+                return  # a newer state is another event
+            self._names.setdefault(requester, {})[name] = None
+            raise
 
     async def _carry_out(self, request: Unstructured) -> None:
-        verdict = signing.judge(request)
+        verdict = signing.judge(request, self._agents)
         if isinstance(verdict, Denied):
             await self._record(request, "Denied", "NotThisNode", verdict.why)
         elif isinstance(verdict, Approved):

@@ -1,11 +1,15 @@
 """Which CertificateSigningRequests of nodes are signed, and the certificate.
 
+A node requests with kubelet's credential, or its agent's pod with its account's token, of which the API server knows
+the node: since 1.30 by a claim, before by the pod that it names, which the manager's cache knows.
+
 Pure. Invariant: what is signed makes its bearer the node as which the API server knew who requested it, a client of
 NodeLink and nothing else: only subject and key are taken over, and the subject must say exactly that node.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,7 +21,8 @@ from cryptography.x509.oid import NameOID
 
 from koord.kube import certificates
 from koord.kube.certificates import KeyPair
-from koord.kube.kind import Unstructured
+from koord.kube.kind import Key, Unstructured
+from koord.model.core import Pod
 from koord.model.nodelink import CERTIFICATE_LIFETIME_S, NODE_GROUP, NODE_USER, SIGNER
 
 LIFETIME = timedelta(seconds=CERTIFICATE_LIFETIME_S)
@@ -25,6 +30,7 @@ SHORTEST = timedelta(minutes=10)
 USAGES = frozenset({"client auth", "digital signature", "key encipherment"})
 CLIENT_AUTH = "client auth"
 _LEAST_RSA_BITS = 2048
+_CLAIM = "authentication.kubernetes.io/"
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
@@ -32,8 +38,14 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     signer_name: str = ""
     username: str = ""
     groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = {}
     usages: tuple[str, ...] = ()
     expiration_seconds: int | None = None
+
+
+    def claim(self, name: str) -> str:
+        """What the API server knows of the requester's token; "" if it does not."""
+        return next(iter(self.extra.get(_CLAIM + name, ())), "")
 
 
 class _Condition(msgspec.Struct, frozen=True):
@@ -66,7 +78,26 @@ class Denied:
     why: str
 
 
-def judge(stored: Unstructured) -> Approved | Denied | None:
+@dataclass(frozen=True, slots=True)
+class Agents:
+    """Who requests for nodes without being kubelet: the agents' pods.
+
+    ``user``: theirs, ``system:serviceaccount:<namespace>:<name>``. ``pod``: from the manager's cache.
+    """
+
+    user: str
+    pod: Callable[[Key], Pod | None]
+
+    def node(self, spec: _Spec) -> str:
+        """The node of the pod whose token requested; "" of one that names neither a node nor a known pod."""
+        if node := spec.claim("node-name"):
+            return node
+        name, uid = spec.claim("pod-name"), spec.claim("pod-uid")
+        pod = self.pod(Key(self.user.split(":")[2], name)) if name and uid else None
+        return pod.spec.node_name or "" if pod is not None and pod.metadata.uid == uid else ""
+
+
+def judge(stored: Unstructured, agents: Agents) -> Approved | Denied | None:
     """What is to become of a request; None if nothing is left to do. It never fails."""
     try:
         read = msgspec.convert(stored.content, _Request)
@@ -75,15 +106,26 @@ def judge(stored: Unstructured) -> Approved | Denied | None:
     types = {condition.type for condition in read.status.conditions}
     if read.spec.signer_name != SIGNER or read.status.certificate or types & {"Denied", "Failed"}:
         return None
+    node = _node(read.spec, agents)
+    if not node:
+        return Denied(_no_node(read.spec, agents))
     try:
         request = x509.load_pem_x509_csr(read.spec.request)
-        why = _fault(read.spec, request)
-    except (ValueError, TypeError) as error:  # of what only looks like a request, too
+        why = _fault(read.spec, request, node)
+    except Exception as error:  # noqa: BLE001 - what the library makes of a stranger's bytes: ValueError and many more
         return Denied(f"spec.request is no certificate request: {error}")
     if why:
         return Denied(why)
-    node = read.spec.username.removeprefix(NODE_USER)
     return Approved(node, request, _lifetime(read.spec.expiration_seconds), "Approved" in types)
+
+
+def requester(stored: Unstructured) -> str:
+    """Who takes turns with others: the user, and of agents' pods the node or pod of the token."""
+    try:
+        spec = msgspec.convert(stored.content, _Request).spec
+    except msgspec.ValidationError:
+        return ""
+    return f"{spec.username} {spec.claim('node-name') or spec.claim('pod-uid')}"
 
 
 def signed(approved: Approved, ca: KeyPair, now: datetime) -> bytes:
@@ -91,15 +133,31 @@ def signed(approved: Approved, ca: KeyPair, now: datetime) -> bytes:
     return certificates.issue_client(ca, approved.request, now, approved.lifetime)
 
 
-def _fault(spec: _Spec, request: x509.CertificateSigningRequest) -> str:
-    """Why it is not signed; "" if it is. Raises ValueError."""
-    if not spec.username.startswith(NODE_USER) or spec.username == NODE_USER or NODE_GROUP not in spec.groups:
-        return f"{spec.username or 'nobody'} is no node"
+def _node(spec: _Spec, agents: Agents) -> str:
+    """Whose request it is; "" if it is no node's."""
+    if spec.username == agents.user:
+        return agents.node(spec)
+    return spec.username.removeprefix(NODE_USER) if _is_node(spec) else ""
+
+
+def _is_node(spec: _Spec) -> bool:
+    return spec.username.startswith(NODE_USER) and NODE_GROUP in spec.groups
+
+
+def _no_node(spec: _Spec, agents: Agents) -> str:
+    if spec.username == agents.user:
+        return f"the token of {spec.username} names neither a node nor a pod that is known"
+    return f"{spec.username or 'nobody'} is no node"
+
+
+def _fault(spec: _Spec, request: x509.CertificateSigningRequest, node: str) -> str:
+    """Why ``node``'s request is not signed; "" if it is. Raises whatever reading it does."""
+    user = NODE_USER + node
     if not request.is_signature_valid:
         return "spec.request is not signed by its own key"
-    if (subject := _subject(request.subject)) != {NameOID.COMMON_NAME: [spec.username]} | _ORGANIZATION:
+    if (subject := _subject(request.subject)) != {NameOID.COMMON_NAME: [user]} | _ORGANIZATION:
         names = ", ".join(name for oid, names in subject.items() if oid == NameOID.COMMON_NAME for name in names)
-        return f"{spec.username} may not be certified as {names or 'nobody'}: CN={spec.username},O={NODE_GROUP} alone"
+        return f"{spec.username} may not be certified as {names or 'nobody'}: CN={user},O={NODE_GROUP} alone"
     if request.extensions:
         return "spec.request has extensions, such as other names"
     if CLIENT_AUTH not in spec.usages or not USAGES.issuperset(spec.usages):

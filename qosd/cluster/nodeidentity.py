@@ -1,11 +1,11 @@
-"""Who this node is on NodeLink: by a certificate that it requests with kubelet's credential, or by a pod's token.
+"""Who this node is on NodeLink: by a certificate that it requests with kubelet's credential, or with the agent's pod's.
 
 The certificate's key lives in this process alone: a restart requests another one, and nothing is left on a disk. It is
 renewed after two thirds of its life, when the manager's authorities change, and when it was refused. Invariants: one
 that is good is used until there is a newer one, and until it expires; there is one request at a time, which is waited
 for again until it is answered; after an answer that is of no use (such as a denial) there is none for some minutes, and
 after a certificate that the manager refuses none until that is some minutes old: each is an object that the API server
-keeps for an hour. A token's file is read again each minute, since kubelet replaces it.
+keeps for an hour.
 Fails with KubeError or NoIdentity, which says what lacks.
 """
 
@@ -18,11 +18,10 @@ import secrets
 import ssl
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -38,13 +37,11 @@ RENEWED_WITHIN_S = 10.0
 """For so long a link stands still while its certificate, which is still good, is renewed."""
 RETRY_S = 300.0
 """After a renewal that failed, an answer of no use, and a certificate that is refused."""
-TOKEN_S = 60.0
 _CHILD_S = 30.0
 _PROGRAM = "qosd.cluster.certificaterequest"
 """Never imported here: what it needs is as much memory as all of the link's own."""
 _KEY_END = b"-----END PRIVATE KEY-----\n"
 _NAME_CHARACTERS = 200
-Metadata = Sequence[tuple[str, str]]
 _log = logging.getLogger(__name__)
 
 
@@ -54,18 +51,6 @@ class NoIdentity(Exception):
 
 class _Unusable(NoIdentity):
     """The answer to a request, which is not going to be another one."""
-
-
-class Identity(Protocol):
-    """``context``: TLS for a server that ``ca`` (PEM) verifies. ``metadata``: what goes with each call."""
-
-    async def context(self, ca: str) -> ssl.SSLContext: ...
-    def metadata(self) -> Metadata: ...
-    def is_due(self) -> bool:
-        """Is it time for another ``context``?"""
-
-    def reject(self) -> None:
-        """The manager did not accept it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +70,8 @@ class _Request:
     name: str
 
 
-class Certificate:
-    """The identity by a certificate; ``clock`` in seconds, from any moment on."""
+class NodeIdentity:
+    """``clock``: seconds, from any moment on."""
 
     def __init__(self, client: Client, node_name: str, clock: Callable[[], float]) -> None:
         self._client, self._node_name, self._clock = client, node_name, clock
@@ -97,6 +82,7 @@ class Certificate:
         self._said = ""
 
     async def context(self, ca: str) -> ssl.SSLContext:
+        """TLS for a server that ``ca`` (PEM) verifies. Raises KubeError or NoIdentity."""
         issued = self._issued
         if issued is None or ca != issued.ca or self._clock() >= issued.issued_s + CERTIFICATE_LIFETIME_S:
             return await self._renewed(ca)
@@ -108,14 +94,12 @@ class Certificate:
                 self._put_off(str(error) or f"it is not signed in {RENEWED_WITHIN_S:g} s")
         return _context(ca, issued)
 
-    def metadata(self) -> Metadata:
-        return ()
-
     def is_due(self) -> bool:
+        """Is it time for another ``context``?"""
         return self._clock() >= self._due_s
 
     def reject(self) -> None:
-        """A new one fares no better soon, so it is tried again until it is some minutes old."""
+        """The manager did not accept it. A new one fares no better soon, so it stays until it is some minutes old."""
         if self._issued is not None and self._clock() < self._issued.issued_s + RETRY_S:
             self._due_s = min(self._due_s, self._issued.issued_s + RETRY_S)
         else:
@@ -197,36 +181,6 @@ class Certificate:
                 if change.entry.object is not None and (certificate := _certificate(change.entry.object)):
                     return certificate
         raise NoIdentity(f"CertificateSigningRequest {name} was not signed while it was watched")
-
-
-class Token:
-    """``file``: a projected token for ``AUDIENCE``."""
-
-    def __init__(self, file: Path, clock: Callable[[], float]) -> None:
-        self._file, self._clock = file, clock
-        self._token, self._read_s = "", float("-inf")
-
-    async def context(self, ca: str) -> ssl.SSLContext:
-        self._read()
-        return _context(ca)
-
-    def metadata(self) -> Metadata:
-        if self._clock() >= self._read_s + TOKEN_S:
-            self._read()
-        return (("authorization", f"Bearer {self._token}"),)
-
-    def is_due(self) -> bool:
-        return False
-
-    def reject(self) -> None:
-        self._read_s = float("-inf")
-
-    def _read(self) -> None:
-        try:
-            self._token = self._file.read_text(encoding="ascii").strip()
-        except (OSError, ValueError) as error:
-            raise NoIdentity(f"the token cannot be read: {error}") from error
-        self._read_s = self._clock()
 
 
 class _Condition(msgspec.Struct, frozen=True):

@@ -15,11 +15,10 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from pathlib import Path
 from random import random as uniform
 from typing import Protocol
 
-from koord.http2.client import Answer, UnaryError
+from koord.http2.client import UnaryError
 from koord.http2.grpc import DEADLINE_EXCEEDED, NOT_FOUND, PERMISSION_DENIED, UNAUTHENTICATED, UNAVAILABLE
 from koord.http2.tlsclient import TLSClient
 from koord.kube.backoff import Backoff, Random
@@ -37,7 +36,7 @@ from koord.pb.koord import nodelink_pb2 as pb
 from koord.service import optionvalues
 from qosd.cluster import collectpolicy, freshfigures
 from qosd.cluster.freshfigures import Level
-from qosd.cluster.nodeidentity import Certificate, Identity, NoIdentity, Token
+from qosd.cluster.nodeidentity import NodeIdentity, NoIdentity
 from qosd.clusterstatus import ClusterPart, PartState
 from qosd.metrics import Metrics
 from qosd.model.snapshot import NodeSnapshot
@@ -45,7 +44,6 @@ from qosd.report import TickReport
 from qosd.sense.build import Sense
 from qosd.sense.node import NodeRow
 
-TOKEN_FILE = Path("/var/run/secrets/koord.sh/nodelink/token")
 NAME = "NodeLink"
 MOVED_PERCENT = 5
 CALL_S = 5.0
@@ -80,8 +78,7 @@ class NoLink(Exception):
 
 
 class NodeLink:
-    """``metric``: the node's NodeMetric, whose policy says what counts as memory. ``token_file`` None: kubelet's
-    credential requests a certificate. ``namespace``: the manager's."""
+    """``metric``: the node's NodeMetric, whose policy says what counts as memory. ``namespace``: the manager's."""
 
     def __init__(
         self,
@@ -89,7 +86,6 @@ class NodeLink:
         node_name: str,
         node: MeasuredNode,
         metric: Callable[[], NodeMetric | None],
-        token_file: Path | None = None,
         namespace: str = nodelink.NAMESPACE,
         clock: Callable[[], float] = time.monotonic,
         random: Random = uniform,
@@ -97,9 +93,7 @@ class NodeLink:
         self._client, self._node_name, self._node, self._metric = client, node_name, node, metric
         self._lease = Key(namespace, nodelink.LEASE_NAME)
         self._clock, self._random = clock, random
-        self._identity: Identity = (
-            Certificate(client, node_name, clock) if token_file is None else Token(token_file, clock)
-        )
+        self._identity = NodeIdentity(client, node_name, clock)
         self._instance, self._sequence = secrets.token_hex(8), 0
         self._link: TLSClient | None = None
         self._woken = asyncio.Event()
@@ -141,7 +135,7 @@ class NodeLink:
             raise Unreachable(f"no link to koord-manager: {self._why or 'it is just being made'}", False)
         request = pb.EvictPodRequest(namespace=key.namespace, name=key.name, uid=uid, reason=reason)
         try:
-            message = (await self._call(link, _EVICT_POD, request.SerializeToString(), EVICTION_S)).message
+            message = (await link.call(_EVICT_POD, request.SerializeToString(), EVICTION_S)).message
         except (UnaryError, NoIdentity) as error:
             raise _as_kube_error(error) from error
         answer = pb.EvictPodAnswer.FromString(message)
@@ -191,7 +185,7 @@ class NodeLink:
         self._sequence += 1
         self._reported_level = self._level or freshfigures.level(snapshot)
         message = encoded(self._node_name, self._instance, self._sequence, snapshot.wall_ns, usage)
-        await self._call(link, _REPORT, message, CALL_S)
+        await link.call(_REPORT, message, CALL_S)
         self._node.metrics.cluster_reports[NAME, "written"] += 1
         if self._why:
             _log.info("NodeLink: reports to koord-manager at %s", link.peer)
@@ -201,9 +195,6 @@ class NodeLink:
         metric = self._metric()
         policy = collectpolicy.effective(None if metric is None else metric.spec.metric_collect_policy)
         return freshfigures.fresh_usage(snapshot, self._node.sense.store, policy.memory)
-
-    async def _call(self, link: TLSClient, path: str, message: bytes, timeout_s: float) -> Answer:
-        return await link.call(path, message, timeout_s, self._identity.metadata())
 
     async def _pause(self) -> None:
         self._woken.clear()

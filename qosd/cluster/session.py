@@ -27,7 +27,7 @@ from koord.model import nodelink
 from qosd.cluster.apieviction import evicting_by_api
 from qosd.cluster.apipods import APIPods
 from qosd.cluster.feed import ClusterFeed
-from qosd.cluster.nodelink import TOKEN_FILE, Evictions, NodeLink
+from qosd.cluster.nodelink import Evictions, NodeLink
 from qosd.cluster.reporter import Reporter
 from qosd.cluster.supervision import keep_running
 from qosd.cluster.topologyreporter import TopologyReporter
@@ -90,11 +90,9 @@ class Session:
         return ClusterStatus(self._credentials.server, self.node_name, feed.is_reachable, feed.silent_s, parts)
 
     def _node_link(self, environ: Mapping[str, str]) -> NodeLink:
-        """A pod is known by its token, a unit by a certificate that kubelet's credential gets it."""
-        if not self._is_pod:
-            return NodeLink(self.client, self.node_name, self._node, self.feed.node_metric)
-        namespace = _own_namespace(environ)
-        return NodeLink(self.client, self.node_name, self._node, self.feed.node_metric, TOKEN_FILE, namespace)
+        """Of a pod the manager is in its own namespace."""
+        namespace = _own_namespace(environ) if self._is_pod else nodelink.NAMESPACE
+        return NodeLink(self.client, self.node_name, self._node, self.feed.node_metric, namespace)
 
     def _evictions(self) -> Client | Evictions:
         """A pod's account may evict nothing itself: koord-manager does it, of pods on this node."""

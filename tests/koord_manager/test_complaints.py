@@ -10,7 +10,7 @@ from koord.model.overcommit import normalization
 from koord.model.sloconfig.colocation import ANNOTATION_STRATEGY
 from koord_manager.controllers import complaints
 from koord_manager.controllers.complaints import Complaint
-from tests.koord_manager.support import CONFIG, CONFIG_MAPS, Cluster
+from tests.koord_manager.support import CONFIG, CONFIG_MAPS, PROFILES, Cluster
 
 AHEAD = "the node's clock is 3600 s ahead"
 BAD_STRATEGY: dict[str, Any] = {"annotations": {ANNOTATION_STRATEGY: "{bad"}}
@@ -58,6 +58,22 @@ async def test_what_the_config_map_says_to_nobody_is_an_event_on_it(cluster: Clu
     await cluster.settled(lambda: cluster.events("UnknownConfig") and cluster.events("SLOCfgUnmarshalFailed"))
     (message,) = cluster.events("UnknownConfig")
     assert message == "colocation-confg: there is no such key (did you mean colocation-config?): it is ignored"
+
+
+@pytest.mark.parametrize("comes", ["before", "after"])
+async def test_a_profile_that_is_not_applied_is_an_event_on_it(cluster: Cluster, comes: str) -> None:
+    """Whether it is there when a replica comes to lead, or comes later; one that nobody can read, and another."""
+    if comes == "after":
+        await cluster.lead()
+    unread = {"matchExpressions": [{"key": "a", "operator": "in"}]}
+    cluster.server.put(PROFILES, "", "unread", spec={"selector": unread})
+    cluster.server.put(PROFILES, "", "certain", spec={"probability": "70"})
+    cluster.server.put(PROFILES, "", "good", spec={"probability": "70%"})
+    if comes == "before":
+        await cluster.lead()
+    await cluster.settled(lambda: len(cluster.events("ProfileNotApplied")) == 2)
+    assert sorted(each.split()[1] for each in cluster.events("ProfileNotApplied")) == ["certain", "unread"]
+    assert any("unread is not applied" in each for each in cluster.view.admission().unread_profiles)
 
 
 async def test_kubectl_finds_the_events_of_the_config_map(cluster: Cluster) -> None:

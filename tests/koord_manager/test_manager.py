@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import resource
+import socket
+import subprocess
 import sys
 from collections.abc import Callable
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -115,6 +119,27 @@ async def test_a_port_that_is_in_use_is_said() -> None:
     assert error.errno == errno.EADDRINUSE
 
 
+def listens(port: int) -> bool:
+    with socket.socket() as client_socket:
+        return client_socket.connect_ex(("127.0.0.1", port)) == 0
+
+
+async def test_probes_have_an_address_of_their_own() -> None:
+    """Who fills that of the metrics keeps no probe waiting."""
+    server, stop = Server(), asyncio.Event()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    argv = (ALONE, "--metrics-addr=127.0.0.1:0", f"--health-probe-addr=127.0.0.1:{port}")
+    async with server.serving() as url, client(url) as api, asyncio.TaskGroup() as group:
+        group.create_task(made(api, *argv).run(stop))
+        await until(lambda: listens(port))
+        async with aiohttp.ClientSession() as session:
+            for path, status in (("/healthz", 200), ("/metrics", 404)):
+                async with session.get(f"http://127.0.0.1:{port}{path}") as answer:
+                    assert answer.status == status
+        stop.set()
+
+
 def test_the_log_names_what_ended_it(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     async def run(*_: object) -> None:
         raise ExceptionGroup("outer", [ExceptionGroup("inner", [OSError("address already in use")])])
@@ -125,3 +150,18 @@ def test_the_log_names_what_ended_it(monkeypatch: pytest.MonkeyPatch, caplog: py
     with caplog.at_level(logging.ERROR), pytest.raises(SystemExit) as ended:
         program.main()
     assert (ended.value.code, caplog.messages) == (1, ["address already in use"])
+
+
+@pytest.mark.parametrize(("soft", "hard", "allowed"), [(256, 4096, 4096), (512, 512, 512), (1024, 70_000, 65_536)])
+def test_it_has_as_many_descriptors_as_it_may(soft: int, hard: int, allowed: int) -> None:
+    """In a process of its own; nobody may have more than his hard limit."""
+    script = (
+        "import resource, sys; from koord_manager import program; soft, hard = map(int, sys.argv[1:]);"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)); program._allow_descriptors();"
+        "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    _, machines = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard > machines != resource.RLIM_INFINITY:
+        hard, allowed = machines, min(machines, allowed)
+    argv = [sys.executable, "-c", script, str(soft), str(hard)]
+    assert subprocess.check_output(argv, text=True).split() == [str(allowed), str(hard)]

@@ -18,6 +18,12 @@ def test_upstreams_spelling() -> None:
     assert options("--leader-election-namespace=elsewhere").lease_namespace == "elsewhere"
 
 
+def test_flags_of_upstream_that_a_deployment_may_have() -> None:
+    read = options("-v=4", "--logtostderr", "--sync-period=10h", "--health-probe-addr=:8000")
+    assert (read.effective_log_level, read.health_probe_addr) == ("debug", ":8000")
+    assert options("--v=3").effective_log_level == "info"
+
+
 @pytest.mark.parametrize(
     ("gates", "gate", "is_on"),
     [

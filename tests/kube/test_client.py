@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from koord.kube import transport, watch
 from koord.kube.client import Client, Limits, PatchType, Preconditions, Propagation, Selection
-from koord.kube.errors import APIError, BadAnswer, KubeError, Stalled, Unreachable
+from koord.kube.errors import APIError, BadAnswer, KubeError, NotLeader, Stalled, Unreachable
 from koord.kube.kind import CONFIG_MAP, NODE, POD, Key
 from koord.kube.kubeconfig import Settings
 from koord.kube.ratelimit import RateLimit
@@ -41,6 +41,32 @@ class Pauses(list[float]):
 
     async def __call__(self, seconds: float) -> None:
         self.append(seconds)
+
+
+async def test_a_write_is_asked_for_when_it_is_sent(server: Server) -> None:
+    """It waited for its turn, or for the pause before another try, and the leadership ended meanwhile."""
+    leads = True
+
+    def check() -> None:
+        if not leads:
+            raise NotLeader("another one leads")
+
+    async def pause(_: float) -> None:
+        nonlocal leads
+        leads = False
+
+    async with Transport(credentials(Settings(server.url)), "test") as connections:
+        api = Client(connections, Limits(), pause).guarded(check)
+        await api.patch(POD, WEB, {"metadata": {"labels": {"a": "1"}}})
+        server.faults.append(OVERLOAD)
+        before = server.count("patch")
+        with pytest.raises(NotLeader):
+            await api.with_limits(Limits()).patch(POD, WEB, {"metadata": {"labels": {"a": "2"}}})
+        assert server.count("patch") == before + 1
+        for write in (api.delete(POD, WEB), api.evict(WEB, "u1"), api.create(POD, {}, "default")):
+            with pytest.raises(NotLeader):
+                await write
+        assert (await api.get(POD, WEB)).metadata.labels == {"a": "1"}, "who does not lead may read"
 
 
 OVERLOAD = Fault("any", status=503, reason="ServiceUnavailable")

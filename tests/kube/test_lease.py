@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koord.kube.errors import APIError, KubeError, Unreachable
+from koord.kube.errors import APIError, KubeError, NotLeader, Unreachable
 from koord.kube.kind import Key, Kind, T
-from koord.kube.lease import Election, Identity, NotLeader, Term, Timing, address_of
+from koord.kube.lease import Election, Identity, Term, Timing, address_of
 from koord.kube.reading import read_object
 from tests.kube import virtualtime
 
@@ -181,7 +181,7 @@ def test_one_leads_and_writes_what_others_read() -> None:
         await asyncio.sleep(7)
         term = replica.election.term
         assert term == replica.terms[0] == Term("a@a:1", 0)
-        replica.election.check(term)
+        replica.election.check()
         spec = store.get()["spec"]
         assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("a@a:1", 15, 0)
         assert spec["acquireTime"] == "2001-09-09T01:46:40.010000Z"
@@ -189,8 +189,8 @@ def test_one_leads_and_writes_what_others_read() -> None:
         await stop(task)
         assert store.get()["spec"]["holderIdentity"] == ""
         assert replica.election.term is None
-        with pytest.raises(NotLeader):
-            replica.election.check(term)
+        with pytest.raises(NotLeader, match="a@a:1 does not lead"):
+            replica.election.check()
 
     virtual(main())
 
@@ -301,9 +301,7 @@ def test_leadership_ends_in_time_though_the_api_hangs(call_s: float, back_s: flo
         await asyncio.sleep(15)
         first, second = replica.terms
         assert (first.transitions, second.transitions) == (0, 1)
-        replica.election.check(second)
-        with pytest.raises(NotLeader):
-            replica.election.check(first)
+        assert replica.election.term == second
         await stop(task)
 
     virtual(main())

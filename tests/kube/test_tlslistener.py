@@ -23,7 +23,7 @@ LOOPBACKS = ["127.0.0.1", *(["::1"] if socket.has_dualstack_ipv6() else [])]
 async def listener() -> AsyncIterator[TLSListener]:
     tls = LiveContext()
     tls.load(FIRST)
-    listener = TLSListener(tls.server_context, asyncio.Protocol, lambda: 0, most=3, handshake_s=5, shutdown_s=1)
+    listener = TLSListener(tls.server_context, asyncio.Protocol, most=3, handshake_s=5, shutdown_s=1)
     yield listener
     await listener.stop()
     await listener.cut()

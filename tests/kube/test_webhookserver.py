@@ -7,6 +7,7 @@ import base64
 import gzip
 import json
 import logging
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -238,8 +239,8 @@ async def test_a_client_that_begins_no_handshake() -> None:
 @pytest.mark.parametrize(
     "limits",
     [
-        Limits(requests=1),
-        Limits(buffered_bytes=len(json.dumps(review())) + 10),
+        Limits(requests=2),
+        Limits(buffered_bytes=2 * len(json.dumps(review())) + 10),
     ],
     ids=["requests", "bytes"],
 )
@@ -261,17 +262,72 @@ async def test_more_than_can_be_held_is_to_come_again(limits: Limits) -> None:
         assert run.results() == {"allowed": 2, "overloaded": 1}
 
 
-async def test_connections_too_many_are_closed_and_the_rest_served() -> None:
+async def test_bytes_that_are_announced_take_no_room() -> None:
+    async with running(limits=Limits()) as run:
+        slow = [await run.connect() for _ in range(30)]
+        for _, writer in slow:
+            writer.write(b"POST /allow HTTP/1.1\r\nHost: x\r\nContent-Length: 7000000\r\n\r\n{")
+        await until(lambda: run.server.requests_in_flight == 30)
+        assert run.server.buffered_bytes <= 30
+        assert (await run.post("/allow"))[0] == 200
+        for _, writer in slow:
+            writer.close()
+
+
+async def test_one_address_leaves_room_for_the_others() -> None:
+    released = asyncio.Event()
+
+    async def wait(review: Review) -> Response:
+        await released.wait()
+        return {"allowed": True}
+
+    async with running({"/wait": wait, "/allow": allow}, Limits(requests=8)) as run:
+        waiting = [asyncio.create_task(run.post("/wait")) for _ in range(4)]
+        await until(lambda: run.server.requests_in_flight == 4)
+        assert (await run.post("/allow"))[0] == 503
+        assert (await run.post("/allow", source="127.0.0.2"))[0] == 200
+        released.set()
+        assert [(await each)[0] for each in waiting] == [200] * 4
+
+
+async def test_a_newcomer_takes_the_place_of_who_has_waited_longest() -> None:
     async with running(limits=Limits(connections=3)) as run:
         held = [await run.connect() for _ in range(3)]
-        with pytest.raises(OSError):
-            await run.connect()
-        for reader, writer in held:
+        assert (await run.post("/allow"))[0] == 200
+        assert await asyncio.wait_for(held[0][0].read(), 5) == b""
+        for reader, writer in held[1:]:
             writer.write(request("/allow"))
             assert (await response(reader))[0] == 200
             writer.close()
         await until(lambda: run.server.connections == 0)
         assert (await run.post("/allow"))[0] == 200
+
+
+async def test_a_source_with_many_connections_takes_none_of_anothers() -> None:
+    """As many silent ones as there may be, which ask for /healthz and come again, beside an API server's."""
+    async with running(limits=Limits(connections=8)) as run:
+        own = await run.connect(source="127.0.0.2")
+        for _ in range(3):
+            flood = [await run.connect() for _ in range(10)]
+            for _, writer in flood:
+                writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            own[1].write(request("/allow"))
+            assert (await response(own[0]))[0] == 200
+            assert (await run.post("/allow", source="127.0.0.3"))[0] == 200
+            assert run.server.connections <= 8
+        own[1].close()
+
+
+async def test_asking_for_health_keeps_no_connection() -> None:
+    async with running(limits=Limits(head_s=0.5)) as run:
+        reader, writer = await run.connect()
+        async with asyncio.timeout(5):
+            while not reader.at_eof():
+                writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+                with suppress(ConnectionError, ssl.SSLError):
+                    await reader.read(1 << 16)
+                await asyncio.sleep(0.05)
+        writer.close()
 
 
 async def test_clients_that_begin_no_handshake_are_limited_and_keep_nobody_out() -> None:
@@ -286,16 +342,18 @@ async def test_clients_that_begin_no_handshake_are_limited_and_keep_nobody_out()
             writer.close()
 
 
-async def test_a_client_that_begins_no_handshake_takes_no_connections_place() -> None:
+async def test_a_client_that_begins_no_handshake_takes_no_place_of_who_was_served() -> None:
     async with running(limits=Limits(connections=3)) as run:
-        held = [await run.connect() for _ in range(3)]
-        for _ in range(5):
-            reader, writer = await asyncio.open_connection("127.0.0.1", run.port)
-            assert await asyncio.wait_for(reader.read(), 5) == b""
-            writer.close()
-        for reader, writer in held:
-            writer.write(request("/allow"))
-            assert (await response(reader))[0] == 200
+        held = [await run.connect() for _ in range(2)]
+        for _ in range(2):
+            for reader, writer in held:
+                writer.write(request("/allow"))
+                assert (await response(reader))[0] == 200
+            silent = [await asyncio.open_connection("127.0.0.1", run.port) for _ in range(5)]
+            for reader, writer in silent[:-1]:
+                assert await asyncio.wait_for(reader.read(), 5) == b""
+                writer.close()
+        for _, writer in (*held, silent[-1]):
             writer.close()
 
 

@@ -105,15 +105,18 @@ class Running:
         return self.server.address[1]
 
     async def connect(
-        self, context: ssl.SSLContext | None = None, name: str | None = NAMES[0]
+        self, context: ssl.SSLContext | None = None, name: str | None = NAMES[0], source: str = "127.0.0.1"
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """From the address ``source``."""
+        tls = context or client_context(FIRST)
         return await asyncio.open_connection(
-            "127.0.0.1", self.port, ssl=context or client_context(FIRST), server_hostname=name
+            "127.0.0.1", self.port, ssl=tls, server_hostname=name, local_addr=(source, 0)
         )
 
     async def post(self, path: str, body: object = None, **kwargs: Any) -> tuple[int, Any, Mapping[str, str]]:
         """Status, body (decoded if it is JSON), headers."""
-        connector = aiohttp.TCPConnector(ssl=kwargs.pop("context", None) or client_context(FIRST))
+        source = kwargs.pop("source", "127.0.0.1"), 0
+        connector = aiohttp.TCPConnector(ssl=kwargs.pop("context", None) or client_context(FIRST), local_addr=source)
         data = body if isinstance(body, bytes) else json.dumps(body or review()).encode()
         async with (
             aiohttp.ClientSession(connector=connector) as session,

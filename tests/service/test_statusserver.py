@@ -81,13 +81,31 @@ async def test_an_endless_head_is_cut_off(endpoint: Path) -> None:
     assert await exchange(endpoint, b"GET /ok HTTP/1.0\r\nX: " + b"x" * 2 * MAX_HEAD_BYTES) == b""
 
 
-async def test_too_many_clients_are_turned_away_and_the_rest_served(endpoint: Path) -> None:
-    silent = [await asyncio.open_unix_connection(endpoint) for _ in range(MAX_CLIENTS)]
-    assert await exchange(endpoint, b"GET /ok HTTP/1.0\r\n\r\n") == b""
-    for _, writer in silent:
+async def test_silent_clients_keep_nobody_out(endpoint: Path) -> None:
+    """Who has waited longest makes room."""
+    silent = [await asyncio.open_unix_connection(endpoint) for _ in range(2 * MAX_CLIENTS)]
+    for _ in range(MAX_CLIENTS):
+        assert b"200 OK" in await exchange(endpoint, b"GET /ok HTTP/1.0\r\n\r\n")
+    for reader, writer in silent[: MAX_CLIENTS + 1]:
+        assert await asyncio.wait_for(reader.read(), 2) == b""
         writer.close()
+    for _, writer in silent[MAX_CLIENTS + 1 :]:
+        writer.close()
+
+
+async def test_a_source_with_many_clients_gives_its_own() -> None:
+    """A client that takes its time is kept, however many another address has."""
+    server = StatusServer(PAGES)
+    await server.start("127.0.0.1:0")
+    slow = await asyncio.open_connection("127.0.0.1", server.port, local_addr=("127.0.0.2", 0))
     await asyncio.sleep(0.02)
-    assert b"200 OK" in await exchange(endpoint, b"GET /ok HTTP/1.0\r\n\r\n")
+    flood = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(3 * MAX_CLIENTS)]
+    await asyncio.sleep(0.05)
+    slow[1].write(b"GET /ok HTTP/1.0\r\n\r\n")
+    assert b"200 OK" in await asyncio.wait_for(slow[0].read(), 2)
+    for _, writer in (slow, *flood):
+        writer.close()
+    server.close()
 
 
 async def test_the_socket_is_not_open_to_others(endpoint: Path) -> None:

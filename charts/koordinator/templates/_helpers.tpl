@@ -104,7 +104,6 @@ koordlet.hostDirs.koordletSockDir: sockets are in /run/koord
 koordlet.hostDirs.predictionCheckpointDir: what prediction has learnt is in /var/lib/koord
 koordlet.hostDirs.koordletTSDBDir: figures are kept in memory
 koordlet.hostDirs.podResourcesProxyPath: pod resources are not proxied
-manager.healthProbe: health pages are on manager.metrics.port
 manager.resyncPeriod: caches need none
 manager.controllers: all controllers run
 webhookConfiguration.failurePolicy.elasticquotas: there is no such webhook yet

@@ -41,6 +41,7 @@ koordlet.runtimeClassName: value
 koordlet.runtimeSocket: value
 koordlet.tolerations: value
 manager.extraArgs: value
+manager.healthProbe.port: value
 manager.hostNetwork: value
 manager.image.host: value
 manager.image.repository: value
@@ -73,6 +74,7 @@ koordlet.kubelet: section
 koordlet.log: section
 koordlet.metrics: section
 manager: section
+manager.healthProbe: section
 manager.image: section
 manager.log: section
 manager.metrics: section

@@ -27,7 +27,6 @@ from koord_manager.certificatestore import CertificateStore
 from koord_manager.freshusage import FreshFigures
 from koord_manager.nodelink.server import SECRET_NAME, NodeLinkServer
 from koord_manager.nodelink.service import Leadership, NodeLinkService
-from koord_manager.nodelink.tokens import TokenReviewer
 from koord_manager.view import ClusterView
 from qosd.cluster.certificaterequest import key_and_request
 from qosd.cluster.nodelink import encoded
@@ -36,7 +35,7 @@ from tests.kube.support import NODES, PODS, client, until
 
 NAMESPACE = "koordinator-system"
 AGENT = f"system:serviceaccount:{NAMESPACE}:koordlet"
-REVIEWS, REQUESTS = "tokenreviews", "certificatesigningrequests"
+REQUESTS = "certificatesigningrequests"
 REPORT, EVICT_POD = "/koord.nodelink.v1.NodeLink/Report", "/koord.nodelink.v1.NodeLink/EvictPod"
 CALL_S = 5.0
 GIB = 1 << 30
@@ -46,26 +45,22 @@ USAGE = FreshUsage(
 
 
 class APIServer(Server):
-    """``reviews``: what is said of a token. ``requester``: who requests certificates, as the server knows it."""
+    """``requester``: who requests certificates, as the server knows it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.reviews: dict[str, JSONObject] = {}
         self.requester: JSONObject = {}
 
     def _create(self, collection: tuple[str, str], namespace: str, body: JSONObject) -> JSONObject:
-        if collection[1] == REVIEWS:
-            status = self.reviews.get(body["spec"]["token"], {"authenticated": False, "error": "unknown token"})
-            return {**body, "metadata": {}, "status": status}
         if collection[1] == REQUESTS:
             body = {**body, "spec": {**body["spec"], **self.requester}}
         return super()._create(collection, namespace, body)
 
 
-def authenticated(username: str = AGENT, audience: str = "koord-nodelink", **claims: str) -> JSONObject:
-    """What an API server says of a good token; ``node_name="n1"`` is the claim ``…/node-name``."""
+def pods_token(username: str = AGENT, **claims: str) -> JSONObject:
+    """Who requests with a pod's token, as an API server says it; ``node_name="n1"`` is the claim ``…/node-name``."""
     extra = {f"authentication.kubernetes.io/{name.replace('_', '-')}": [value] for name, value in claims.items()}
-    return {"authenticated": True, "audiences": [audience], "user": {"username": username, "extra": extra}}
+    return {"username": username, "groups": ["system:serviceaccounts"], "extra": extra}
 
 
 @dataclass
@@ -104,10 +99,10 @@ class Rig:
         return made
 
     @contextlib.contextmanager
-    def client(self, context: ssl.SSLContext, token: str = "") -> Iterator[Node]:
+    def client(self, context: ssl.SSLContext) -> Iterator[Node]:
         link = TLSClient("127.0.0.1", self.link.port, context, SERVER_NAME, asyncio.get_running_loop())
         try:
-            yield Node(link, (("authorization", f"Bearer {token}"),) if token else ())
+            yield Node(link)
         finally:
             link.close()
 
@@ -126,16 +121,15 @@ class State:
 @dataclass
 class Node:
     link: TLSClient
-    metadata: tuple[tuple[str, str], ...]
     sequence: int = 0
 
     async def report(self, node: str = "n1", usage: FreshUsage = USAGE, instance: str = "i") -> None:
         self.sequence += 1
-        await self.link.call(REPORT, encoded(node, instance, self.sequence, 0, usage), CALL_S, self.metadata)
+        await self.link.call(REPORT, encoded(node, instance, self.sequence, 0, usage), CALL_S)
 
     async def evict(self, name: str, uid: str) -> pb.EvictPodAnswer:
         message = pb.EvictPodRequest(namespace="shop", name=name, uid=uid, reason="memory is short")
-        answer = await self.link.call(EVICT_POD, message.SerializeToString(), CALL_S, self.metadata)
+        answer = await self.link.call(EVICT_POD, message.SerializeToString(), CALL_S)
         return pb.EvictPodAnswer.FromString(answer.message)
 
     async def refusal(self, node: str = "n1") -> tuple[int, str]:
@@ -164,9 +158,8 @@ async def rig(nodes: tuple[str, ...] = ("n1", "n2"), server: APIServer | None = 
             server.put(NODES, "", node)
         view = ClusterView(api, Key(NAMESPACE, "none"), NAMESPACE, {}, time.monotonic, time.time)
         fresh = FreshFigures(lambda: state.now_s)
-        tokens = TokenReviewer(api, AGENT, view.pods.get, lambda: state.now_s)
         leadership = Leadership(lambda: state.leads, lambda: state.leader)
-        service = NodeLinkService(api, view, fresh, tokens, leadership, lambda: time.time() + state.ahead_s)
+        service = NodeLinkService(api, view, fresh, leadership, lambda: time.time() + state.ahead_s)
         link = NodeLinkServer(service, CertificateStore(api, Key(NAMESPACE, SECRET_NAME), {}), NAMESPACE)
         following = asyncio.create_task(view.run())
         try:

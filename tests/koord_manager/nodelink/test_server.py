@@ -1,14 +1,16 @@
-"""Who may say what on NodeLink: real TLS on loopback, certificates and tokens, and what is wrong with them."""
+"""Who may say what on NodeLink: real TLS on loopback, nodes' certificates, and what is wrong with them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import ssl
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import grpc
 import pytest
+from cryptography import x509
 
 from koord.http2.client import UnaryError
 from koord.http2.grpc import (
@@ -25,20 +27,13 @@ from koord.kube.credentials import pem_file
 from koord.model.nodelink import SERVER_NAME
 from koord.pb.koord import nodelink_pb2 as pb
 from koord_manager.nodelink import server as nodelink_server
-from koord_manager.nodelink.service import Caller
+from koord_manager.nodelink.server import MAX_CALLS
+from koord_manager.nodelink.service import MAX_PODS
+from qosd.cluster.certificaterequest import key_and_request
 from qosd.cluster.nodelink import encoded
-from tests.koord_manager.nodelink.rig import (
-    CALL_S,
-    EVICT_POD,
-    REPORT,
-    USAGE,
-    APIServer,
-    authenticated,
-    plain_context,
-    rig,
-)
+from tests.koord_manager.nodelink.rig import CALL_S, EVICT_POD, REPORT, USAGE, plain_context, rig
 from tests.kube.server import Fault
-from tests.kube.support import PODS, until
+from tests.kube.support import until
 
 FOREIGN = certificates.issue_ca(datetime.now(UTC))
 
@@ -49,7 +44,6 @@ async def test_a_node_reports_itself() -> None:
             await node.report()
             assert made.fresh.usage("n1") == USAGE
             assert made.fresh.usage("n2") is None
-            assert made.link.connections == 1
     assert made.service.counts.reports == 1
 
 
@@ -67,12 +61,12 @@ async def test_a_node_that_the_cluster_does_not_have_is_refused() -> None:
             assert await node.refusal("n9") == (NOT_FOUND, "there is no Node n9")
 
 
-async def test_without_certificate_and_token_nobody_is_anybody() -> None:
+async def test_without_a_certificate_nobody_gets_past_the_handshake() -> None:
     async with rig() as made:
         with made.client(plain_context(made.ca)) as node:
-            code, message = await node.refusal()
-            assert code == UNAUTHENTICATED
-            assert "neither a node's certificate nor a bearer token" in message
+            code, _ = await node.refusal()
+            assert code == UNAVAILABLE
+    assert made.service.counts.refused == 0
 
 
 @pytest.mark.parametrize("fault", ["another authority", "expired"])
@@ -127,68 +121,6 @@ async def test_who_does_not_lead_names_the_leader() -> None:
         assert made.fresh.usage("n1") is None
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "message"),
-    [
-        (authenticated(node_name="n1"), 0, ""),
-        (authenticated(pod_name="koordlet-x", pod_uid="u1"), 0, ""),
-        (authenticated(pod_name="koordlet-x", pod_uid="another"), PERMISSION_DENIED, "names neither a node nor a pod"),
-        (authenticated(pod_name="gone", pod_uid="u1"), PERMISSION_DENIED, "names neither a node nor a pod"),
-        (authenticated(), PERMISSION_DENIED, "names neither a node nor a pod"),
-        (authenticated(node_name="n2"), PERMISSION_DENIED, "node n2 may not report for 'n1'"),
-        (authenticated("system:serviceaccount:shop:web", node_name="n1"), PERMISSION_DENIED, "is not system:service"),
-        (
-            authenticated(audience="https://kubernetes", node_name="n1"),
-            UNAUTHENTICATED,
-            "not one for koord-nodelink",
-        ),
-        ({"authenticated": False, "error": "expired"}, UNAUTHENTICATED, "koord-nodelink: expired"),
-    ],
-    ids=["node", "pod", "pod of that name", "no pod", "no claim", "other node", "account", "audience", "expired"],
-)
-async def test_a_token(status: dict[str, object], code: int, message: str) -> None:
-    server = APIServer()
-    server.reviews["t"] = status
-    server.put(PODS, "koordinator-system", "koordlet-x", metadata={"uid": "u1"}, spec={"nodeName": "n1"})
-    async with rig(server=server) as made:
-        with made.client(plain_context(made.ca), "t") as node:
-            if not code:
-                await node.report()
-                assert made.fresh.usage("n1") == USAGE
-                return
-            refusal = await node.refusal()
-            assert refusal[0] == code
-            assert message in refusal[1]
-
-
-async def test_a_token_is_reviewed_once_in_a_while() -> None:
-    server = APIServer()
-    server.reviews["t"] = authenticated(node_name="n1")
-    async with rig(server=server) as made:
-        with made.client(plain_context(made.ca), "t") as node:
-            for _ in range(3):
-                await node.report()
-            assert reviews(server) == 1
-            del server.reviews["t"]
-            made.state.now_s += 299
-            await node.report()
-            made.state.now_s += 2
-            assert (await node.refusal())[0] == UNAUTHENTICATED
-            assert (await node.refusal())[0] == UNAUTHENTICATED
-            assert reviews(server) == 2, "what was refused is remembered, too"
-
-
-async def test_no_review_is_no_verdict() -> None:
-    server = APIServer()
-    server.reviews["t"] = authenticated(node_name="n1")
-    async with rig(server=server) as made:
-        with made.client(plain_context(made.ca), "t") as node:
-            server.faults += [Fault("create", status=500, reason="InternalError")] * 2
-            assert (await node.refusal())[0] == UNAVAILABLE
-            server.faults.clear()
-            await node.report()
-
-
 async def test_a_node_evicts_its_own_pods_alone() -> None:
     async with rig() as made:
         made.put_pod("web", "n1", "u1")
@@ -234,57 +166,78 @@ async def test_bad_bytes_cost_their_own_call() -> None:
             await node.report()
 
 
-async def test_who_does_not_call_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodelink_server, "IDLE_S", 0.1)
+async def test_a_report_of_more_pods_than_a_node_has_is_refused() -> None:
     async with rig() as made:
-        _, writer = await asyncio.open_connection(
-            "127.0.0.1", made.link.port, ssl=plain_context(made.ca), server_hostname=SERVER_NAME
-        )
-        await until(lambda: made.link.connections == 1)
-        await until(lambda: made.link.connections == 0)
-        writer.close()
-        with contextlib.suppress(ConnectionError, ssl.SSLError):
-            await writer.wait_closed()
+        with made.client(await made.context()) as node:
+            for pods, message in ((MAX_PODS + 1, "pods: 1025 are more than the 1024"), (MAX_PODS, "")):
+                report = pb.NodeReport(node="n1", instance="i", sequence=pods, pods=[pb.PodUsage()] * pods)
+                if not message:
+                    await node.link.call(REPORT, report.SerializeToString(), CALL_S)
+                    continue
+                with pytest.raises(UnaryError, match=message) as refused:
+                    await node.link.call(REPORT, report.SerializeToString(), CALL_S)
+                assert refused.value.code == INVALID_ARGUMENT
 
 
-@pytest.mark.parametrize("token", ["", "bad"], ids=["no token", "refused token"])
-async def test_who_is_refused_each_time_loses_its_connection(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
-    """A node that calls as often keeps its own."""
-    monkeypatch.setattr(nodelink_server, "IDLE_S", 0.5)
-    server = APIServer()
-    server.reviews["t"] = authenticated(node_name="n1")
-    async with rig(server=server) as made:
-        caller, ends = made.service.caller, list[asyncio.BaseTransport]()
+async def test_a_node_has_some_calls_at_a_time_and_not_the_others() -> None:
+    """Its evictions wait for one another, by however many connections they come; others' do not wait for them."""
+    async with rig() as made, contextlib.AsyncExitStack() as stack:
+        made.put_pod("web", "n1", "u1")
+        made.put_pod("other", "n2", "u2")
+        await until(lambda: len(made.view.pods.objects) == 2)
+        made.server.faults.append(Fault("evict", hang=True))
+        nodes = [stack.enter_context(made.client(await made.context("n1"))) for _ in range(3)]
+        calls = [asyncio.create_task(nodes[index % 2].evict("web", "u1")) for index in range(MAX_CALLS)]
+        await until(lambda: made.link.calls_of("n1") == MAX_CALLS)
+        with pytest.raises(UnaryError, match=f"{MAX_CALLS} calls of node n1 are under way") as refused:
+            await nodes[2].evict("web", "u1")
+        assert refused.value.code == RESOURCE_EXHAUSTED
+        assert made.server.count("evict") == 1
+        with made.client(await made.context("n2")) as other:
+            assert (await other.evict("other", "u2")).status == 0
+            await other.report("n2")
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await until(lambda: made.link.calls_of("n1") == 0)
 
-        def came(transport: asyncio.BaseTransport) -> Caller:
-            ends.append(transport)
-            return caller(transport)
 
-        monkeypatch.setattr(made.service, "caller", came)
-        with made.client(plain_context(made.ca), "t") as node, made.client(plain_context(made.ca), token) as other:
-            await node.report()
-            await other.refusal()
-            of_node, of_other = ends
-            for _ in range(60):
-                await node.report()
-                await other.refusal()
-                if of_other.is_closing():
-                    break
-                await asyncio.sleep(0.05)
-            assert (of_node.is_closing(), of_other.is_closing()) == (False, True)
+@contextlib.asynccontextmanager
+async def raw(port: int, context: ssl.SSLContext) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=SERVER_NAME)
+    try:
+        yield reader, writer
+    finally:
+        assert isinstance(writer.transport, asyncio.Transport)
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize("limit", ["IDLE_S", "AGE_S", "HANDSHAKE_S"])
+async def test_nobody_keeps_a_connection(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """Who does not call, who has been there for long, and who does not say who he is."""
+    monkeypatch.setattr(nodelink_server, limit, 0.5)
+    monkeypatch.setattr(nodelink_server, "GRACE_S", 0.5)
+    async with rig() as made:
+        if limit == "HANDSHAKE_S":
+            reader, writer = await asyncio.open_connection("127.0.0.1", made.link.port)
+            async with asyncio.timeout(CALL_S):
+                assert await reader.read() == b""
+            writer.close()
+            return
+        async with raw(made.link.port, await made.context()) as (reader, writer), asyncio.timeout(CALL_S):
+            writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+            with contextlib.suppress(ConnectionError):
+                while await reader.read(1 << 16):
+                    pass
 
 
 async def test_a_client_that_does_not_read_costs_others_nothing() -> None:
-    async with rig() as made:
-        context = await made.context("n2")
-        _, writer = await asyncio.open_connection("127.0.0.1", made.link.port, ssl=context, server_hostname=SERVER_NAME)
+    async with rig() as made, raw(made.link.port, await made.context("n2")) as (_, writer):
         pings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0" + b"\0\0\x08\6\0\0\0\0\0koordlet" * 50_000
-        assert isinstance(writer.transport, asyncio.Transport)
         writer.write(pings)
         with made.client(await made.context()) as node:
             await node.report()
             assert made.fresh.usage("n1") == USAGE
-        writer.transport.abort()
 
 
 async def test_a_new_authority_is_taken_over_without_a_restart() -> None:
@@ -300,21 +253,16 @@ async def test_a_new_authority_is_taken_over_without_a_restart() -> None:
             assert (await node.refusal())[0] == UNAVAILABLE
 
 
-async def test_grpcio_speaks_it_too() -> None:
-    """Another implementation of gRPC over TLS with a node's token."""
-    server = APIServer()
-    server.reviews["t"] = authenticated(node_name="n1")
-    async with rig(server=server) as made:
-        credentials = grpc.ssl_channel_credentials(made.ca.encode())
+async def test_grpcios_client_speaks_it_too() -> None:
+    async with rig() as made:
+        key, request = key_and_request("system:node:n1", "system:nodes")
+        ca = await made.link.read_ca()
+        signed = certificates.issue_client(
+            ca, x509.load_pem_x509_csr(request), datetime.now(UTC), timedelta(hours=1)
+        )
+        credentials = grpc.ssl_channel_credentials(made.ca.encode(), key, signed)
         options = (("grpc.ssl_target_name_override", SERVER_NAME),)
         async with grpc.aio.secure_channel(f"127.0.0.1:{made.link.port}", credentials, options) as channel:
-            report = channel.unary_unary(REPORT)
-            answer = await report(
-                encoded("n1", "i", 1, 0, USAGE), metadata=(("authorization", "Bearer t"),), timeout=CALL_S
-            )
+            answer = await channel.unary_unary(REPORT)(encoded("n1", "i", 1, 0, USAGE), timeout=CALL_S)
         assert pb.NodeReportAnswer.FromString(answer) == pb.NodeReportAnswer()
         assert made.fresh.usage("n1") == USAGE
-
-
-def reviews(server: APIServer) -> int:
-    return sum(path.endswith("/tokenreviews") for _, path, *_ in server.requests)

@@ -18,11 +18,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from koord.kube import certificates
 from koord.kube.certificates import CertificateError, KeyPair
+from koord.kube.kind import Key as KubeKey
 from koord.kube.kind import Unstructured
-from koord.model.core import ObjectMeta
+from koord.model.core import ObjectMeta, Pod, PodSpec
 from koord.model.nodelink import SIGNER
 from koord_manager.nodelink.signer import Signer
-from koord_manager.nodelink.signing import LIFETIME, Approved, Denied, judge, signed
+from koord_manager.nodelink.signing import LIFETIME, Agents, Approved, Denied, judge, signed
+from tests.koord_manager.nodelink.rig import AGENT, pods_token
 from tests.kube.server import JSONObject, Server
 from tests.kube.support import client, until
 
@@ -32,6 +34,8 @@ REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 P256: Key = ec.generate_private_key(ec.SECP256R1())
 GROUPS = ("system:nodes", "system:authenticated")
+AGENT_POD = Pod(metadata=ObjectMeta(name="koordlet-x", uid="u1"), spec=PodSpec(node_name="n1"))
+AGENTS = Agents(AGENT, {KubeKey("koordinator-system", "koordlet-x"): AGENT_POD}.get)
 
 
 def pem(
@@ -68,8 +72,19 @@ def tampered() -> bytes:
     """A request of which a bit of the signature is another."""
     der = bytearray(x509.load_pem_x509_csr(pem()).public_bytes(serialization.Encoding.DER))
     der[-1] ^= 1
+    return armored(der)
+
+
+def armored(der: bytes) -> bytes:
     begin, end = (f"-----{word} CERTIFICATE REQUEST-----\n".encode() for word in ("BEGIN", "END"))
     return begin + encodebytes(der) + end
+
+
+def of_version_2() -> bytes:
+    """A request whose version is one that there is not."""
+    der = bytearray(x509.load_pem_x509_csr(pem()).public_bytes(serialization.Encoding.DER))
+    der[der.index(b"\x02\x01\x00") + 2] = 1
+    return armored(der)
 
 
 @pytest.mark.parametrize(
@@ -92,19 +107,43 @@ def tampered() -> bytes:
         (spec(pem(key=ed25519.Ed25519PrivateKey.generate())), "neither ECDSA P-256"),
         (spec(b"no request"), "spec.request is no certificate request"),
         (spec(tampered()), "is not signed by its own key"),
+        (spec(of_version_2()), "spec.request is no certificate request"),
         ({"signerName": SIGNER}, "cannot be read"),
         (spec(expirationSeconds="soon"), "cannot be read"),
     ],
 )
 def test_denied(request_spec: JSONObject, why: str) -> None:
-    verdict = judge(stored(request_spec))
+    verdict = judge(stored(request_spec), AGENTS)
     assert isinstance(verdict, Denied)
     assert why in verdict.why
 
 
+@pytest.mark.parametrize(
+    ("requester", "why"),
+    [
+        (pods_token(node_name="n1"), ""),
+        (pods_token(pod_name="koordlet-x", pod_uid="u1"), ""),
+        (pods_token(pod_name="koordlet-x", pod_uid="another"), "names neither a node nor a pod that is known"),
+        (pods_token(pod_name="gone", pod_uid="u1"), "names neither a node nor a pod that is known"),
+        (pods_token(), f"the token of {AGENT} names neither a node nor a pod that is known"),
+        (pods_token(node_name="n2"), "may not be certified as system:node:n1: CN=system:node:n2"),
+        (pods_token("system:serviceaccount:shop:web", node_name="n1"), "system:serviceaccount:shop:web is no node"),
+    ],
+    ids=["node", "pod", "pod of that name", "no pod", "no claim", "other node", "account"],
+)
+def test_the_pod_of_an_agent(requester: JSONObject, why: str) -> None:
+    verdict = judge(stored(spec(**requester)), AGENTS)
+    if why:
+        assert isinstance(verdict, Denied)
+        assert why in verdict.why
+    else:
+        assert isinstance(verdict, Approved)
+        assert verdict.node == "n1"
+
+
 @pytest.mark.parametrize("key", [P256, ec.generate_private_key(ec.SECP384R1()), rsa.generate_private_key(65537, 2048)])
 def test_what_is_signed_is_a_client_of_that_name_and_nothing_else(key: Key) -> None:
-    verdict = judge(stored(spec(pem(key=key))))
+    verdict = judge(stored(spec(pem(key=key))), AGENTS)
     assert isinstance(verdict, Approved)
     assert verdict.node == "n1"
     certificate = x509.load_pem_x509_certificate(signed(verdict, CA, NOW))
@@ -125,13 +164,13 @@ def test_what_is_signed_is_a_client_of_that_name_and_nothing_else(key: Key) -> N
 )
 def test_how_long_it_is_valid(seconds: int | None, lifetime: timedelta) -> None:
     members = {} if seconds is None else {"expirationSeconds": seconds}
-    verdict = judge(stored(spec(**members)))
+    verdict = judge(stored(spec(**members)), AGENTS)
     assert isinstance(verdict, Approved)
     assert verdict.lifetime == lifetime
 
 
 def test_it_ends_with_the_authority_at_the_latest() -> None:
-    verdict = judge(stored(spec()))
+    verdict = judge(stored(spec()), AGENTS)
     assert isinstance(verdict, Approved)
     late = NOW + certificates.CA_LIFETIME - timedelta(days=1)
     assert x509.load_pem_x509_certificate(signed(verdict, CA, late)).not_valid_after_utc == late + timedelta(days=1)
@@ -148,7 +187,7 @@ def test_it_ends_with_the_authority_at_the_latest() -> None:
     ids=["another signer's", "denied", "failed", "done"],
 )
 def test_nothing_is_left_to_do(request_spec: JSONObject, status: JSONObject) -> None:
-    assert judge(stored(request_spec, **status)) is None
+    assert judge(stored(request_spec, **status), AGENTS) is None
 
 
 @asynccontextmanager
@@ -159,7 +198,7 @@ async def signing(server: Server, ca: KeyPair | None = CA) -> AsyncIterator[None
         return ca
 
     async with server.serving() as url, client(url) as api:
-        running = asyncio.create_task(Signer(api, read_ca, time.monotonic, lambda: NOW).run())
+        running = asyncio.create_task(Signer(api, read_ca, AGENTS, time.monotonic, lambda: NOW).run())
         try:
             yield
         finally:
@@ -210,3 +249,15 @@ async def test_without_an_authority_it_is_tried_again() -> None:
         await asyncio.sleep(0.2)
     assert "certificate" not in status_of(server, "r")
     assert [each["type"] for each in status_of(server, "r")["conditions"]] == ["Approved"]
+
+
+async def test_requesters_take_turns() -> None:
+    """One with a hundred requests keeps another waiting for one of them."""
+    server = Server()
+    for number in range(100):
+        server.put(REQUESTS, "", f"many-{number:03}", spec=spec())
+    server.put(REQUESTS, "", "one", spec=spec(pem(names=("system:node:n2",)), username="system:node:n2"))
+    async with signing(server):
+        await until(lambda: "certificate" in status_of(server, "one"))
+        done = sum("certificate" in status_of(server, f"many-{number:03}") for number in range(100))
+    assert done <= 2

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from koord.model.nodelink import SIGNER
+from koord.model.nodelink import CERTIFICATE_LIFETIME_S, SIGNER
 from koord_manager.nodelink.signer import Signer
+from koord_manager.nodelink.signing import Agents
 from qosd.cluster import nodeidentity
-from qosd.cluster.nodeidentity import RETRY_S, Certificate, NoIdentity, Token
-from tests.koord_manager.nodelink.rig import Rig, rig
+from qosd.cluster.nodeidentity import RETRY_S, NodeIdentity, NoIdentity
+from tests.koord_manager.nodelink.rig import AGENT, Rig, rig
 from tests.kube.support import until
 from tests.waiting import HANG_S
 
@@ -41,7 +42,8 @@ def answer(made: Rig, status: dict[str, Any]) -> None:
 async def signing(made: Rig) -> AsyncIterator[None]:
     """Somebody signs, however long that takes a busy machine."""
     made.server.requester = {"username": "system:node:n1", "groups": ["system:nodes"]}
-    signer = Signer(made.api, made.link.read_ca, time.monotonic, lambda: datetime.now(UTC))
+    agents = Agents(AGENT, made.view.pods.get)
+    signer = Signer(made.api, made.link.read_ca, agents, time.monotonic, lambda: datetime.now(UTC))
     task = asyncio.create_task(signer.run())
     try:
         with pytest.MonkeyPatch.context() as patch:
@@ -60,27 +62,19 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_the_key_stays_in_the_process() -> None:
     """The request is what the signer's rules want, and no file is left."""
-    async with rig() as made:
-        made.server.requester = {"username": "system:node:n1", "groups": ["system:nodes"]}
-        signer = asyncio.create_task(
-            Signer(made.api, made.link.read_ca, time.monotonic, lambda: datetime.now(UTC)).run()
-        )
+    async with rig() as made, signing(made):
         now_s = [0.0]
-        identity = Certificate(made.api, "n1", lambda: now_s[0])
+        identity = NodeIdentity(made.api, "n1", lambda: now_s[0])
         assert identity.is_due()
         context = await identity.context(made.ca)
         assert context.cert_store_stats()["x509_ca"] == 1
         assert not identity.is_due()
-        assert identity.metadata() == ()
-        now_s[0] = 7 * 86_400 * 2 / 3
+        now_s[0] = CERTIFICATE_LIFETIME_S * 2 / 3
         assert identity.is_due()
         (request,) = made.server.objects["/apis/certificates.k8s.io/v1", "certificatesigningrequests"].values()
         assert request["spec"]["signerName"] == SIGNER
         assert request["spec"]["usages"] == ["digital signature", "client auth"]
         assert not [file for file in open_files() if "pem" in file]
-        signer.cancel()
-        with suppress(asyncio.CancelledError):
-            await signer
 
 
 def open_files() -> list[str]:
@@ -97,7 +91,7 @@ async def test_nobody_signs_and_there_is_one_request() -> None:
     """Which is made again where the server has forgotten it, and answered at last."""
     async with rig() as made:
         made.server.requester = {"username": "system:node:n1", "groups": ["system:nodes"]}
-        identity = Certificate(made.api, "n1", time.monotonic)
+        identity = NodeIdentity(made.api, "n1", time.monotonic)
         for _ in range(3):
             with pytest.raises(NoIdentity, match=r"nodelink-n1-.* is not signed in 0\.2 s"):
                 await identity.context(made.ca)
@@ -129,7 +123,7 @@ async def test_an_answer_of_no_use_is_told_and_another_request_is_made_later(sta
     """However often the link wants a certificate meanwhile."""
     async with rig() as made:
         now_s = 0.0
-        identity = Certificate(made.api, "n1", lambda: now_s)
+        identity = NodeIdentity(made.api, "n1", lambda: now_s)
         for tries in (1, 2):
             with pytest.raises(NoIdentity, match="is not signed"):
                 await identity.context(made.ca)
@@ -145,19 +139,19 @@ async def test_an_answer_of_no_use_is_told_and_another_request_is_made_later(sta
 
 @pytest.mark.usefixtures("impatient")
 async def test_a_good_certificate_is_used_until_there_is_another_or_it_expires() -> None:
-    day_s = 86_400
+    life_s = CERTIFICATE_LIFETIME_S
     async with rig() as made:
         now_s = [0.0]
-        identity = Certificate(made.api, "n1", lambda: now_s[0])
+        identity = NodeIdentity(made.api, "n1", lambda: now_s[0])
         async with signing(made):
             await identity.context(made.ca)
-        for at_s in (5 * day_s, 5 * day_s + 300, 7 * day_s - 1):
+        for at_s in (life_s * 5 / 7, life_s * 5 / 7 + 300, life_s - 1):
             now_s[0] = at_s
             assert identity.is_due()
             await identity.context(made.ca)
             assert not identity.is_due(), "it is tried again after some minutes"
         assert len(requests(made)) == 2
-        now_s[0] = 7 * day_s
+        now_s[0] = life_s
         with pytest.raises(NoIdentity, match="is not signed"):
             await identity.context(made.ca)
         async with signing(made):
@@ -169,7 +163,7 @@ async def test_a_good_certificate_is_used_until_there_is_another_or_it_expires()
 async def test_a_certificate_that_is_refused_is_not_used_again() -> None:
     async with rig() as made:
         now_s = [0.0]
-        identity = Certificate(made.api, "n1", lambda: now_s[0])
+        identity = NodeIdentity(made.api, "n1", lambda: now_s[0])
         async with signing(made):
             await identity.context(made.ca)
         now_s[0] = RETRY_S
@@ -182,7 +176,7 @@ async def test_a_manager_that_refuses_every_certificate_is_asked_for_one_in_some
     """Each request is an object that the API server keeps for an hour."""
     async with rig() as made:
         now_s = [0.0]
-        identity = Certificate(made.api, "n1", lambda: now_s[0])
+        identity = NodeIdentity(made.api, "n1", lambda: now_s[0])
         async with signing(made):
             for at_s in range(0, 2 * int(RETRY_S) + 1, 30):
                 now_s[0] = at_s
@@ -195,7 +189,7 @@ async def test_a_key_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     async with rig() as made:
         with pytest.raises(NoIdentity, match=r"no key could be made: .*No such file"):
-            await Certificate(made.api, "n1", time.monotonic).context(made.ca)
+            await NodeIdentity(made.api, "n1", time.monotonic).context(made.ca)
 
 
 async def test_who_makes_the_key_imports_nothing_of_the_working_directory(
@@ -214,12 +208,3 @@ async def test_who_makes_the_key_imports_from_where_we_do(tmp_path: Path, monkey
     monkeypatch.setattr(nodeidentity, "_PROGRAM", "maker")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     assert (await nodeidentity._key_and_request("key", "group"))[0] == b"key"
-
-
-def test_a_token_is_read_again_each_minute(tmp_path: Path) -> None:
-    now_s = [0.0]
-    token = Token(tmp_path / "token", lambda: now_s[0])
-    for at_s, written, sent in ((0.0, "a", "a"), (59.9, "b", "a"), (60.0, "b", "b"), (61.0, "c", "b")):
-        now_s[0] = at_s
-        (tmp_path / "token").write_text(written)
-        assert token.metadata() == (("authorization", f"Bearer {sent}"),)

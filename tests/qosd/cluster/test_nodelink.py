@@ -7,13 +7,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from koord.http2.server import PeerServer
 from koord.kube import certificates
 from koord.kube.backoff import Backoff
 from koord.kube.errors import APIError, Unreachable
@@ -25,14 +23,15 @@ from koord.model.overcommit.amounts import CPUMemory
 from koord.model.overcommit.fresh import FreshPod
 from koord.model.priority import PriorityClass
 from koord.model.qos import QoSClass
+from koord_manager.nodelink import server as nodelink_server
 from koord_manager.nodelink.signer import Signer
+from koord_manager.nodelink.signing import Agents
 from qosd.cluster import freshfigures, nodeidentity, nodelink
 from qosd.cluster.freshfigures import Level
-from qosd.cluster.nodeidentity import Certificate
 from qosd.cluster.nodelink import Evictions, NodeLink, has_moved
 from qosd.clusterstatus import PartState
 from qosd.metrics import Metrics
-from tests.koord_manager.nodelink.rig import AGENT, APIServer, Rig, authenticated, rig
+from tests.koord_manager.nodelink.rig import AGENT, APIServer, Rig, pods_token, rig
 from tests.kube.server import Fault
 from tests.kube.support import LEASES, until
 from tests.qosd.cluster.history import GIB, History, Use, pod
@@ -67,10 +66,10 @@ class MeasuredNode:
 class Cluster:
     """A manager that leads, a node, and the node's link."""
 
-    def __init__(self, made: Rig, token_file: Path | None) -> None:
+    def __init__(self, made: Rig) -> None:
         self.rig, self.node = made, MeasuredNode()
         self.lead(f"m_1@127.0.0.1:{made.link.port}")
-        self.link = NodeLink(made.api, "n1", self.node, lambda: None, token_file)
+        self.link = NodeLink(made.api, "n1", self.node, lambda: None)
 
     def lead(self, holder: str, ca: str | None = None) -> None:
         """What the Lease says."""
@@ -109,13 +108,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def linked(token_file: Path | None = None, server: APIServer | None = None) -> AsyncIterator[Cluster]:
+async def linked(server: APIServer | None = None) -> AsyncIterator[Cluster]:
     """The node's link runs; certificates are signed."""
     server = server or APIServer()
     server.requester = server.requester or {"username": "system:node:n1", "groups": ["system:nodes"]}
     async with rig(server=server) as made:
-        cluster = Cluster(made, token_file)
-        signer = Signer(made.api, made.link.read_ca, time.monotonic, lambda: datetime.now(UTC))
+        cluster = Cluster(made)
+        agents = Agents(AGENT, made.view.pods.get)
+        signer = Signer(made.api, made.link.read_ca, agents, time.monotonic, lambda: datetime.now(UTC))
         tasks = [asyncio.create_task(signer.run()), asyncio.create_task(cluster.link.run())]
         try:
             yield cluster
@@ -203,43 +203,19 @@ def test_what_is_worth_a_report(now: Level, moved: bool) -> None:
     assert not has_moved(Level(1.0, 0.0), now, Level(0.0, 0.0))
 
 
-async def test_a_pods_token(tmp_path: Path) -> None:
-    file, server = tmp_path / "token", APIServer()
-    file.write_text("first\n")
-    server.reviews["first"] = authenticated(AGENT, node_name="n1")
-    async with linked(file, server) as cluster:
-        await cluster.more()
-        assert cluster.requests == 0
-        file.write_text("second\n")
-        server.reviews = {"second": authenticated(AGENT, node_name="n1")}
-        cluster.rig.state.now_s += 301
-        await cluster.more()
-        assert cluster.node.metrics.cluster_reports["NodeLink", "failed"] == 1, "it was read again when it was refused"
-
-
-async def test_a_token_that_is_not_there(tmp_path: Path) -> None:
+async def test_the_agents_pod() -> None:
     server = APIServer()
-    server.reviews["t"] = authenticated(AGENT, node_name="n1")
-    async with linked(tmp_path / "token", server) as cluster:
-        await cluster.says("the token cannot be read")
-        (tmp_path / "token").write_text("t")
+    server.requester = pods_token(node_name="n1")
+    async with linked(server) as cluster:
         await cluster.more()
-
-
-async def test_another_nodes_token_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("t")
-    server = APIServer()
-    server.reviews["t"] = authenticated(AGENT, node_name="n2")
-    async with linked(tmp_path / "token", server) as cluster:
-        await cluster.says("node n2 may not report for 'n1'")
-        assert cluster.reported == 0
+        assert cluster.requests == 1
 
 
 async def test_another_nodes_certificate_is_not_signed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodeidentity, "RETRY_S", 0.3)
     server = APIServer()
     server.requester = {"username": "system:node:n2", "groups": ["system:nodes"]}
-    async with linked(server=server) as cluster:
+    async with linked(server) as cluster:
         await cluster.says("system:node:n2 may not be certified as system:node:n1")
         assert cluster.reported == 0
         server.requester = {"username": "system:node:n1", "groups": ["system:nodes"]}
@@ -269,13 +245,14 @@ async def test_a_certificate_is_renewed_before_its_time_and_without_a_failure(mo
         assert cluster.node.metrics.cluster_reports["NodeLink", "failed"] == 0
 
 
-async def test_a_new_authority_brings_a_new_certificate() -> None:
+async def test_a_new_authority_brings_a_new_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As soon as the connection that was made by the old one ends."""
+    monkeypatch.setattr(nodelink_server, "AGE_S", 1.0)
     async with linked() as cluster:
         await cluster.more()
         before = cluster.rig.ca
         cluster.rig.server.delete("/api/v1/secrets", NAMESPACE, "koordinator-nodelink-certs")
         await until(lambda: cluster.rig.ca != before)
-        cluster.rig.link.dismiss()
         await cluster.says("cannot connect")
         cluster.lead(f"m_1@127.0.0.1:{cluster.rig.link.port}")
         await cluster.more()
@@ -312,7 +289,6 @@ async def test_a_lease_that_leads_nowhere(holder: str, ca: str | None, why: str)
     async with linked() as cluster:
         await cluster.more()
         cluster.lead(holder, ca)
-        cluster.rig.link.dismiss()
         cluster.rig.state.leads = False
         await cluster.says(why)
         cluster.rig.state.leads = True
@@ -323,7 +299,6 @@ async def test_a_lease_that_leads_nowhere(holder: str, ca: str | None, why: str)
 async def test_there_is_no_lease_yet() -> None:
     async with linked() as cluster:
         cluster.rig.server.delete(LEASES, NAMESPACE, LEASE_NAME)
-        cluster.rig.link.dismiss()
         cluster.rig.state.leads = False
         await cluster.says("404 NotFound")
 
@@ -335,7 +310,6 @@ async def test_the_api_server_is_away_when_a_certificate_is_to_be_renewed(monkey
     async with linked() as cluster:
         await cluster.more()
         cluster.rig.server.faults += [Fault("any", hang=True)] * 20
-        assert isinstance(cluster.link._identity, Certificate)
         cluster.link._identity._due_s = 0.0
         await cluster.more(20)
         assert cluster.node.metrics.cluster_reports["NodeLink", "failed"] == 0
@@ -351,18 +325,21 @@ async def test_the_api_server_is_away_and_the_link_goes_on() -> None:
         await cluster.more(5)
 
 
-async def test_a_restart_in_the_midst() -> None:
-    """The connection breaks; a call that was on its way is lost, and the next one counts."""
+async def test_connections_that_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manager ends each after a while; reports go on by the next one."""
+    monkeypatch.setattr(nodelink_server, "AGE_S", 0.2)
     async with linked() as cluster:
-        for _ in range(3):
-            await cluster.more()
-            cluster.rig.link.dismiss()
-        await cluster.more()
+        await cluster.more(30)
 
 
 async def test_a_manager_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes connections, and never reads a call to its end."""
+    """It takes connections, and reads no call."""
     monkeypatch.setattr(nodelink, "CALL_S", 0.1)
+    came = list[asyncio.StreamWriter]()
+
+    async def never(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.append(writer)
+
     async with linked() as cluster:
         await cluster.more()
         authority = await cluster.rig.link.read_ca()
@@ -371,20 +348,15 @@ async def test_a_manager_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -
         )
         tls = LiveContext(None, "h2")
         tls.load(serving)
-        never = PeerServer(lambda _: {b"/koord.nodelink.v1.NodeLink/Report": lambda *_: asyncio.Event().wait()})  # type: ignore[dict-item,return-value]
-        listener = await asyncio.get_running_loop().create_server(
-            never.protocol, "127.0.0.1", 0, ssl=tls.server_context
-        )
-        cluster.lead(f"m_2@127.0.0.1:{listener.sockets[0].getsockname()[1]}")
-        cluster.rig.link.dismiss()
-        cluster.rig.state.leads = False
-        await cluster.says("no answer in time")
-        await until(lambda: never.connections <= 1)
-        cluster.rig.state.leads = True
-        cluster.lead(f"m_1@127.0.0.1:{cluster.rig.link.port}")
-        await cluster.more()
-        listener.close()
-        never.close()
+        async with await asyncio.start_server(never, "127.0.0.1", 0, ssl=tls.server_context) as listener:
+            cluster.lead(f"m_2@127.0.0.1:{listener.sockets[0].getsockname()[1]}")
+            cluster.rig.state.leads = False
+            await cluster.says("no answer in time")
+            cluster.rig.state.leads = True
+            cluster.lead(f"m_1@127.0.0.1:{cluster.rig.link.port}")
+            await cluster.more()
+            for writer in came:
+                writer.close()
 
 
 async def test_nothing_is_told_before_there_are_samples() -> None:
