@@ -1,0 +1,247 @@
+"""koord-manager under each attack, beside 2,000 honest nodes and an API server's reviews.
+
+``python -m integration.managerfuzz`` (``make fuzz-manager``).
+Environment: SECONDS=60 of each attack, NODES=2000, ATTACK=part of a name (all). One row an attack; a bound that does
+not hold is marked, and the last line says how many rows kept to all of them. The API server is one in memory; manager,
+TLS, nodes and attackers are real processes on loopback. Attackers give way to everybody else (nice), since theirs are
+other machines' CPUs.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.nodelinkprocesses import Load, cpu_s, load, memory_mib
+from integration.harness.processes import Process, wait_for
+from integration.managerfuzz.apiserver import NAMESPACE
+from integration.managerfuzz.attacks import ATTACKS
+from koord.kube.certificates import CA_CERTIFICATE, CA_KEY, KeyPair
+
+MOST_STALL_S, MOST_MIB, LEAST_PERCENT = 0.5, 400.0, 99.0
+BEFORE_S, SETTLE_S = 10.0, 240.0
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/koordinator-manager"
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/koordinator-nodelink-certs"
+HEARD = "koord_manager_nodelink_nodes "
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+clusters: [{{name: c, cluster: {{server: "{url}"}}}}]
+users: [{{name: u, user: {{}}}}]
+contexts: [{{name: c, context: {{cluster: c, user: u}}}}]
+current-context: c
+"""
+
+
+@dataclass
+class Cluster:
+    """``ports``: of webhooks, NodeLink, metrics and health, by the attacks' names for them."""
+
+    url: str
+    manager: Process
+    ports: dict[str, int]
+    directory: Path
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+            return json.load(answer)
+
+    @property
+    def holder(self) -> str:
+        return str(self.get(LEASE)["spec"]["holderIdentity"])
+
+    def heard(self) -> float:
+        """Of how many nodes the manager knows fresh figures. Raises OSError."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports['metrics']}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        return next((float(line.split()[1]) for line in lines if line.startswith(HEARD)), 0.0)
+
+    def authority(self) -> KeyPair:
+        data = self.get(SECRET)["data"]
+        return KeyPair(base64.b64decode(data[CA_KEY]), base64.b64decode(data[CA_CERTIFICATE]))
+
+
+@contextlib.contextmanager
+def child(module: str, *arguments: str, give_way: bool = False) -> Iterator[subprocess.Popen[bytes]]:
+    argv = [*(("nice", "-n", "15") if give_way else ()), sys.executable, "-m", module, *arguments]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        return int(made.getsockname()[1])
+
+
+@contextlib.contextmanager
+def cluster(directory: Path, nodes: int) -> Iterator[Cluster]:
+    with child("integration.managerfuzz.apiserver", f"--nodes={nodes}") as server:
+        assert server.stdout is not None
+        url = server.stdout.readline().decode().strip()
+        (directory / "kubeconfig").write_text(KUBECONFIG.format(url=url))
+        ports = {name: free_port() for name in ("webhooks", "nodelink", "metrics", "health")}
+        argv = [
+            *(sys.executable, "-m", "koord_manager", f"--kubeconfig={directory}/kubeconfig"),
+            *("--webhook-host=127.0.0.1", f"--webhook-port={ports['webhooks']}", "--webhook-linger=0.2"),
+            *(f"--nodelink-endpoint=127.0.0.1:{ports['nodelink']}", "--rest-config-qps=400"),
+            *(f"--advertise-address=127.0.0.1:{ports['nodelink']}", "--rest-config-burst=800"),
+            *(f"--metrics-addr=127.0.0.1:{ports['metrics']}", f"--health-probe-addr=127.0.0.1:{ports['health']}"),
+        ]
+        manager = Process(argv, directory / "manager.log")
+        try:
+            made = Cluster(url, manager, ports, directory)
+            wait_for(lambda: _is_ready(ports["health"]), SETTLE_S, "the manager")
+            wait_for(lambda: _found(made.authority), SETTLE_S, "its authority")
+            yield made
+        finally:
+            manager.stop()
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _found(read: Any) -> Any:
+    with contextlib.suppress(OSError, KeyError):
+        return read()
+    return None
+
+
+class Memory(threading.Thread):
+    """The most that a process has had, in MiB."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self._pid, self._ended = pid, threading.Event()
+        self.most_mib = 0.0
+        self.start()
+
+    def run(self) -> None:
+        while not self._ended.wait(0.1):
+            self.most_mib = max(self.most_mib, memory_mib(self._pid))
+
+    def end(self) -> float:
+        self._ended.set()
+        self.join()
+        return self.most_mib
+
+
+@dataclass
+class Row:
+    name: str
+    stall_s: float
+    most_mib: float
+    reviews_percent: float
+    reports_percent: float
+    leads: bool
+    cores: float
+    wrong: str
+
+    @property
+    def keeps(self) -> bool:
+        is_served = min(self.reviews_percent, self.reports_percent) >= LEAST_PERCENT
+        return is_served and self.leads and self.stall_s <= MOST_STALL_S and self.most_mib <= MOST_MIB
+
+    def text(self) -> str:
+        return (
+            f"{self.name:38} {self.stall_s:6.2f} s {self.most_mib:5.0f} MiB  reviews {self.reviews_percent:5.1f} %  "
+            f"reports {self.reports_percent:5.1f} %  {'leads' if self.leads else 'LOST'}  {self.cores:.2f} core"
+            f"{'' if self.keeps else '  <- beyond a bound ' + self.wrong}"
+        )
+
+
+def attacked(made: Cluster, clients: Load, honest: subprocess.Popen[bytes], name: str, seconds: float) -> Row:
+    """``name`` "": nobody attacks."""
+    holder = made.holder
+    clients.say("tell")
+    told(clients)
+    asked(honest)
+    memory, begun_s, used_s = Memory(made.manager.pid), time.monotonic(), cpu_s(made.manager.pid)
+    if name:
+        ports = [f"--{each}={port}" for each, port in made.ports.items()]
+        pki = f"--pki={made.directory / 'pki'}"
+        arguments = (name, *ports, pki, f"--api={made.url}", f"--seconds={seconds}")
+        attack = child("integration.managerfuzz.attacks", *arguments, give_way=True)
+        with attack as attacker, contextlib.suppress(subprocess.TimeoutExpired):
+            attacker.wait(seconds + 15)
+    else:
+        time.sleep(seconds)
+    passed_s = time.monotonic() - begun_s
+    cores = (cpu_s(made.manager.pid) - used_s) / passed_s
+    most_mib, noticed = memory.end(), asked(honest)
+    clients.say("tell")
+    good, bad = told(clients)
+    leads = made.holder == holder and made.manager.running
+    return Row(
+        name or "nobody attacks",
+        noticed["stall_s"],
+        most_mib,
+        100 * noticed["in_time"] / max(1, noticed["reviews"]),
+        100 * good / max(1, good + bad),
+        leads,
+        cores,
+        json.dumps(noticed["wrong"]) if noticed["wrong"] else "",
+    )
+
+
+def told(clients: Load) -> tuple[int, int]:
+    """Reports that were answered, and others, since the last time."""
+    good = bad = 0
+    for process in clients.processes:
+        assert process.stdout is not None
+        answered, failed = json.loads(process.stdout.readline())
+        good, bad = good + answered, bad + failed
+    return good, bad
+
+
+def asked(honest: subprocess.Popen[bytes]) -> dict[str, Any]:
+    assert honest.stdin is not None and honest.stdout is not None
+    honest.stdin.write(b"\n")
+    honest.stdin.flush()
+    noticed: dict[str, Any] = json.loads(honest.stdout.readline())
+    return noticed
+
+
+def main() -> int:
+    seconds, nodes = float(os.environ.get("SECONDS") or 60), int(os.environ.get("NODES") or 2000)
+    wanted = [name for name in ATTACKS if os.environ.get("ATTACK", "") in name]
+    with tempfile.TemporaryDirectory(prefix="koord-fuzz-") as directory, cluster(Path(directory), nodes) as made:
+        ports = made.ports
+        honest_arguments = f"--webhooks={ports['webhooks']}", f"--health={ports['health']}"
+        with (
+            load(Path(directory), made.authority(), ports["nodelink"], nodes, 30) as clients,
+            child("integration.managerfuzz.honest", *honest_arguments) as honest,
+        ):
+            wait_for(lambda: (_found(made.heard) or 0) >= nodes, SETTLE_S, "every node's report")
+            rows = []
+            for name in ("", *wanted):
+                time.sleep(BEFORE_S if not name else 3.0)
+                rows.append(attacked(made, clients, honest, name, seconds))
+                print(rows[-1].text(), flush=True)
+    kept = sum(row.keeps for row in rows)
+    print(f"fuzz-manager: {nodes} nodes, {seconds:g} s an attack: {kept} of {len(rows)} rows within every bound")
+    return 0 if kept == len(rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
