@@ -83,7 +83,7 @@ def assemble(
     disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
     locator = locator or CgroupLocator(options)
     runtime, kubelet = _runtime(options, event_loop), _kubelet(options, metrics)
-    pod_lists = None if kubelet is None else PodLists(kubelet)
+    pod_lists = PodLists(kubelet) if kubelet is not None or options.kubeconfig else None
 
     def kubelet_policy_changed() -> None:
         pods.hint()

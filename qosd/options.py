@@ -55,10 +55,10 @@ class Options:
         "CRI socket of the container runtime, which tells of pods; '' = pods from kubelet alone")
     runtime_timeout: float = option(3.0, "seconds that one CRI call may take", bounds=_SECONDS, metavar="SECONDS")
     kubelet_endpoint: str = option("",
-        "kubelet's port for /pods (https://127.0.0.1:10250); '' = pods from the runtime alone")
+        "kubelet's port for /pods (https://127.0.0.1:10250); '' = pods from the runtime and any cluster")
     kubelet_token_file: str = option("", "bearer token for kubelet's https port")
     kubelet_cert_file: str = option("",
-        "client certificate for kubelet's https port; kubelet's own will do, where it may read nodes/pods")
+        "client certificate for kubelet's https port, of somebody who may get nodes/pods")
     kubelet_key_file: str = option("", "its private key; '' = in the certificate's file")
     kubelet_ca_file: str = option("", "certificate authority of kubelet's https port; '' = the system's")
     kubelet_insecure_tls: bool = option(False, "do not verify kubelet's certificate")

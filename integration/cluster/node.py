@@ -181,7 +181,7 @@ def whole_agent(
     """koord-qosd with kubelet's credential and ``more`` flags; at the end what it set in the kernel is put back."""
     flags = (
         *("--kubeconfig", str(plane.node_kubeconfig(kubelet.name)), "--node-name", kubelet.name),
-        *kubelet_flags(plane, kubelet),
+        *("--kubelet-state-dir", str(kubelet.root)),
         *more,
     )
     agent = Daemon(runtime, directory, rules, flags)
@@ -192,16 +192,6 @@ def whole_agent(
         agent.stop()
         place = ("--undo-file", str(agent.undo_file), "--runtime", str(runtime))
         agent.run_koordctl("restore", "--yes", *place)
-
-
-def kubelet_flags(plane: ControlPlane, kubelet: JoinedKubelet) -> tuple[str, ...]:
-    """How koord-qosd reaches kubelet, with kubelet's own credential."""
-    own = plane.identity(f"system:node:{kubelet.name}", ("system:nodes",))
-    return (
-        *("--kubelet-endpoint", kubelet.endpoint, "--kubelet-ca-file", str(plane.authority.certificate)),
-        *("--kubelet-cert-file", str(own.certificate), "--kubelet-key-file", str(own.key)),
-        *("--kubelet-state-dir", str(kubelet.root)),
-    )
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """This node's pods as the API server has them, in place of kubelet's list where kubelet does not give that.
 
-One watch with the field selector ``spec.nodeName``, which is what kubelet itself has, begun when it is first needed.
+One watch with the field selector ``spec.nodeName``, which is what kubelet itself has and the Node authorizer allows
+each node, begun when it is first needed. Who asks first waits for the first word, ``FIRST_S`` at most.
 A static pod is here under the UID of its mirror; its cgroup has the one that kubelet gave it, which an annotation says.
 Invariant: a list is whole and followed, or a FetchError says why there is none: a server that is away, or says nothing
 for ``SILENT_S``, lets the list that it gave before grow old where it is used.
@@ -9,6 +10,7 @@ for ``SILENT_S``, lets the list that it gave before grow old where it is used.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from msgspec import structs
 
@@ -19,6 +21,7 @@ from koord.model.core import ANNOTATION_MIRROR, Listed, Pod
 from qosd.pods.http import FetchError
 from qosd.pods.kubelet import KubeletPod, of_pod
 
+FIRST_S = 3.0
 SILENT_S = STALL_S + 10.0
 """A silent watch ends after STALL_S, and that the next one opens is a word; a half-open connection says none."""
 
@@ -30,11 +33,12 @@ class APIPods:
 
     def __init__(self, client: Lister, node_name: str) -> None:
         self._node_name = node_name
-        self._wanted = asyncio.Event()
+        self._wanted, self._has_answered = asyncio.Event(), asyncio.Event()
         self._time = asyncio.get_running_loop().time
         self._informer: Informer[Pod] = Informer(
-            client, POD, self._time, Selection(fields=f"spec.nodeName={node_name}")
-        )
+            client, POD, self._time, Selection(fields=f"spec.nodeName={node_name}"),
+            observe=lambda problem: self._has_answered.set(),
+        )  # fmt: skip
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -44,6 +48,9 @@ class APIPods:
     async def pods(self) -> Listed[KubeletPod]:
         self._wanted.set()
         informer = self._informer
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_S):
+                await self._has_answered.wait()
         if problem := self._problem():
             raise FetchError(f"the API server's pods of node {self._node_name}", problem)
         found = tuple([of_pod(_as_kubelet_has_it(pod)) for pod in informer.objects.values() if pod.metadata.uid])

@@ -1,10 +1,11 @@
-"""Who lists the node's pods with their specs: kubelet; where kubelet refuses that to us, or we its certificate, a
-substitute.
+"""Who lists the node's pods with their specs: kubelet; where kubelet is not asked, refuses that to us, or we its
+certificate, a substitute.
 
 Before Kubernetes 1.33 kubelet knows no right to its pod list alone: it wants ``nodes/proxy``, which is a shell in every
-pod, and which nobody should give. And kubelet signs its serving certificate itself where the cluster does not. Then the
-API server is asked for the pods of this node, by whoever is connected to a cluster. kubelet decides, by its answer to
-each question. Fails with FetchError.
+pod, and which nobody should give. A node's own credential may not read kubelet's list at all. And kubelet signs its
+serving certificate itself where the cluster does not. Then the API server is asked for the pods of this node, by
+whoever is connected to a cluster. A kubelet that is asked decides, by its answer to each question. Fails with
+FetchError.
 """
 
 from __future__ import annotations
@@ -28,19 +29,24 @@ class PodLister(Protocol):
 
 
 class PodLists:
-    """``kubelet`` first. ``substitute``: None = there is none."""
+    """``kubelet`` first; None: it is not asked. ``substitute``: None = there is none."""
 
-    def __init__(self, kubelet: PodLister) -> None:
+    def __init__(self, kubelet: PodLister | None) -> None:
         self._kubelet = kubelet
         self.substitute: PodLister | None = None
         self.problem = ""
-        """Why the substitute lists the pods; "" if kubelet does."""
+        """Why the substitute lists the pods; "" if kubelet does, or is not asked."""
 
     @property
     def address(self) -> str:
-        return self._kubelet.address
+        lister = self._kubelet or self.substitute
+        return "" if lister is None else lister.address
 
     async def pods(self) -> Listed[KubeletPod]:
+        if self._kubelet is None:
+            if self.substitute is None:
+                raise FetchError("the node's pods", "nobody is asked for them yet")
+            return await self.substitute.pods()
         try:
             listed = await self._kubelet.pods()
         except FetchError as refusal:
@@ -68,5 +74,5 @@ def _problem(refusal: FetchError, instead: str) -> str:
         )
     return (
         f"kubelet refuses its pod list (HTTP {refusal.status}), so {instead} lists the pods: "
-        f"allow get on nodes/pods, for which kubelet asks from Kubernetes 1.33 on"
+        f"leave --kubelet-endpoint out, or allow get on nodes/pods, for which kubelet asks from Kubernetes 1.33 on"
     )

@@ -21,7 +21,7 @@ from qosd.metrics import Metrics
 from qosd.node import Node
 from qosd.pace import TickReason
 from tests.kube.server import Server
-from tests.kube.support import NODES, until
+from tests.kube.support import NODES, PODS, until
 from tests.qosd.cluster.test_feed import OWN, slo
 from tests.qosd.machine import Machine
 
@@ -98,6 +98,17 @@ async def test_the_policy_arrives_and_the_pages_say_so(rig: Rig) -> None:
         figures = {family.name: values[0][1] for family, values in rig.node.metrics.take() if len(values) == 1}
         assert figures["cluster_reachable"] == 1
         assert isinstance(figures["cluster_silence_seconds"], float) and figures["cluster_silence_seconds"] < 60
+
+
+async def test_where_kubelet_is_not_asked_the_server_lists_the_nodes_pods(rig: Rig) -> None:
+    """As a systemd unit does, whose credential kubelet does not let read its list."""
+    rig.write_kubeconfig()
+    rig.server.put(PODS, "shop", "web", metadata={"uid": "u1"}, spec={"nodeName": OWN, "priority": 9500})
+    rig.server.put(PODS, "shop", "other", metadata={"uid": "u2"}, spec={"nodeName": "other"})
+    async with rig.connected():
+        assert rig.node.options.kubelet_endpoint == "" and rig.node.pod_lists is not None
+        listed = await rig.node.pod_lists.pods()
+        assert [(pod.name, pod.priority) for pod in listed.items] == [("web", 9500)]
 
 
 async def test_credentials_that_come_late_need_no_restart(rig: Rig) -> None:

@@ -1,4 +1,5 @@
-"""Who lists the pods: kubelet unless it refuses or is not trusted, then a substitute; each time kubelet comes first."""
+"""Who lists the pods: kubelet unless it is not asked, refuses or is not trusted, then a substitute; kubelet comes first
+each time."""
 
 from __future__ import annotations
 
@@ -88,3 +89,12 @@ async def test_without_a_refusal_the_substitute_is_left_alone() -> None:
     lists.substitute = substitute = Lister("the API server", OF_API)
     assert await lists.pods() is OF_KUBELET
     assert (substitute.asked, lists.address) == (0, URL)
+
+
+async def test_where_kubelet_is_not_asked_the_substitute_lists_and_nothing_is_wrong() -> None:
+    lists = PodLists(None)
+    with pytest.raises(FetchError, match="nobody is asked for them yet"):
+        await lists.pods()
+    lists.substitute = Lister("the API server", OF_API)
+    assert await lists.pods() is OF_API
+    assert (lists.address, lists.problem) == ("the API server", "")
