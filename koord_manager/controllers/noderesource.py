@@ -27,7 +27,7 @@ from koord.model.overcommit.fresh import FreshUsage
 from koord.model.overcommit.growth import Averaged, GrowthState
 from koord.model.overcommit.normalization import NormalizationError
 from koord.model.overcommit.offer import Offer, held_by, offer_by_demands
-from koord.model.overcommit.publish import Desired, Writes
+from koord.model.overcommit.publish import Desired
 from koord.model.overcommit.strategy import ColocationStrategy
 from koord_manager.controllers import complaints
 from koord_manager.controllers.complaints import Complain, Complaint
@@ -114,7 +114,8 @@ class NodeResourceController:
         told = complaints.tell(self._recorder, node, found, state.complaints)
         self._states[name] = state = replace(state, complaints=told)
         writes = publish.decide(node, desired, strategy, look.idle_s)
-        await self._write(name, writes)
+        if writes.patch is not None:
+            await self._client.patch(NODE, Key("", name), writes.patch, subresource="status")
         if writes.status is not None or look.is_due:
             self._states[name] = state = replace(state, synced_s=now_s)
         return self._next_s(offer, strategy, state, now_s)
@@ -200,13 +201,6 @@ class NodeResourceController:
         except AmplificationError as error:
             look.complain(Complaint("ResourceAmplificationUnknown", str(error)))
             return None
-
-    async def _write(self, name: str, writes: Writes) -> None:
-        key = Key("", name)
-        if writes.metadata is not None:
-            await self._client.patch(NODE, key, writes.metadata)
-        if writes.status is not None:
-            await self._client.patch(NODE, key, writes.status, subresource="status")
 
     def _next_s(
         self, offer: Offer | None, strategy: ColocationStrategy, state: NodeState, now_s: float

@@ -11,6 +11,8 @@ What nobody can tell, and what stays: kubelet's new value is the amplified one, 
 kubelet offers more than remembered since no webhook answered. Both offer less than there is, until kubelet's next
 change.
 
+A ratio that goes takes along what is remembered, and kubelet's own amounts are put back.
+
 Invariant: a status is never refused, or the node would count as dead; an annotation that cannot be read changes
 nothing, and a warning says so. Milli-cores and bytes are rounded down.
 """
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
@@ -62,7 +65,7 @@ def amplify(node: Document, old: Mapping[str, Any]) -> Document:
     annotations = _object(result, "metadata", "annotations")
     if ANNOTATION_RATIO not in annotations:
         if ANNOTATION_RAW in annotations:
-            del result["metadata"]["annotations"][ANNOTATION_RAW]
+            _put_back(result, old, result["metadata"]["annotations"].pop(ANNOTATION_RAW))
         return result
     ratios = _ratios(annotations[ANNOTATION_RATIO])
     remembered = _remembered(annotations.get(ANNOTATION_RAW))
@@ -75,6 +78,15 @@ def amplify(node: Document, old: Mapping[str, Any]) -> Document:
         if ratio > 1 and resource in raw:
             allocatable[resource] = str(_times(resource, raw[resource], ratio))
     return result
+
+
+def _put_back(node: Document, old: Mapping[str, Any], remembered: object) -> None:
+    """kubelet's amounts in the place of amplified ones, as far as they can be read."""
+    with suppress(SchemaError, QuantityError):
+        sent = _amounts(node, "allocatable")
+        for resource, amount in _raw(node, old, _remembered(remembered)).items():
+            if resource in sent and sent[resource].nano != amount.nano:
+                documents.editable(node, "status", "allocatable")[resource] = str(amount)
 
 
 def _raw(node: Mapping[str, Any], old: Mapping[str, Any], remembered: Amounts) -> Amounts:

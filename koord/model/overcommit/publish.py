@@ -66,10 +66,20 @@ RESET = Desired(batch=None, mid=None, amplification={})
 
 
 class Writes(msgspec.Struct, frozen=True, kw_only=True):
+    """``status``: amounts, and the annotation for other schedulers. ``metadata``: the ratios."""
+
     status: Patch | None = None
-    """For ``nodes/status``, which takes annotations along."""
     metadata: Patch | None = None
-    """For ``nodes``."""
+
+    @property
+    def patch(self) -> Patch | None:
+        """Both, for ``nodes/status``: it takes annotations along, and nothing of ``spec`` can be changed by it."""
+        annotations = {
+            key: text
+            for part in (self.status, self.metadata)
+            for key, text in (part or {}).get("metadata", {}).get("annotations", {}).items()
+        }
+        return {**(self.status or {}), **({"metadata": {"annotations": annotations}} if annotations else {})} or None
 
 
 def decide(node: Node, desired: Desired, strategy: ColocationStrategy, idle_s: float | None) -> Writes:

@@ -87,11 +87,25 @@ def test_what_passes_untouched(operation: str, request_members: dict[str, Any]) 
     assert mutate_node_status(document)["response"].keys() == {"uid", "allowed"}
 
 
-@pytest.mark.parametrize("allocatable", [amounts("8"), amounts("12")])
-def test_without_a_ratio_what_was_remembered_goes(allocatable: Amounts) -> None:
-    changed = result(node(allocatable, raw=amounts("8")), node(amounts("12"), raw=amounts("8")))
+@pytest.mark.parametrize(
+    ("sent_cpu", "cpu"),
+    [
+        pytest.param("8", "8", id="kubelets"),
+        pytest.param("12", "8", id="another-writer-repeats-what-it-read"),
+        pytest.param("12000m", "8", id="in-other-words"),
+        pytest.param("9", "9", id="kubelet-offers-more"),
+    ],
+)
+def test_without_a_ratio_what_was_remembered_is_put_back_and_goes(sent_cpu: str, cpu: str) -> None:
+    changed = result(node(amounts(sent_cpu), raw=amounts("8")), node(amounts("12"), {"cpu": 1.5}, amounts("8")))
     assert changed["metadata"]["annotations"] == {"a": "b"}
-    assert changed["status"]["allocatable"] == allocatable
+    assert changed["status"]["allocatable"] == amounts(cpu)
+
+
+def test_what_was_remembered_goes_even_if_it_cannot_be_read() -> None:
+    changed = result(node(amounts("12"), raw="{"), node(amounts("12"), {"cpu": 1.5}, "{"))
+    assert changed["metadata"]["annotations"] == {"a": "b"}
+    assert changed["status"]["allocatable"] == amounts("12")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ ORIGINAL = "node.koordinator.sh/originExtendedAllocatable"
 OWN = {BATCH_CPU: "25k", BATCH_MEMORY: "4Gi", MID_CPU: "1k", MID_MEMORY: "1Gi"}
 OTHERS = {"cpu": "8", "pods": "110"}
 MID = CPUMemory(1000, GIB)
+AMOUNT = {"capacity": {BATCH_CPU: "25k"}}
 
 
 def shows(resources: Mapping[str, Any], annotations: Mapping[str, str] | None = None) -> Node:
@@ -173,6 +174,25 @@ def test_a_node_without_colocation_loses_what_the_manager_put_there_and_keeps_it
 
 
 @pytest.mark.parametrize(
+    ("status", "ratios", "patch"),
+    [
+        (None, None, None),
+        ({"status": AMOUNT}, None, {"status": AMOUNT}),
+        (None, {RATIO: "1.00"}, {"metadata": {"annotations": {RATIO: "1.00"}}}),
+        (
+            {"status": AMOUNT, "metadata": {"annotations": {ORIGINAL: "x"}}},
+            {RATIO: None},
+            {"status": AMOUNT, "metadata": {"annotations": {ORIGINAL: "x", RATIO: None}}},
+        ),
+    ],
+    ids=["nothing", "amounts", "ratios", "both"],
+)
+def test_both_parts_are_one_patch(status: Any, ratios: Any, patch: Any) -> None:
+    metadata = None if ratios is None else {"metadata": {"annotations": ratios}}
+    assert publish.Writes(status=status, metadata=metadata).patch == patch
+
+
+@pytest.mark.parametrize(
     ("node", "amount"),
     [
         pytest.param(shows({}), None, id="none"),
@@ -220,7 +240,7 @@ def test_what_is_written_once_is_not_written_again(sequence: list[Desired]) -> N
     node = shows({})
     for desired in sequence:
         writes = decide(node, desired, DEFAULTS, None)
-        node = applied(applied(node, writes.status), writes.metadata)
+        node = applied(node, writes.patch)
         assert decide(node, desired, DEFAULTS, None) == publish.Writes()
         assert observed_batch(node) == desired.batch
         assert {key: node.status.allocatable[key] for key in OTHERS} == OTHERS
