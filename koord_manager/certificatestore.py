@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
 from koord.kube.client import Client, PatchType, Selection
-from koord.kube.errors import APIError
+from koord.kube.errors import APIError, KubeError
 from koord.kube.informer import Informer
 from koord.kube.kind import (
     MUTATING_WEBHOOK_CONFIGURATION,
@@ -41,14 +42,21 @@ Look = Callable[[Sequence[WebhookConfiguration]], None]
 
 class CertificateStore:
     """``secret``: where it is. ``configurations``: as ``CONFIGURATIONS``; ``look`` sees them whenever they are read.
+    ``may_be_provided``: whether somebody else may fill the Secret.
 
     Each call raises KubeError.
     """
 
     def __init__(
-        self, client: Client, secret: Key, configurations: Configurations, look: Look = lambda found: None
+        self,
+        client: Client,
+        secret: Key,
+        configurations: Configurations,
+        look: Look = lambda found: None,
+        may_be_provided: bool = True,
     ) -> None:
         self._client, self._key, self._configurations, self._look = client, secret, configurations, look
+        self._may_be_provided = may_be_provided
 
     async def read_configurations(self) -> Sequence[WebhookConfiguration]:
         read = await asyncio.gather(*map(self._configuration, self._configurations))
@@ -74,7 +82,14 @@ class CertificateStore:
             if error.is_not_found:
                 return None
             raise
-        return msgspec.convert(stored.content, Secret)
+        secret = msgspec.convert(stored.content, Secret)
+        if secret.is_provided and not self._may_be_provided:
+            raise KubeError(
+                f"Secret {self._key} is filled by somebody else, such as cert-manager: whoever has a certificate of "
+                "that authority could be a node here, so it is not used; delete it and make an empty one "
+                f"({self._creation})"
+            )
+        return secret
 
     async def write(self, action: ClusterWrite) -> None:
         if isinstance(action, SecretCreation):
@@ -108,4 +123,13 @@ class CertificateStore:
         data = {key: b64encode(value).decode() for key, value in action.data.items()}
         metadata = {"name": self._key.name, "namespace": self._key.namespace}
         body = {"apiVersion": "v1", "kind": SECRET.name, "metadata": metadata, "data": data}
-        await self._client.create(SECRET, body, self._key.namespace)
+        try:
+            await self._client.create(SECRET, body, self._key.namespace)
+        except APIError as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
+            raise KubeError(f"{error}: Secret {self._key} is missing, make an empty one ({self._creation})") from error
+
+    @property
+    def _creation(self) -> str:
+        return f"kubectl create secret generic -n {self._key.namespace} {self._key.name}"

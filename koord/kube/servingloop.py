@@ -69,7 +69,7 @@ async def converge(cluster: Cluster, server: Server, service: Service, clock: Ca
         if not step.actions:
             return step
         await _carry_out(step.actions, cluster, server)
-    raise KubeError(f"the webhook's certificates are contested: still not in step after {ROUNDS} rounds: {step.why}")
+    raise KubeError(f"the certificates are contested: still not in step after {ROUNDS} rounds: {step.why}")
 
 
 async def keep(
@@ -81,7 +81,7 @@ async def keep(
         try:
             await converge(cluster, server, service, clock)
         except (KubeError, CertificateError) as error:
-            log.warning("webhook certificates: %s", error)
+            log.warning("certificates of %s: %s", service.names[0], error)
         with suppress(TimeoutError):
             await asyncio.wait_for(changed.wait(), RESYNC_S)
 

@@ -34,9 +34,8 @@ class NodeLink:
     ) -> None:
         namespace = options.config_namespace
         self._service = NodeLinkService(leaders, view, fresh, leadership, time.time)
-        self._server = NodeLinkServer(
-            self._service, CertificateStore(client, Key(namespace, SECRET_NAME), {}), namespace
-        )
+        store = CertificateStore(client, Key(namespace, SECRET_NAME), {}, may_be_provided=False)
+        self._server = NodeLinkServer(self._service, store, namespace)
         agents = Agents(f"system:serviceaccount:{namespace}:{options.nodelink_service_account}", view.pods.get)
         self._signer = Signer(leaders, self._server.read_ca, agents, time.monotonic, lambda: datetime.now(UTC))
         self._endpoint = options.nodelink_endpoint

@@ -2,8 +2,9 @@
 
 grpcio serves it: its transport works in threads of its own, so what a client does to it costs the manager's event loop
 nothing. The server's certificate and the authority that signs nodes' certificates come of one Secret, which is kept as
-the webhooks' is (`koord.kube.servingcerts`), without a configuration to follow it: nodes read the authorities in the
-Lease. Before the first certificate is there the server has one that nobody trusts.
+the webhooks' is (`koord.kube.servingcerts`), but without a configuration to follow it (nodes read the authorities in
+the Lease), and by the manager alone: whom the authority certifies can be a node. Before the first certificate is there
+the server has one that nobody trusts.
 
 Invariants: who has no certificate gets no further than the handshake, which has ``HANDSHAKE_S``; connections, calls of
 one connection, and bytes of a call are bounded; a node has ``MAX_CALLS`` calls at a time, and what goes beyond is
@@ -154,9 +155,7 @@ class NodeLinkServer:
 
         return grpc.unary_unary_rpc_method_handler(handle)
 
-    async def _answered(
-        self, answer: Answer, message: bytes, context: grpc.aio.ServicerContext[bytes, bytes]
-    ) -> bytes:
+    async def _answered(self, answer: Answer, message: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         """Raises Refusal."""
         node = identity.node_of(context.auth_context(), self._service.wall_s())
         if self._calls[node] >= MAX_CALLS:

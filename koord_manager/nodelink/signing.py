@@ -29,6 +29,7 @@ LIFETIME = timedelta(seconds=CERTIFICATE_LIFETIME_S)
 SHORTEST = timedelta(minutes=10)
 USAGES = frozenset({"client auth", "digital signature", "key encipherment"})
 CLIENT_AUTH = "client auth"
+MAX_WHY_CHARACTERS = 500
 _LEAST_RSA_BITS = 2048
 _CLAIM = "authentication.kubernetes.io/"
 
@@ -41,7 +42,6 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     extra: Mapping[str, tuple[str, ...]] = {}
     usages: tuple[str, ...] = ()
     expiration_seconds: int | None = None
-
 
     def claim(self, name: str) -> str:
         """What the API server knows of the requester's token; "" if it does not."""
@@ -102,21 +102,26 @@ def judge(stored: Unstructured, agents: Agents) -> Approved | Denied | None:
     try:
         read = msgspec.convert(stored.content, _Request)
     except msgspec.ValidationError as error:
-        return Denied(f"the request cannot be read: {error}")
+        return _denied(f"the request cannot be read: {error}")
     types = {condition.type for condition in read.status.conditions}
     if read.spec.signer_name != SIGNER or read.status.certificate or types & {"Denied", "Failed"}:
         return None
     node = _node(read.spec, agents)
     if not node:
-        return Denied(_no_node(read.spec, agents))
+        return _denied(_no_node(read.spec, agents))
     try:
         request = x509.load_pem_x509_csr(read.spec.request)
         why = _fault(read.spec, request, node)
     except Exception as error:  # noqa: BLE001 - what the library makes of a stranger's bytes: ValueError and many more
-        return Denied(f"spec.request is no certificate request: {error}")
+        return _denied(f"spec.request is no certificate request: {error}")
     if why:
-        return Denied(why)
+        return _denied(why)
     return Approved(node, request, _lifetime(read.spec.expiration_seconds), "Approved" in types)
+
+
+def _denied(why: str) -> Denied:
+    """What it quotes is a stranger's, of any length."""
+    return Denied(why if len(why) <= MAX_WHY_CHARACTERS else f"{why[: MAX_WHY_CHARACTERS - 1]}…")
 
 
 def requester(stored: Unstructured) -> str:

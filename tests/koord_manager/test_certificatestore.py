@@ -6,13 +6,16 @@ import asyncio
 import time
 from datetime import UTC, datetime
 
+import pytest
+
 from koord.kube import servingloop
+from koord.kube.errors import KubeError
 from koord.kube.kind import Key
 from koord.kube.livetls import LiveContext
 from koord.kube.servingcerts import Service
 from koord_manager import certificatestore
 from koord_manager.certificatestore import SECRET_NAME, CertificateStore
-from tests.kube.server import Server
+from tests.kube.server import Fault, Server
 from tests.kube.support import client, until
 
 NAMESPACE = "koordinator-system"
@@ -61,6 +64,21 @@ async def test_without_configurations_there_is_a_certificate_all_the_same() -> N
         await servingloop.converge(
             CertificateStore(api, SECRET, certificatestore.CONFIGURATIONS), tls, SERVICE, lambda: datetime.now(UTC)
         )
+        assert tls.certificate is not None
+
+
+async def test_a_secret_that_it_may_not_make_is_asked_for() -> None:
+    """The chart makes it; a cluster's rights to create Secrets know no names."""
+    server, tls = Server(), LiveContext()
+    server.faults = [Fault("create", status=403, reason="Forbidden")]
+    async with server.serving() as url, client(url) as api:
+        store = CertificateStore(api, SECRET, certificatestore.CONFIGURATIONS)
+        with pytest.raises(KubeError) as failure:
+            await servingloop.converge(store, tls, SERVICE, lambda: datetime.now(UTC))
+        assert f"kubectl create secret generic -n {NAMESPACE} {SECRET_NAME}" in str(failure.value)
+        assert tls.certificate is None
+        server.put("/api/v1/secrets", NAMESPACE, SECRET_NAME)
+        await servingloop.converge(store, tls, SERVICE, lambda: datetime.now(UTC))
         assert tls.certificate is not None
 
 

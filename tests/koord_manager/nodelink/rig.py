@@ -127,8 +127,8 @@ class Node:
         self.sequence += 1
         await self.link.call(REPORT, encoded(node, instance, self.sequence, 0, usage), CALL_S)
 
-    async def evict(self, name: str, uid: str) -> pb.EvictPodAnswer:
-        message = pb.EvictPodRequest(namespace="shop", name=name, uid=uid, reason="memory is short")
+    async def evict(self, name: str, uid: str, reason: str = "memory is short") -> pb.EvictPodAnswer:
+        message = pb.EvictPodRequest(namespace="shop", name=name, uid=uid, reason=reason)
         answer = await self.link.call(EVICT_POD, message.SerializeToString(), CALL_S)
         return pb.EvictPodAnswer.FromString(answer.message)
 
@@ -160,7 +160,8 @@ async def rig(nodes: tuple[str, ...] = ("n1", "n2"), server: APIServer | None = 
         fresh = FreshFigures(lambda: state.now_s)
         leadership = Leadership(lambda: state.leads, lambda: state.leader)
         service = NodeLinkService(api, view, fresh, leadership, lambda: time.time() + state.ahead_s)
-        link = NodeLinkServer(service, CertificateStore(api, Key(NAMESPACE, SECRET_NAME), {}), NAMESPACE)
+        store = CertificateStore(api, Key(NAMESPACE, SECRET_NAME), {}, may_be_provided=False)
+        link = NodeLinkServer(service, store, NAMESPACE)
         following = asyncio.create_task(view.run())
         try:
             async with link.serving("127.0.0.1", 0):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import ssl
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
@@ -24,17 +26,20 @@ from koord.http2.grpc import (
 )
 from koord.kube import certificates
 from koord.kube.credentials import pem_file
+from koord.kube.errors import KubeError
 from koord.model.nodelink import SERVER_NAME
 from koord.pb.koord import nodelink_pb2 as pb
 from koord_manager.nodelink import server as nodelink_server
 from koord_manager.nodelink.server import MAX_CALLS
-from koord_manager.nodelink.service import MAX_PODS
+from koord_manager.nodelink.service import MAX_PODS, MAX_REASON_CHARACTERS
 from qosd.cluster.certificaterequest import key_and_request
 from qosd.cluster.nodelink import encoded
-from tests.koord_manager.nodelink.rig import CALL_S, EVICT_POD, REPORT, USAGE, plain_context, rig
+from tests.koord_manager.nodelink.rig import CALL_S, EVICT_POD, NAMESPACE, REPORT, USAGE, plain_context, rig
+from tests.kube.pki import provided_data
 from tests.kube.server import Fault
-from tests.kube.support import until
+from tests.kube.support import NODES, until
 
+SECRETS = "/api/v1/secrets"
 FOREIGN = certificates.issue_ca(datetime.now(UTC))
 
 
@@ -143,6 +148,44 @@ async def test_a_node_evicts_its_own_pods_alone() -> None:
         assert ("shop", "other") in made.server.objects["/api/v1", "pods"]
 
 
+async def test_a_certificate_that_outlives_its_node_evicts_nothing() -> None:
+    """The pods of a Node that is deleted stay for a while."""
+    async with rig() as made:
+        made.put_pod("web", "n1", "u1")
+        await until(lambda: bool(made.view.pods.objects))
+        context = await made.context("n1")
+        made.server.delete(NODES, "", "n1")
+        await until(lambda: len(made.view.nodes.objects) == 1)
+        with made.client(context) as node:
+            with pytest.raises(UnaryError, match="there is no Node n1") as refused:
+                await node.evict("web", "u1")
+            assert refused.value.code == NOT_FOUND
+        assert made.server.count("evict") == 0
+
+
+async def test_the_reason_of_an_eviction_is_logged_in_brief(caplog: pytest.LogCaptureFixture) -> None:
+    async with rig() as made:
+        made.put_pod("web", "n1", "u1")
+        await until(lambda: bool(made.view.pods.objects))
+        with made.client(await made.context()) as node, caplog.at_level(logging.INFO, "koord_manager.nodelink"):
+            await node.evict("web", "u1", reason="x" * 10_000)
+        (line,) = [each.getMessage() for each in caplog.records if "evicts" in each.getMessage()]
+        assert line == f"node n1 evicts pod shop/web: {'x' * MAX_REASON_CHARACTERS}"
+
+
+async def test_a_secret_that_somebody_else_fills_makes_nobody_a_node(caplog: pytest.LogCaptureFixture) -> None:
+    """As cert-manager fills it: whomever its authority certifies would be one."""
+    async with rig() as made:
+        context = await made.context()
+        data = {key: b64encode(value).decode() for key, value in provided_data(datetime.now(UTC), SERVER_NAME).items()}
+        made.server.put(SECRETS, NAMESPACE, nodelink_server.SECRET_NAME, type="kubernetes.io/tls", data=data)
+        await until(lambda: "is filled by somebody else" in caplog.text)
+        with pytest.raises(KubeError, match="is filled by somebody else"):
+            await made.link.read_ca()
+        with made.client(context) as node:
+            await node.report()
+
+
 async def test_what_the_api_server_says_to_an_eviction_comes_back() -> None:
     async with rig() as made:
         made.put_pod("web", "n1", "u1")
@@ -244,7 +287,7 @@ async def test_a_new_authority_is_taken_over_without_a_restart() -> None:
     """Who deletes the Secret has a new authority; old certificates are worth nothing any more."""
     async with rig() as made:
         before, old = made.ca, await made.context()
-        made.server.delete("/api/v1/secrets", "koordinator-system", nodelink_server.SECRET_NAME)
+        made.server.delete(SECRETS, "koordinator-system", nodelink_server.SECRET_NAME)
         await until(lambda: made.ca != before)
         with made.client(await made.context()) as node:
             await node.report()
@@ -257,9 +300,7 @@ async def test_grpcios_client_speaks_it_too() -> None:
     async with rig() as made:
         key, request = key_and_request("system:node:n1", "system:nodes")
         ca = await made.link.read_ca()
-        signed = certificates.issue_client(
-            ca, x509.load_pem_x509_csr(request), datetime.now(UTC), timedelta(hours=1)
-        )
+        signed = certificates.issue_client(ca, x509.load_pem_x509_csr(request), datetime.now(UTC), timedelta(hours=1))
         credentials = grpc.ssl_channel_credentials(made.ca.encode(), key, signed)
         options = (("grpc.ssl_target_name_override", SERVER_NAME),)
         async with grpc.aio.secure_channel(f"127.0.0.1:{made.link.port}", credentials, options) as channel:

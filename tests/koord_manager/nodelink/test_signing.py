@@ -23,7 +23,7 @@ from koord.kube.kind import Unstructured
 from koord.model.core import ObjectMeta, Pod, PodSpec
 from koord.model.nodelink import SIGNER
 from koord_manager.nodelink.signer import Signer
-from koord_manager.nodelink.signing import LIFETIME, Agents, Approved, Denied, judge, signed
+from koord_manager.nodelink.signing import LIFETIME, MAX_WHY_CHARACTERS, Agents, Approved, Denied, judge, signed
 from tests.koord_manager.nodelink.rig import AGENT, pods_token
 from tests.kube.server import JSONObject, Server
 from tests.kube.support import client, until
@@ -80,6 +80,14 @@ def armored(der: bytes) -> bytes:
     return begin + encodebytes(der) + end
 
 
+def with_an_x400_name() -> bytes:
+    """A request for another name, of a kind that the library does not read."""
+    names = x509.UnrecognizedExtension(x509.SubjectAlternativeName.oid, b"\x30\x02\xa3\x00")
+    subject = x509.load_pem_x509_csr(pem()).subject
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject).add_extension(names, critical=False)
+    return builder.sign(P256, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
 def of_version_2() -> bytes:
     """A request whose version is one that there is not."""
     der = bytearray(x509.load_pem_x509_csr(pem()).public_bytes(serialization.Encoding.DER))
@@ -108,6 +116,7 @@ def of_version_2() -> bytes:
         (spec(b"no request"), "spec.request is no certificate request"),
         (spec(tampered()), "is not signed by its own key"),
         (spec(of_version_2()), "spec.request is no certificate request"),
+        (spec(with_an_x400_name()), "spec.request is no certificate request"),
         ({"signerName": SIGNER}, "cannot be read"),
         (spec(expirationSeconds="soon"), "cannot be read"),
     ],
@@ -116,6 +125,14 @@ def test_denied(request_spec: JSONObject, why: str) -> None:
     verdict = judge(stored(request_spec), AGENTS)
     assert isinstance(verdict, Denied)
     assert why in verdict.why
+
+
+def test_a_denial_quotes_a_stranger_in_brief() -> None:
+    """It is logged, and stands in the object."""
+    verdict = judge(stored(spec(pem(names=["n" * 64] * 100))), AGENTS)
+    assert isinstance(verdict, Denied)
+    assert verdict.why.startswith("system:node:n1 may not be certified as nnn")
+    assert len(verdict.why) == MAX_WHY_CHARACTERS
 
 
 @pytest.mark.parametrize(
