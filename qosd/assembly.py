@@ -48,7 +48,7 @@ from qosd.pace import Pace
 from qosd.pods.cpumanager import CPUManagerFile
 from qosd.pods.cri import Runtime
 from qosd.pods.http import Access
-from qosd.pods.kubelet import KubeletClient
+from qosd.pods.kubelet import SERVING_CERTIFICATES, KubeletClient
 from qosd.pods.kubeletconfig import KubeletConfigSource
 from qosd.pods.podlists import PodLists
 from qosd.pods.source import PodSource
@@ -252,13 +252,14 @@ def _runtime(options: Options, loop: asyncio.AbstractEventLoop) -> Runtime | Non
 def _kubelet(options: Options, metrics: Metrics) -> KubeletClient | None:
     if not options.kubelet_endpoint:
         return None
+    own = SERVING_CERTIFICATES if options.kubelet_insecure_tls else ()
     access = Access(
         options.kubelet_endpoint,
         token_file=_file(options.kubelet_token_file),
         cert_file=_file(options.kubelet_cert_file),
         key_file=_file(options.kubelet_key_file),
         ca_file=_file(options.kubelet_ca_file),
-        verify=not options.kubelet_insecure_tls,
+        certificates=tuple([options.kubelet_state_dir / name for name in own]),
     )
 
     def observe(path: str, status: int, seconds: float) -> None:

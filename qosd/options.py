@@ -61,8 +61,10 @@ class Options:
         "client certificate for kubelet's https port, of somebody who may get nodes/pods")
     kubelet_key_file: str = option("", "its private key; '' = in the certificate's file")
     kubelet_ca_file: str = option("", "certificate authority of kubelet's https port; '' = the system's")
-    kubelet_insecure_tls: bool = option(False, "do not verify kubelet's certificate")
-    kubelet_state_dir: Path = option(Path("/var/lib/kubelet"), "where kubelet keeps cpu_manager_state")
+    kubelet_insecure_tls: bool = option(False,
+        "kubelet's certificate is of no authority: it must be the one in pki of --kubelet-state-dir")
+    kubelet_state_dir: Path = option(Path("/var/lib/kubelet"),
+        "where kubelet keeps cpu_manager_state and its certificates")
     kubeconfig: str = option("",
         "the cluster: a kubeconfig file (kubelet's own will do), or in-cluster for a pod's account; '' = no cluster")
     node_name: str = option("", "this node's name in the cluster; '' = $NODE_NAME, else the host's name",

@@ -1,12 +1,15 @@
 """One GET at a time from kubelet's port, plain or TLS, on asyncio streams.
 
 HTTP/1.0 is spoken because a body then simply ends with the connection: kubelet's server sends no chunks to it.
-Invariant: an answer is whole or an error (FetchError, naming the URL and why); at most ``MAX_BYTES`` are taken.
+Any process may listen on the port while kubelet does not. Invariants: a bearer token goes to a server that was verified,
+over TLS, and nowhere else; an answer is whole or an error (FetchError, naming the URL and why); at most ``MAX_BYTES``
+are taken.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +17,13 @@ from urllib.parse import urlsplit
 
 MAX_BYTES = 64 << 20
 _HEAD_BYTES = 64 << 10
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
 
 
 class FetchError(ConnectionError):
     """No answer, or not the one that was asked for. ``status`` is HTTP's, 0 if none came.
 
-    ``is_untrusted``: whether the server's certificate was refused, by us.
+    ``is_untrusted``: whether we refused the server's certificate.
     """
 
     def __init__(self, url: str, why: str, status: int = 0, is_untrusted: bool = False) -> None:
@@ -39,8 +43,8 @@ class Access:
     cert_file: Path | None = None
     key_file: Path | None = None
     ca_file: Path | None = None
-    verify: bool = True
-    """Off: any certificate is taken. kubelet's own is self-signed unless the cluster rotates serving certificates."""
+    certificates: tuple[Path, ...] = ()
+    """Not empty: the server is known by its certificate instead of an authority: the first one in any of these files."""
 
 
 async def get(access: Access, path: str, timeout_s: float) -> bytes:
@@ -80,7 +84,9 @@ async def _get(access: Access, url: str) -> bytes:
         limit=_HEAD_BYTES,
     )
     try:
-        writer.write(_request(access, parts.netloc, parts.path + (f"?{parts.query}" if parts.query else "")))
+        if access.certificates and secure:
+            _check_certificate(access, url, writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
+        writer.write(_request(access, secure, parts.netloc, parts.path + (f"?{parts.query}" if parts.query else "")))
         status, length = _head(url, await reader.readuntil(b"\r\n\r\n"))
         body = await _body(url, reader)
     finally:
@@ -92,9 +98,28 @@ async def _get(access: Access, url: str) -> bytes:
     return body
 
 
-def _request(access: Access, host: str, target: str) -> bytes:
+def _check_certificate(access: Access, url: str, shown: bytes | None) -> None:
+    """Raises FetchError unless it is one that kubelet keeps. That the server has its key, the handshake has shown."""
+    known, missing = [], []
+    for path in access.certificates:
+        try:
+            kept = _CERTIFICATE.search(path.read_text(encoding="ascii", errors="replace"))
+        except OSError as error:
+            missing.append(f"{path}: {error.strerror}")
+        else:
+            known.append(str(path))
+            if kept is not None and ssl.PEM_cert_to_DER_cert(kept[0]) == shown:
+                return
+    if known:
+        why = f"its certificate is not kubelet's ({', '.join(known)}): another process may listen, and is told nothing"
+    else:
+        why = f"kubelet's certificate is not known, so nobody there is asked ({'; '.join(missing)})"
+    raise FetchError(url, why, is_untrusted=True)
+
+
+def _request(access: Access, secure: bool, host: str, target: str) -> bytes:
     lines = [f"GET {target} HTTP/1.0", f"Host: {host}", "Accept: application/json"]
-    if access.token_file is not None:
+    if access.token_file is not None and secure:
         lines.append(f"Authorization: Bearer {access.token_file.read_text(encoding='ascii').strip()}")
     return "\r\n".join([*lines, "", ""]).encode("ascii")
 
@@ -130,7 +155,7 @@ def _context(access: Access) -> ssl.SSLContext:
 
 
 def _unidentified(access: Access) -> ssl.SSLContext:
-    if access.verify:
+    if not access.certificates:
         return ssl.create_default_context(cafile=None if access.ca_file is None else str(access.ca_file))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without the system's certificates: reading them takes 30 ms
     context.check_hostname = False

@@ -24,6 +24,8 @@ from qosd.model.snapshot import NO_FACTS, Owner, PodFacts
 from qosd.pods.http import Access, FetchError, get
 
 TERMINAL = ("Succeeded", "Failed")
+SERVING_CERTIFICATES = ("pki/kubelet-server-current.pem", "pki/kubelet.crt")
+"""In kubelet's directory: what the cluster signed, and what kubelet signed itself where the cluster signs none."""
 _QOS = {qos.value: qos for qos in KubeQoS}
 
 

@@ -70,7 +70,7 @@ def _problem(refusal: FetchError, instead: str) -> str:
     if refusal.is_untrusted:
         return (
             f"kubelet's serving certificate is not trusted ({refusal.why}), so {instead} lists the pods: give the "
-            f"authority that signed it (--kubelet-ca-file), or take it as it is (--kubelet-insecure-tls)"
+            f"authority that signed it (--kubelet-ca-file), or go by kubelet's own files (--kubelet-insecure-tls)"
         )
     return (
         f"kubelet refuses its pod list (HTTP {refusal.status}), so {instead} lists the pods: "

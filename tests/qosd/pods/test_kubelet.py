@@ -31,6 +31,9 @@ from qosd.pods.http import Access, FetchError, bracketed
 from qosd.pods.kubelet import KubeletClient, KubeletContainer, read_pods
 
 
+NONE = "{}: No such file or directory; {}: No such file or directory"
+
+
 def answer(body: bytes, status: str = "200 OK", length: int | None = None) -> bytes:
     size = len(body) if length is None else length
     return f"HTTP/1.0 {status}\r\nContent-Length: {size}\r\n\r\n".encode() + body
@@ -118,19 +121,26 @@ async def test_an_ipv6_address_is_connected_to() -> None:
     assert "\r\nHost: [::1]:" in server.asked[0]
 
 
-async def test_the_read_only_port_and_the_token(tmp_path: Path) -> None:
+async def test_the_token_is_read_for_every_request(tmp_path: Path) -> None:
+    context, certificate = _tls(tmp_path)
+    server = Server(answer(b'{"items": []}'))
+    (tmp_path / "token").write_text("first\n")
+    async with server.serving(context) as url:
+        client = KubeletClient(Access(url, tmp_path / "token", ca_file=certificate), 2)
+        assert await client.pods() == Listed(())
+        (tmp_path / "token").write_text("second\n")
+        await client.pods()
+    assert server.asked[0].startswith("GET /pods HTTP/1.0\r\n")
+    assert "Authorization: Bearer first\r\n" in server.asked[0]
+    assert "Authorization: Bearer second\r\n" in server.asked[1]
+
+
+async def test_the_read_only_port_gets_no_token(tmp_path: Path) -> None:
     server = Server(answer(b'{"items": []}'))
     (tmp_path / "token").write_text("first\n")
     async with server.serving() as url:
-        assert await KubeletClient(Access(url), 1).pods() == Listed(())
-        client = KubeletClient(Access(url, token_file=tmp_path / "token"), 1)
-        await client.pods()
-        (tmp_path / "token").write_text("second\n")
-        await client.pods()
+        assert await KubeletClient(Access(url, tmp_path / "token"), 1).pods() == Listed(())
     assert "Authorization" not in server.asked[0]
-    assert server.asked[0].startswith("GET /pods HTTP/1.0\r\n")
-    assert "Authorization: Bearer first\r\n" in server.asked[1]
-    assert "Authorization: Bearer second\r\n" in server.asked[2]
 
 
 @pytest.mark.parametrize(
@@ -162,40 +172,79 @@ async def test_configz() -> None:
             await KubeletClient(Access(url), 1).config()
 
 
-async def test_certificates_are_verified_unless_told_otherwise(tmp_path: Path) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    certificate = _self_signed(tmp_path)
-    context.load_cert_chain(certificate, tmp_path / "key.pem")
+async def test_certificates_are_verified(tmp_path: Path) -> None:
+    context, certificate = _tls(tmp_path)
     server = Server(answer(b'{"items": []}'))
     async with server.serving(context) as url:
         with pytest.raises(FetchError, match="certificate verify failed") as failed:
             await KubeletClient(Access(url), 2).pods()
         assert (failed.value.is_untrusted, failed.value.status) == (True, 0)
         assert await KubeletClient(Access(url, ca_file=certificate), 2).pods() == Listed(())
-        assert await KubeletClient(Access(url, verify=False), 2).pods() == Listed(())
         with pytest.raises(FetchError, match="No such file") as failed:
             await KubeletClient(Access(url, ca_file=tmp_path / "absent"), 2).pods()
         assert not failed.value.is_untrusted
 
 
+async def test_who_listens_on_kubelets_port_is_told_nothing_but_with_kubelets_certificate(tmp_path: Path) -> None:
+    """The certificate can be read by anybody, its key cannot. What kubelet keeps may change while the daemon runs."""
+    (tmp_path / "other").mkdir()
+    impostors_tls, _ = _tls(tmp_path / "other")
+    kubelets_tls, certificate = _tls(tmp_path)
+    (tmp_path / "token").write_text("secret")
+    signed, own = (tmp_path / name for name in ("kubelet-server-current.pem", "kubelet.crt"))
+    server = Server(answer(b'{"items": []}'))
+
+    async def refusal(url: str) -> str:
+        with pytest.raises(FetchError) as failed:
+            await KubeletClient(Access(url, tmp_path / "token", certificates=(signed, own)), 2).pods()
+        assert (failed.value.is_untrusted, failed.value.status, failed.value.url) == (True, 0, f"{url}/pods")
+        return failed.value.why
+
+    async with server.serving(impostors_tls) as url:
+        why = await refusal(url)
+        assert why == f"kubelet's certificate is not known, so nobody there is asked ({NONE.format(signed, own)})"
+        own.write_text("kubelet has just begun to write")
+        assert "its certificate is not kubelet's" in await refusal(url)
+        own.write_bytes(certificate.read_bytes())
+        why = "another process may listen, and is told nothing"
+        assert await refusal(url) == f"its certificate is not kubelet's ({own}): {why}"
+    assert server.asked == []
+    async with server.serving(kubelets_tls) as url:
+        client = KubeletClient(Access(url, tmp_path / "token", certificates=(signed, own)), 2)
+        assert await client.pods() == Listed(())
+        signed.write_bytes((tmp_path / "other" / "cert.pem").read_bytes() + (tmp_path / "other" / "key.pem").read_bytes())
+        await client.pods()
+        own.unlink()
+        await refusal(url)
+        signed.write_bytes(certificate.read_bytes() + (tmp_path / "key.pem").read_bytes())
+        await client.pods()
+    assert ["Bearer secret" in asked for asked in server.asked] == [True] * 3
+
+
 async def test_a_client_certificate_is_shown_and_read_for_every_request(tmp_path: Path) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    certificate = _self_signed(tmp_path)
-    context.load_cert_chain(certificate, tmp_path / "key.pem")
+    context, certificate = _tls(tmp_path)
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(certificate)
     server = Server(answer(b'{"items": []}'))
     in_one = tmp_path / "current.pem"
     async with server.serving(context) as url:
         with pytest.raises(FetchError):
-            await KubeletClient(Access(url, verify=False), 2).pods()
-        separate = Access(url, cert_file=certificate, key_file=tmp_path / "key.pem", verify=False)
+            await KubeletClient(Access(url, ca_file=certificate), 2).pods()
+        separate = Access(url, cert_file=certificate, key_file=tmp_path / "key.pem", ca_file=certificate)
         assert await KubeletClient(separate, 2).pods() == Listed(())
-        client = KubeletClient(Access(url, cert_file=in_one, verify=False), 2)
+        client = KubeletClient(Access(url, cert_file=in_one, ca_file=certificate), 2)
         with pytest.raises(FetchError, match="No such file"):
             await client.pods()
         in_one.write_text(certificate.read_text() + (tmp_path / "key.pem").read_text())
         assert await client.pods() == Listed(())
+
+
+def _tls(directory: Path) -> tuple[ssl.SSLContext, Path]:
+    """A server's context, and its certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate = _self_signed(directory)
+    context.load_cert_chain(certificate, directory / "key.pem")
+    return context, certificate
 
 
 def _self_signed(directory: Path) -> Path:
