@@ -1,8 +1,8 @@
 """One GET at a time from kubelet's port, plain or TLS, on asyncio streams.
 
 HTTP/1.0 is spoken because a body then simply ends with the connection: kubelet's server sends no chunks to it.
-Any process may listen on the port while kubelet does not. Invariants: a bearer token goes to a server that was verified,
-over TLS, and nowhere else; an answer is whole or an error (FetchError, naming the URL and why); at most ``MAX_BYTES``
+Any process may listen on the port while kubelet does not. Invariants: a bearer token goes over TLS to a server that was
+verified, and nowhere else; an answer is whole or an error (FetchError, naming the URL and why); at most ``MAX_BYTES``
 are taken.
 """
 
@@ -44,7 +44,7 @@ class Access:
     key_file: Path | None = None
     ca_file: Path | None = None
     certificates: tuple[Path, ...] = ()
-    """Not empty: the server is known by its certificate instead of an authority: the first one in any of these files."""
+    """Not empty: the server is known by its certificate, the first in one of these files, and not by an authority."""
 
 
 async def get(access: Access, path: str, timeout_s: float) -> bytes:

@@ -65,6 +65,17 @@ def editable(document: Document, *keys: str) -> Document:
     return document
 
 
+def container_count(pod: Mapping[str, Any]) -> int:
+    """How many `containers` there are; of what is no list, none."""
+    spec = pod.get("spec")
+    lists = [spec.get(name) for name in _LISTS] if isinstance(spec, Mapping) else []
+    return sum(len(each) for each in lists if isinstance(each, list))
+
+
+def without_containers(pod: Mapping[str, Any]) -> Document:
+    return {**pod, "spec": {key: value for key, value in pod["spec"].items() if key not in _LISTS}}
+
+
 def containers(pod: Mapping[str, Any]) -> Iterator[ContainerMember]:
     """Each init container and container."""
     for name in _LISTS:

@@ -19,6 +19,14 @@ class UnreadableError(AdmissionError):
         super().__init__(f"{kind} cannot be read: {why}")
 
 
+class CrowdedError(AdmissionError):
+    """The pod has more containers than are judged."""
+
+    def __init__(self, count: int, most: int) -> None:
+        found = f"{count} are more than the {most} of a pod that is judged"
+        super().__init__(f"spec.containers and spec.initContainers: {found}")
+
+
 class TranslationError(AdmissionError):
     """The amount at ``path`` has no meaning on the resources of the pod's priority class."""
 

@@ -12,6 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
+_MANY = 16
+"""Members of an object or list, most of which are equal as a rule: encoding both finds that out much sooner."""
 Operation = dict[str, Any]
 """With ``op``, ``path`` and, unless it removes, ``value``."""
 
@@ -22,6 +26,8 @@ def diff(before: object, after: object) -> list[Operation]:
 
 
 def _diff(before: object, after: object, path: str) -> Iterator[Operation]:
+    if _are_same(before, after):
+        return
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         yield from _diff_objects(before, after, path)
     elif isinstance(before, list) and isinstance(after, list):
@@ -49,6 +55,13 @@ def _diff_lists(before: list[Any], after: list[Any], path: str) -> Iterator[Oper
         yield {"op": "add", "path": f"{path}/{index}", "value": after[index]}
     for index in reversed(range(common, len(before))):
         yield {"op": "remove", "path": f"{path}/{index}"}
+
+
+def _are_same(before: object, after: object) -> bool:
+    """Are they certainly equal? Only asked of what is large."""
+    if not (isinstance(before, Mapping | list) and isinstance(after, Mapping | list)) or len(before) < _MANY:
+        return False
+    return len(before) == len(after) and msgspec.json.encode(before) == msgspec.json.encode(after)
 
 
 def _escaped(key: str) -> str:

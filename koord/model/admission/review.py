@@ -6,6 +6,9 @@ out (a profile with a PriorityClass that does not exist) gets 403; what is no Ad
 What is in doubt (a profile that cannot be used, a pod whose CPU or memory counts twice, an amount that was probably not
 meant) is a warning, which kubectl shows.
 
+A pod of more than ``MAX_CONTAINERS`` is refused, since what it costs to judge grows with them. Nobody can change their
+number, so an update of one that exists all the same is judged by everything else.
+
 Pods of kube-system and of Koord's own namespace, mirrors of static pods, subresources, other resources and other
 operations pass untouched.
 A dry run needs no exception: nothing here has an effect beside the answer.
@@ -34,7 +37,7 @@ from koord.model.admission import (
 )
 from koord.model.admission.context import AdmissionContext
 from koord.model.admission.documents import Document
-from koord.model.admission.errors import AdmissionError, UnreadableError
+from koord.model.admission.errors import AdmissionError, CrowdedError, UnreadableError
 from koord.model.core import ObjectMeta
 from koord.model.excerpt import few
 from koord.model.quantity import QuantityError
@@ -42,6 +45,9 @@ from koord.model.schema import clip
 
 API_VERSION = "admission.k8s.io/v1"
 CREATE, UPDATE = "CREATE", "UPDATE"
+MAX_CONTAINERS = 4096
+"""Init containers among them. An API server stores 1.5 MiB of a pod, and of each container the managed fields and the
+status alone are some hundreds of bytes."""
 _REASONS = {400: "BadRequest", 403: "Forbidden"}
 _MOST_WARNINGS = 5
 """An API server shows 4,096 bytes of a request's warnings."""
@@ -70,6 +76,7 @@ def mutate_pod(review: object, context: AdmissionContext) -> Document:
         if request.operation != CREATE or context.is_exempt(metadata := _metadata(request)):
             return allowed(request)
         pod = request.object
+        _check_containers(documents.container_count(pod))
         mutated = mutation.mutate(pod, metadata.namespace, request.uid, context)
         return allowed(request, jsonpatch.diff(pod, mutated.pod), mutated.problems)
 
@@ -82,6 +89,7 @@ def validate_pod(review: object, context: AdmissionContext) -> Document:
     def decide(request: Request) -> Document:
         if request.operation not in (CREATE, UPDATE) or context.is_exempt(_metadata(request)):
             return allowed(request)
+        request = _judgeable(request)
         old = documents.typed(request.old_object) if request.operation == UPDATE else None
         errors = validation.validate(
             documents.typed(request.object),
@@ -198,7 +206,7 @@ def _metadata(request: Request) -> ObjectMeta:
     """The pod's, with the request's namespace where the pod has none. Raises UnreadableError if there is no pod."""
     if not request.object:
         raise UnreadableError("pod", "the request has none")
-    metadata = documents.typed(request.object).metadata
+    metadata = documents.typed({"metadata": request.object.get("metadata")}).metadata
     return metadata if metadata.namespace else replace(metadata, namespace=request.namespace)
 
 
@@ -213,6 +221,22 @@ def _warnings(request: Request) -> tuple[str, ...]:
         raise UnreadableError("pod", str(error)) from error
     found = [*([f"the pod {doubling}"] if doubling else []), *map(str, doubts.of_pod(pod))]
     return few(found, _MOST_WARNINGS, "more: koordctl lint lists them")
+
+
+def _judgeable(request: Request) -> Request:
+    """With as many containers as are judged. Raises CrowdedError."""
+    pod, old = request.object, request.old_object
+    count, old_count = documents.container_count(pod), documents.container_count(old)
+    if count == old_count > MAX_CONTAINERS and request.operation == UPDATE:
+        return request._replace(object=documents.without_containers(pod), old_object=documents.without_containers(old))
+    _check_containers(max(count, old_count))
+    return request
+
+
+def _check_containers(count: int) -> None:
+    """Raises CrowdedError."""
+    if count > MAX_CONTAINERS:
+        raise CrowdedError(count, MAX_CONTAINERS)
 
 
 def _text(document: Mapping[str, Any], key: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koord.model.admission import jsonpatch
 from koord.model.admission.jsonpatch import diff
 from tests.model.admission.objects import patched
 
@@ -67,11 +68,19 @@ def test_operations(before: Any, after: Any, operations: list[dict[str, Any]]) -
     assert diff(before, after) == operations
 
 
-@given(DOCUMENTS, DOCUMENTS)
-def test_applied_it_gives_the_second_document(before: Any, after: Any) -> None:
-    assert json.dumps(patched(before, diff(before, after)), sort_keys=True) == json.dumps(after, sort_keys=True)
+@pytest.mark.parametrize("many", [0, 2, 16])
+@given(before=DOCUMENTS, after=DOCUMENTS)
+def test_applied_it_gives_the_second_document(many: int, before: Any, after: Any) -> None:
+    """Whatever is compared by its encoding first."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonpatch, "_MANY", many)
+        operations = diff(before, after)
+    assert json.dumps(patched(before, operations), sort_keys=True) == json.dumps(after, sort_keys=True)
 
 
-@given(DOCUMENTS)
-def test_without_a_difference_it_is_empty(document: Any) -> None:
-    assert diff(document, json.loads(json.dumps(document))) == []
+@pytest.mark.parametrize("many", [0, 16])
+@given(document=DOCUMENTS)
+def test_without_a_difference_it_is_empty(many: int, document: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonpatch, "_MANY", many)
+        assert diff(document, json.loads(json.dumps(document))) == []

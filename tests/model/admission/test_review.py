@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.model.admission import mutate_pod, unknown_namespace, validate_pod
+from koord.model.admission.review import MAX_CONTAINERS
+from koord.model.admission.schedulerkeys import RESOURCE_STATUS
 from koord.model.profile import ClusterColocationProfile, ProfileSpec
 from koord.model.selector import LabelSelector, Requirement
 from tests.model.admission.objects import (
@@ -434,3 +436,47 @@ def test_the_patch_leads_to_what_the_profile_sets(labels: dict[str, str], is_cre
     result = patched(document, patch_of(mutate_pod(review(document), EVERYTHING)))
     document["metadata"]["labels"] = {**labels, "t": "1"}
     assert result == document
+
+
+def crowd(count: int, init: int = 0, **metadata: Any) -> dict[str, Any]:
+    """A pod with so many containers."""
+    return pod(*[container()] * count, initContainers=[container()] * init, **metadata)
+
+
+@WEBHOOKS
+@pytest.mark.parametrize(
+    ("count", "init", "is_judged"),
+    [(MAX_CONTAINERS, 0, True), (MAX_CONTAINERS - 1, 1, True), (MAX_CONTAINERS, 1, False), (1, MAX_CONTAINERS, False)],
+)
+def test_the_containers_of_a_pod_are_bounded(webhook: Any, count: int, init: int, is_judged: bool) -> None:
+    answer = webhook(review(crowd(count, init)), context())
+    assert answer["response"]["allowed"] is is_judged
+    if not is_judged:
+        found = f"{count + init} are more than the {MAX_CONTAINERS} of a pod that is judged"
+        assert status(answer) == (400, f"spec.containers and spec.initContainers: {found}")
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "count", "message"),
+    [
+        ({}, {}, MAX_CONTAINERS + 1, ""),
+        ({"app": "x"}, {}, MAX_CONTAINERS + 1, ""),
+        ({QOS: "LSE"}, {}, MAX_CONTAINERS + 1, "field is immutable"),
+        ({}, {RESOURCE_STATUS: "{}"}, MAX_CONTAINERS + 1, RESOURCE_STATUS),
+        ({}, {EXTENDED_SPEC: '{"containers": {}}'}, MAX_CONTAINERS + 1, EXTENDED_SPEC),
+        ({}, {}, MAX_CONTAINERS + 2, "are more than the"),
+        ({}, {}, 1, "are more than the"),
+    ],
+)
+def test_an_update_of_a_pod_with_more_is_judged_by_everything_else(
+    labels: dict[str, str], annotations: dict[str, str], count: int, message: str
+) -> None:
+    """One came while no webhook answered, and somebody has to be able to take its finalizers away."""
+    old = crowd(MAX_CONTAINERS + 1)
+    new = crowd(count, labels=labels, annotations=annotations)
+    answer = validate_pod(review(new, operation="UPDATE", old=old), context())
+    if message:
+        code, found = status(answer)
+        assert code == 400 and message in found
+    else:
+        assert answer["response"] == {"uid": UID, "allowed": True}

@@ -30,7 +30,6 @@ from qosd.pods.cpumanager import UNNAMED, CPUManagerFile, CPUManagerState, read_
 from qosd.pods.http import Access, FetchError, bracketed
 from qosd.pods.kubelet import KubeletClient, KubeletContainer, read_pods
 
-
 NONE = "{}: No such file or directory; {}: No such file or directory"
 
 
@@ -212,7 +211,7 @@ async def test_who_listens_on_kubelets_port_is_told_nothing_but_with_kubelets_ce
     async with server.serving(kubelets_tls) as url:
         client = KubeletClient(Access(url, tmp_path / "token", certificates=(signed, own)), 2)
         assert await client.pods() == Listed(())
-        signed.write_bytes((tmp_path / "other" / "cert.pem").read_bytes() + (tmp_path / "other" / "key.pem").read_bytes())
+        signed.write_bytes((tmp_path / "other" / "cert.pem").read_bytes())
         await client.pods()
         own.unlink()
         await refusal(url)
