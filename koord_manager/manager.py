@@ -192,6 +192,7 @@ class Manager:
     def _figures(self) -> Metrics:
         figures = Metrics()
         figures.leader = lambda: float(self._leads())
+        figures.policy_absent = lambda: float(bool(self._view.absence_of_policy))
         figures.api_retries = lambda: self._client.retries
         figures.cached_objects = lambda: {each.kind.name: len(each.objects) for each in self._view.needed}
         figures.crd_faults = lambda: self._crds.faults

@@ -30,6 +30,9 @@ class Metrics:
     )
     build_info: Mapping[str, float] = gauge("1; the version is the label.", "version", factory=lambda: _BUILD)
     leader: Callable[[], float] = gauge("1 while this replica leads.", factory=lambda: _zero)
+    policy_absent: Callable[[], float] = gauge(
+        "1 while there is no ConfigMap slo-controller-config: what it said last stays in force.", factory=lambda: _zero
+    )
     work_queue_length: ByName = gauge("Nodes that wait for a controller.", "controller", factory=lambda: _none)
     work_handled: ByName = gauge("Nodes that a controller has looked at.", "controller", factory=lambda: _none)
     work_failed: ByName = gauge("Looks that failed, and are repeated.", "controller", factory=lambda: _none)

@@ -1,6 +1,7 @@
 """``koord-manager uninstall``: everything that the cluster side put on nodes is taken back, before its own objects go.
 
-    policy     the ConfigMap's keys go, so that the defaults hold, by which everything is off; kept in an annotation
+    policy     the ConfigMap's keys go, so that the defaults hold, by which everything is off; kept in an annotation.
+               Where there is none, one without keys is made: managers go by the last that they have read
     node SLOs  each says the same; the managers, which still run, would write no other
     release    each node's agent gives back what it holds, and says so: waited for until a bound, the rest is named
     webhooks   no pod is asked about any more
@@ -112,7 +113,7 @@ class Uninstallation:
         key = Key(self.options.config_namespace, self.options.slo_config_name)
         stored = await _found(self.client.get(CONFIG_MAP, key))
         if stored is None:
-            return f"there is no ConfigMap {key}, so everything is off"
+            return await self._make_empty_policy(key)
         data = texts(stored.content.get("data"))
         stated = [row.key for row in ROWS if row.key in data]
         if not stated:
@@ -124,6 +125,13 @@ class Uninstallation:
 
     async def disable_nodes(self) -> str:
         nodes = {node.metadata.name: node for node in await self._listed(NODE)}
+    async def _make_empty_policy(self, key: Key) -> str:
+        metadata = {"name": key.name, "namespace": key.namespace}
+        body = {"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.name, "metadata": metadata, "data": {}}
+        if await _found(self.client.create(CONFIG_MAP, body, key.namespace)) is None:
+            return f"there is no namespace {key.namespace}, so no manager has a policy"
+        return f"made ConfigMap {key}, which says nothing, so everything is off; there was none"
+
         stored = await self._listed(NODE_SLO)
 
         async def disable(slo: Unstructured) -> bool:

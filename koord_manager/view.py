@@ -51,6 +51,9 @@ from koord_manager.kept.topologies import CPUInfo
 _log = logging.getLogger(__name__)
 _BY_NODE = "node"
 _BATCH = 256
+_LAST_READ = "what it said last stays in force"
+_NEVER_READ = "what Nodes and NodeSLOs say stays as it is, and Nodes that come offer nothing"
+_END = 'to end overcommit, make one that has colocation-config: {"enable": false}'
 
 
 class Listener(Protocol):
@@ -87,7 +90,7 @@ class ClusterView:
         wall_s: Callable[[], float],
         scheduler_users: Collection[str] = SCHEDULER_USERS,
     ) -> None:
-        self._stream, self._wall_s, self._config_map = EventStream(), wall_s, config_map
+        self._stream, self._wall_s, self.config_map_key = EventStream(), wall_s, config_map
         self._own_namespace, self._gates = own_namespace, gates
         self._scheduler_users = frozenset(scheduler_users)
 
@@ -110,7 +113,7 @@ class ClusterView:
         self._unread_profiles: dict[Key, str] = {}
         """A sentence each."""
         self._context: AdmissionContext | None = None
-        self.policy = Loaded(SLOConfig.defaults())
+        self.policy = load(None)
         self._unread_sections = {row.section for row in ROWS}
         self.listener: Listener | None = None
         self._idle = asyncio.Event()
@@ -130,10 +133,18 @@ class ClusterView:
     @property
     def config_map(self) -> Unstructured | None:
         """``slo-controller-config`` as it is now."""
-        return self._config.get(self._config_map)
+        return self._config.get(self.config_map_key)
+
+    @property
+    def absence_of_policy(self) -> str:
+        """What holds while there is no ConfigMap; "" where there is one, or nobody knows yet."""
+        if not self._config.synced.is_set() or not self.policy.is_absent:
+            return ""
+        was_read = len(self._unread_sections) < len(ROWS)
+        return f"there is no ConfigMap {self.config_map_key}: {_LAST_READ if was_read else _NEVER_READ}; {_END}"
 
     def is_unread(self, section: str) -> bool:
-        """Was the ConfigMap's key of ``SLOConfig.section`` bad ever since this process started?
+        """Was the ConfigMap's key of ``SLOConfig.section`` bad, or absent with it, ever since this process started?
 
         What is in force for it is what the objects say then: ``config`` has the defaults, which nobody asked for.
         """
@@ -153,8 +164,8 @@ class ClusterView:
         while len(self._stream):
             self._idle.clear()
             await self._idle.wait()
-        if not self._config.objects:
-            self._unread_sections.clear()  # no ConfigMap: the defaults are in force
+        if self.absence_of_policy:
+            _log.warning("%s", self.absence_of_policy)
 
     def unsynced(self) -> list[str]:
         """A sentence for each cache that is not complete yet."""
@@ -276,7 +287,9 @@ class ClusterView:
         kept_keys = self.policy.kept_keys
         self._unread_sections &= {row.section for row in ROWS if row.key in kept_keys}
         for problem in self.policy.problems:
-            _log.warning("ConfigMap %s: %s; %s", self._config_map, problem.message, problem.consequence)
+            _log.warning("ConfigMap %s: %s; %s", self.config_map_key, problem.message, problem.consequence)
+        if config_map is None:
+            _log.warning("%s", self.absence_of_policy)
         if self.listener is not None:
             self.listener.policy_changed(self.policy)
 

@@ -20,8 +20,8 @@ from koord_manager.controllers.profiles import WORKERS, ProfileController
 from koord_manager.freshusage import FreshFigures
 from koord_manager.view import ClusterView
 
-UNKNOWN_CONFIG = "UnknownConfig"
-"""The reason of the Event about members of the ConfigMap that nothing reads."""
+UNKNOWN_CONFIG, ABSENT_CONFIG = "UnknownConfig", "ConfigMapAbsent"
+"""The reasons of the Events about members of the ConfigMap that nothing reads, and about one that is not there."""
 
 _WORKERS = 8
 _UNSEEN_S = 900.0
@@ -89,6 +89,9 @@ class Controllers:
 
     def policy_changed(self, loaded: Loaded) -> None:
         """Every node, if the policy means something else for any; and an Event for each of its problems."""
+        if absence := self._view.absence_of_policy:
+            subject = Subject(CONFIG_MAP, self._view.config_map_key, uid="")
+            self._recorder.record(subject, EventType.WARNING, ABSENT_CONFIG, absence)
         for problem in loaded.problems:
             self._tell_of_config(problem.event_reason, f"{problem.message}; {problem.consequence}")
         if loaded.unknown:

@@ -15,9 +15,12 @@ from koord.model.overcommit.amounts import BATCH, NOTHING
 from koord.model.overcommit.batch import required
 from koord.model.sloconfig.loading import CONFIG_MAP_NAME
 from koordctl.cluster.state import ClusterState
-from koordctl.fields import Column, Field, Listing
+from koordctl.fields import Column, Field, Layout, Listing
 from koordctl.values import NONE, age
 
+WITHOUT_POLICY = (
+    "koord-manager goes by the last that it has read; if it has read none since it started, Nodes stay as they are"
+)
 _LATE_REPORTS = 3
 _REPORT_INTERVAL_S = 60.0  # unless the NodeMetric says otherwise
 
@@ -48,6 +51,12 @@ class NodeRow:
     report_age_s: float | None
     protection: Protection
     remark: str
+
+
+def page(state: ClusterState, layout: Layout[NodeRow]) -> str:
+    """Without a final line break."""
+    table = layout.table(rows(state))
+    return f"{table}\n{state.absence_of_policy}: {WITHOUT_POLICY}" if state.absence_of_policy else table
 
 
 def rows(state: ClusterState) -> list[NodeRow]:
@@ -135,7 +144,9 @@ def absence_of_batch(state: ClusterState, node: Node) -> str:
 
 def _absence_beyond(state: ClusterState, node: Node) -> str:
     """Why it offers no more than its pods hold; "" if there just is no more."""
-    if state.absence_of_policy or not state.strategy(node).enable:
+    if state.absence_of_policy:
+        return state.absence_of_policy
+    if not state.strategy(node).enable:
         return "colocation is not enabled for it: it shows what running pods request, until they have ended"
     degraded = state.offer(node).degraded
     return f"no batch resources beyond what running pods request: {degraded}" if degraded else ""

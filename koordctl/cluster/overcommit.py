@@ -11,7 +11,7 @@ from koord.model.overcommit.amounts import BATCH, MID, CPUMemory, Names, Reading
 from koord.model.overcommit.batch import required
 from koord.model.overcommit.overallocation import overallocation
 from koord.model.overcommit.strategy import ColocationStrategy
-from koordctl.cluster.nodes import absence_of_batch
+from koordctl.cluster.nodes import WITHOUT_POLICY, absence_of_batch
 from koordctl.cluster.state import ClusterState
 
 
@@ -39,10 +39,11 @@ def _lines(state: ClusterState, node: Node) -> Iterator[str]:
         yield f"problem of slo-controller-config: {problem.message}; {problem.consequence}"
     for message in state.faults(node):
         yield f"problem of the Node: {message}"
-    disabled = f"colocation is not enabled for it, by {source} in slo-controller-config"
-    if why := state.absence_of_policy or ("" if strategy.enable else disabled):
-        covered = " but what running pods request" if strategy.covers_running_pods else ""
-        yield f"{why}: it offers nothing{covered}"
+    absent = f"{state.absence_of_policy}: {WITHOUT_POLICY}" if state.absence_of_policy else ""
+    covered = " but what running pods request" if strategy.covers_running_pods else ""
+    disabled = f"colocation is not enabled for it, by {source} in slo-controller-config: it offers nothing{covered}"
+    if why := absent or ("" if strategy.enable else disabled):
+        yield why
         yield from _over_allocated(state, name, shown)
         return
     yield f"by the formula, now, with {source}:"

@@ -21,7 +21,6 @@ from koord.model.overcommit.amounts import CPUMemory
 from koord.model.overcommit.offer import Offer, offer
 from koord.model.overcommit.overallocation import allocated
 from koord.model.overcommit.strategy import ColocationStrategy
-from koord.model.sloconfig.config import SLOConfig
 from koord.model.sloconfig.loading import CONFIG_MAP_NAME, Loaded, load, texts
 from koordctl.cluster.lists import read_list
 from koordctl.cluster.objects import DETAILED_POD, DetailedPod
@@ -31,7 +30,7 @@ from koordctl.cluster.objects import DETAILED_POD, DetailedPod
 class ClusterState:
     """``pods``: by node, "" for those that have none. ``slos``: the specs of NodeSLO objects by node.
 
-    ``namespace``: Koord's own. ``is_configured``: does it have a slo-controller-config? ``policy``: what that says.
+    ``namespace``: Koord's own. ``policy``: what its slo-controller-config says.
     """
 
     namespace: str
@@ -39,14 +38,13 @@ class ClusterState:
     pods: Mapping[str, Sequence[DetailedPod]] = field(default_factory=dict)
     metrics: Mapping[str, NodeMetric] = field(default_factory=dict)
     slos: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    policy: Loaded = field(default_factory=lambda: Loaded(SLOConfig.defaults()))
-    is_configured: bool = False
+    policy: Loaded = field(default_factory=lambda: load(None))
     now_s: float = 0.0
 
     @property
     def absence_of_policy(self) -> str:
-        """A sentence if there is no slo-controller-config, which means that nothing is offered; else ""."""
-        return "" if self.is_configured else f"there is no {CONFIG_MAP_NAME} in {self.namespace}"
+        """A sentence if there is no slo-controller-config; else ""."""
+        return f"there is no {CONFIG_MAP_NAME} in {self.namespace}" if self.policy.is_absent else ""
 
     def strategy(self, node: Node) -> ColocationStrategy:
         return self.policy.config.strategy(node.metadata.labels, node.metadata.annotations)[0]
@@ -92,6 +90,5 @@ async def read(client: Client, namespace: str, node: str = "") -> ClusterState:
         metrics={each.metadata.name: each for each in await read_list(client, NODE_METRIC, named)},
         slos={each.metadata.name: each.content.get("spec") or {} for each in await read_list(client, NODE_SLO, named)},
         policy=load(texts(config[0].content.get("data")) if config else None),
-        is_configured=bool(config),
         now_s=time.time(),
     )

@@ -27,5 +27,4 @@ def cluster(kubeconfig: str, context: str, koord_namespace: str, timeout_s: floa
     from koordctl.output import show  # noqa: PLC0415
 
     now = ask(Choice(kubeconfig, context, timeout_s), lambda client: state.read(client, koord_namespace))
-    rows = nodes.rows(now)
-    show(layout, lambda: layout.table(rows), lambda: {"nodes": layout.objects(rows)})
+    show(layout, lambda: nodes.page(now, layout), lambda: {"nodes": layout.objects(nodes.rows(now))})

@@ -1,4 +1,5 @@
-"""A manager that starts while keys of its ConfigMap cannot be read: what its predecessor wrote stays in force."""
+"""A manager that starts with a bad key in its ConfigMap, or without one, or that loses it: what is in force stays, and
+that is said."""
 
 from __future__ import annotations
 
@@ -50,14 +51,11 @@ async def test_a_policy_that_was_bad_from_the_start_changes_no_node(restarted: C
     await restarted.settled(lambda: restarted.offered("new"))
 
 
-@pytest.mark.parametrize("data", [None, {}, {"colocation-config": '{"enable": false}'}], ids=["gone", "none", "off"])
-async def test_a_policy_that_can_be_read_takes_over(restarted: Cluster, data: dict[str, str] | None) -> None:
+@pytest.mark.parametrize("data", [{}, {"colocation-config": '{"enable": false}'}], ids=["none", "off"])
+async def test_a_policy_that_can_be_read_takes_over(restarted: Cluster, data: dict[str, str]) -> None:
     await restarted.lead()
     await restarted.settled(lambda: restarted.events("ColocationCfgUnmarshalFailed"))
-    if data is None:
-        restarted.server.delete(CONFIG_MAPS, CONFIG.namespace, CONFIG.name)
-    else:
-        restarted.put_config(data)
+    restarted.put_config(data)
     await restarted.settled(lambda: not restarted.offered())
     restarted.put_config({"colocation-config": "{bad again"})
     await restarted.view.synced()
@@ -107,3 +105,71 @@ async def test_a_key_that_was_bad_from_the_start_keeps_its_section() -> None:
         made.put_config(CHART)
         await made.settled(lambda: made.spec(METRICS) == {"metricCollectPolicy": POLICY})
         await made.settled(lambda: made.spec(SLOS)["resourceUsedThresholdWithBE"]["cpuSuppressThresholdPercent"] == 65)
+
+
+def delete_config(cluster: Cluster) -> None:
+    cluster.server.delete(CONFIG_MAPS, CONFIG.namespace, CONFIG.name)
+
+
+def batch_cpu(cluster: Cluster) -> str | None:
+    return cluster.offered().get("kubernetes.io/batch-cpu")
+
+
+async def test_a_config_map_that_is_deleted_stays_in_force_and_is_missed(cluster: Cluster) -> None:
+    """Offers follow use by the policy that was read last; the next one that is read takes over."""
+    cluster.put_config({**CHART, "colocation-config": '{"enable": true, "cpuReclaimThresholdPercent": 70}'})
+    cluster.put_node()
+    cluster.report()
+    await cluster.settled(lambda: not cluster.view.absence_of_policy)
+    await cluster.lead()
+    await cluster.settled(lambda: batch_cpu(cluster) == "5200" and cluster.spec(SLOS))
+    delete_config(cluster)
+    await cluster.settled(lambda: cluster.events("ConfigMapAbsent"))
+    (message,) = cluster.events("ConfigMapAbsent")
+    assert "koordinator-system/slo-controller-config: what it said last stays in force" in message
+    assert '"enable": false' in message
+    cluster.speak(2400, 1)
+    await cluster.settled(lambda: batch_cpu(cluster) == "3200")
+    await cluster.quiet()
+    assert cluster.spec(SLOS)["resourceUsedThresholdWithBE"]["enable"] is True
+    cluster.put_config({"colocation-config": '{"enable": false}'})
+    await cluster.settled(lambda: not cluster.offered())
+    assert cluster.view.absence_of_policy == ""
+
+
+async def test_a_replica_that_takes_over_without_a_config_map_keeps_what_it_read(cluster: Cluster) -> None:
+    cluster.put_config()
+    cluster.put_node()
+    cluster.report()
+    await cluster.settled(lambda: not cluster.view.absence_of_policy)
+    await cluster.lead()
+    await cluster.settled(lambda: batch_cpu(cluster) == "4400")
+    await cluster.resign()
+    delete_config(cluster)
+    await cluster.settled(lambda: cluster.view.absence_of_policy)
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.events("ConfigMapAbsent"))
+    cluster.speak(2400, 1)
+    await cluster.settled(lambda: batch_cpu(cluster) == "2400")
+
+
+async def test_a_manager_that_starts_without_a_config_map_deletes_nothing() -> None:
+    """What its predecessor wrote stays as it is, and a new node offers nothing."""
+    server = Server()
+    resources = {"cpu": "8", "memory": "16Gi", "kubernetes.io/batch-cpu": "3000", "kubernetes.io/batch-memory": "1Gi"}
+    server.put(NODES, "", "n1", status={"capacity": resources, "allocatable": resources})
+    server.put(SLOS, "", "n1", spec=OF_PREDECESSOR)
+    measured = {"metricCollectPolicy": POLICY | {"reportIntervalSeconds": 5}}
+    server.put(METRICS, "", "n1", spec=measured)
+    async with running(server) as made:
+        made.put_node("new")
+        made.report("new")
+        await made.lead()
+        await made.settled(lambda: made.events("ConfigMapAbsent") and made.object(SLOS, "new"))
+        (message,) = made.events("ConfigMapAbsent")
+        assert "what Nodes and NodeSLOs say stays as it is" in message
+        await made.quiet()
+        assert (batch_cpu(made), made.offered("new")) == ("3000", {})
+        assert (made.spec(SLOS), made.spec(METRICS)) == (OF_PREDECESSOR, measured)
+        made.put_config({"colocation-config": '{"enable": false}'})
+        await made.settled(lambda: not made.offered())

@@ -87,6 +87,23 @@ async def test_who_is_alone_leads(argv: tuple[str, ...], leads: float) -> None:
         assert leader() == leads
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_an_absent_policy_is_a_figure_once_it_is_known(is_there: bool) -> None:
+    server, stop = Server(), asyncio.Event()
+    server.put(NODES, "", "n1")
+    if is_there:
+        server.put(CONFIG_MAPS, CONFIG.namespace, CONFIG.name, data={})
+    async with server.serving() as url, client(url) as api:
+        replica = made(api, ALONE)
+        absent: Callable[[], float] = replica.figures.policy_absent
+        assert absent() == 0.0, "nobody knows yet"
+        running = asyncio.create_task(replica.run(stop))
+        await until(lambda: metrics(server) == 1)
+        assert absent() == float(not is_there)
+        stop.set()
+        await running
+
+
 @pytest.mark.parametrize("hangs", [False, True], ids=["written", "not answered"])
 async def test_the_last_events_are_written_in_bounded_time(monkeypatch: pytest.MonkeyPatch, hangs: bool) -> None:
     """``stop`` comes with the first Event."""

@@ -8,7 +8,7 @@ import pytest
 
 from koord.model.nodelink import STALE_S
 from koord.model.overcommit.publish import ORIGINAL
-from tests.koord_manager.support import CONFIG, CONFIG_MAPS, METRICS, NODES, PODS, Cluster
+from tests.koord_manager.support import METRICS, NODES, PODS, Cluster
 
 BATCH = {"kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"}
 DEGRADE_S = 15 * 60
@@ -166,17 +166,14 @@ async def test_a_clock_that_is_ahead_does_not_keep_a_report_fresh(cluster: Clust
     await cluster.settled(lambda: not cluster.offered())
 
 
-@pytest.mark.parametrize("how", ["deleted", "disabled"])
-async def test_a_policy_that_goes_takes_the_offer_along(cluster: Cluster, how: str) -> None:
+@pytest.mark.parametrize("data", [{"colocation-config": '{"enable": false}'}, {}], ids=["off", "no key"])
+async def test_a_policy_that_disables_takes_the_offer_along(cluster: Cluster, data: dict[str, str]) -> None:
     cluster.put_config()
     cluster.put_node()
     cluster.report()
     await cluster.lead()
     await cluster.settled(cluster.offered)
-    if how == "deleted":
-        cluster.server.delete(CONFIG_MAPS, CONFIG.namespace, CONFIG.name)
-    else:
-        cluster.put_config({"colocation-config": '{"enable": false}'})
+    cluster.put_config(data)
     await cluster.settled(lambda: not cluster.offered())
 
 
@@ -387,7 +384,7 @@ async def test_a_pod_that_was_only_bound_to_the_node_raises_no_offer(cluster: Cl
     await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "5001")
 
 
-@pytest.mark.parametrize("how", ["stale", "deleted", "disabled"])
+@pytest.mark.parametrize("how", ["stale", "no key", "disabled"])
 async def test_what_runs_stays_covered_where_nothing_is_offered(cluster: Cluster, how: str) -> None:
     cluster.put_config()
     cluster.put_node()
@@ -399,10 +396,8 @@ async def test_what_runs_stays_covered_where_nothing_is_offered(cluster: Cluster
     if how == "stale":
         cluster.now_s += DEGRADE_S + 1
         await cluster.controllers.resources.reconcile("n1")
-    elif how == "deleted":
-        cluster.server.delete(CONFIG_MAPS, CONFIG.namespace, CONFIG.name)
     else:
-        cluster.put_config({"colocation-config": '{"enable": false}'})
+        cluster.put_config({} if how == "no key" else {"colocation-config": '{"enable": false}'})
     await cluster.settled(lambda: cluster.offered() == HELD)
     if how == "stale":
         await cluster.settled(lambda: cluster.events("OvercommitDegraded"))

@@ -313,7 +313,8 @@ async def test_a_run_that_fails_anywhere_is_finished_by_the_next(caplog: pytest.
     assert failed == {"policy", "node SLOs", "webhooks", "managers", "nodes", "agents"}
 
 
-async def test_managers_that_still_run_offer_nothing_again(cluster: Cluster) -> None:
+@pytest.mark.parametrize("is_gone", [False, True], ids=["policy", "no policy"])
+async def test_managers_that_still_run_offer_nothing_again(cluster: Cluster, is_gone: bool) -> None:
     cluster.put_config()
     cluster.put_node(annotations={"node.koordinator.sh/colocation-strategy": '{"enable": true}'})
     await cluster.lead()
@@ -325,6 +326,9 @@ async def test_managers_that_still_run_offer_nothing_again(cluster: Cluster) -> 
 
 
 @pytest.mark.parametrize("phase", ["Running", "Succeeded"])
+    if is_gone:
+        cluster.server.delete(CONFIG_MAPS, CONFIG.namespace, CONFIG.name)
+        await cluster.settled(lambda: cluster.events("ConfigMapAbsent"))
 async def test_pods_that_lose_their_cover_are_said(
     cluster: Cluster, phase: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -338,7 +342,7 @@ async def test_pods_that_lose_their_cover_are_said(
     await cluster.lead()
     cluster.report()
     await cluster.settled(cluster.offered)
-    cluster.server.delete(CONFIG_MAPS, CONFIG.namespace, CONFIG.name)
+    cluster.put_config({})
     await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") in (None, "5"))
     await uninstall(cluster.server.url)
     (said,) = [record.message for record in caplog.records if "removed batch" in record.message]

@@ -74,7 +74,8 @@ async def test_a_cluster_without_any_crd(tmp_path: Path) -> None:
         if collection[1] != "nodes":
             del bare.server.objects[collection]
     code, out, _ = await bare.run(tmp_path, "cluster", "--fields", "name,protection")
-    assert (code, out.split()[2:]) == (OK, ["node-1", "none"])
+    _, row, absence = out.splitlines()
+    assert (code, row.split(), NO_POLICY in absence) == (OK, ["node-1", "none"], True)
 
 
 @pytest.mark.parametrize(
@@ -107,6 +108,18 @@ async def test_where_koord_is(cluster: Cluster, tmp_path: Path, arguments: tuple
     assert (NO_POLICY in out, "does not enable" in out) == (True, False)
     _, out, _ = await cluster.run(tmp_path, *arguments, "--koord-namespace", "koord")
     assert (NO_POLICY in out, "does koord-manager run?" in out) == (False, True)
+
+
+@pytest.mark.parametrize("arguments", [("cluster",), ("explain", "node", "node-1", "--overcommit")])
+async def test_a_policy_that_is_gone_is_missed_also_where_a_node_offers(
+    cluster: Cluster, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    cluster.move_config("elsewhere")
+    _, out, _ = await cluster.run(tmp_path, *arguments)
+    assert (f"{NO_POLICY}: koord-manager goes by the last that it has read" in out, "offers nothing" in out) == (
+        True,
+        False,
+    )
 
 
 @pytest.mark.parametrize("arguments", [("cluster",), ("explain", "node", "node-1", "--overcommit")])

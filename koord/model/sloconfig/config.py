@@ -77,7 +77,7 @@ class SLOConfig:
 
     @classmethod
     def defaults(cls) -> SLOConfig:
-        """What applies without a ConfigMap."""
+        """What a ConfigMap without a key means."""
         sections: dict[str, Any] = {row.section: Section(row.default) for row in ROWS}
         return cls(**sections)
 

@@ -1,14 +1,15 @@
 """From the ConfigMap's data to the configuration in force. Level-triggered: the data alone decide, but for bad keys.
 
-    no ConfigMap             all defaults; upstream ignores that one was deleted until it restarts
+    no ConfigMap             what was in force before, of every key; or nobody knows, and nothing is changed
     a key absent or blank    its defaults
     a bad leaf               counts as absent, and the rest counts
     a key that is bad        as a whole: what was in force for it before, or its defaults; nothing of it counts
     a bad node entry         as a whole: the cluster's strategy, for the nodes that it selects
     a bad selector           the entry selects no node
 
-Upstream reads what is out of bounds as it is; ``checks`` refuses it, so here it is what was stored before there was a
-webhook, or while it was away.
+That the ConfigMap is gone states nothing: a tool that replaces one deletes it first, and who wants to end something
+says so (``enable: false``). Upstream reads what is out of bounds as it is; ``checks`` refuses it, so here it is what
+was stored before there was a webhook, or while it was away.
 
 Invariant: a key has no influence on another; nothing is replaced without a problem that says so; nothing raises.
 """
@@ -65,10 +66,14 @@ class Loaded:
     unknown: tuple[str, ...] = ()
     """The paths of keys that nothing here has: typing errors, or of another release. Of a key of the ConfigMap itself
     its name."""
+    is_absent: bool = False
+    """There is no ConfigMap."""
 
     @property
     def kept_keys(self) -> frozenset[str]:
         """The keys of which nothing counts."""
+        if self.is_absent:
+            return frozenset(KEYS)
         return frozenset(each.key for each in self.problems if each.consequence is Consequence.KEY_KEPT)
 
 
@@ -79,10 +84,9 @@ def texts(data: object) -> dict[str, str]:
 
 def load(data: Mapping[str, str] | None, previous: SLOConfig | None = None) -> Loaded:
     """The configuration that ``data`` is; None if there is no ConfigMap. ``previous``: what is in force."""
-    defaults = SLOConfig.defaults()
+    before = SLOConfig.defaults() if previous is None else previous
     if data is None:
-        return Loaded(defaults)
-    before = defaults if previous is None else previous
+        return Loaded(before, is_absent=True)
     sections: dict[str, Any] = {}
     problems: list[Problem] = []
     unknown = [key for key in data if key not in KEYS]

@@ -158,15 +158,26 @@ def test_the_event_of_each_key(key: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "percent"),
-    [(None, 60), ({}, 60), ({"colocation-config": " \n"}, 60), ({"colocation-config": "null"}, 60)],
-    ids=["deleted", "key removed", "blank", "null"],
+    "data", [{}, {"colocation-config": " \n"}, {"colocation-config": "null"}], ids=["key removed", "blank", "null"]
 )
-def test_what_is_not_said_any_more_has_its_defaults_again(data: dict[str, str] | None, percent: int) -> None:
+def test_what_is_not_said_any_more_has_its_defaults_again(data: dict[str, str]) -> None:
     before = load({"colocation-config": '{"enable": true, "cpuReclaimThresholdPercent": 80}'}).config
     loaded = load(data, before)
     assert loaded == Loaded(SLOConfig.defaults())
-    assert loaded.config.colocation.cluster.cpu_reclaim_threshold_percent == percent
+    assert loaded.config.colocation.cluster.cpu_reclaim_threshold_percent == 60
+
+
+@pytest.mark.parametrize("data", [CHART, {"colocation-config": '{"enable": true, "cpuReclaimThresholdPercent": 80}'}])
+def test_a_config_map_that_is_gone_changes_nothing(data: dict[str, str]) -> None:
+    before = load(data).config
+    gone = load(None, before)
+    assert (gone.config, gone.is_absent, gone.kept_keys) == (before, True, set(KEYS))
+    assert load(None, gone.config) == gone
+    assert not load(data, gone.config).is_absent
+
+
+def test_without_a_config_map_ever_nothing_is_enabled() -> None:
+    assert load(None) == Loaded(SLOConfig.defaults(), is_absent=True)
 
 
 WMARK_150 = {"lsClass": {"memoryQOS": {"wmarkRatio": 150, "wmarkScalePermill": 20}}}
