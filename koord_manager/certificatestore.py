@@ -1,11 +1,16 @@
-"""Where a server's certificates live: a Secret, and the webhook configurations whose caBundle follows it, if any."""
+"""Where a server's certificates live: a Secret, and the webhook configurations whose caBundle follows it, if any.
+
+The configurations have names of their own, since Koordinator's manager writes those of its names whole: what it does
+not serve goes, and what it alone serves (ElasticQuotas) is not ours to replace.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -23,9 +28,15 @@ from koord.kube.kind import (
 from koord.kube.servingcerts import ClusterWrite, Secret, SecretCreation, SecretUpdate, WebhookConfiguration
 from koord.kube.stream import EventStream
 
+_log = logging.getLogger(__name__)
 SECRET_NAME = "koordinator-webhook-certs"
 Configurations = Mapping[str, tuple[Kind[Any], str]]
 CONFIGURATIONS: Configurations = {
+    MUTATING_WEBHOOK_CONFIGURATION.name: (MUTATING_WEBHOOK_CONFIGURATION, "koord-mutating-webhook-configuration"),
+    VALIDATING_WEBHOOK_CONFIGURATION.name: (VALIDATING_WEBHOOK_CONFIGURATION, "koord-validating-webhook-configuration"),
+}
+"""Kind and name of each, by the kind's name."""
+KOORDINATORS: Configurations = {
     MUTATING_WEBHOOK_CONFIGURATION.name: (
         MUTATING_WEBHOOK_CONFIGURATION,
         "koordinator-mutating-webhook-configuration",
@@ -35,14 +46,14 @@ CONFIGURATIONS: Configurations = {
         "koordinator-validating-webhook-configuration",
     ),
 }
-"""Kind and name of each, by the kind's name."""
+"""Those of Koordinator's manager, likewise; nobody here writes them."""
 _EVENTS = 16
 Look = Callable[[Sequence[WebhookConfiguration]], None]
 
 
 class CertificateStore:
-    """``secret``: where it is. ``configurations``: as ``CONFIGURATIONS``; ``look`` sees them whenever they are read.
-    ``may_be_provided``: whether somebody else may fill the Secret.
+    """``secret``: where it is. ``configurations``: as ``CONFIGURATIONS``; ``look`` sees them whenever they are read,
+    and those ``beside`` them, which are only looked at.
 
     Each call raises KubeError.
     """
@@ -53,19 +64,26 @@ class CertificateStore:
         secret: Key,
         configurations: Configurations,
         look: Look = lambda found: None,
-        may_be_provided: bool = True,
+        beside: Configurations = MappingProxyType({}),
     ) -> None:
-        self._client, self._key, self._configurations, self._look = client, secret, configurations, look
-        self._may_be_provided = may_be_provided
+        self._client, self._key, self._configurations = client, secret, configurations
+        self._look, self._beside = look, beside
 
     async def read_configurations(self) -> Sequence[WebhookConfiguration]:
-        read = await asyncio.gather(*map(self._configuration, self._configurations))
-        found = [configuration for configuration in read if configuration is not None]
-        self._look(found)
+        found = await self._read(self._configurations)
+        try:
+            beside = await self._read(self._beside)
+        except KubeError as error:
+            _log.debug("%s", error)  # no certificate waits for what is only looked at
+            beside = []
+        self._look([*found, *beside])
         return found
 
-    async def _configuration(self, kind_name: str) -> WebhookConfiguration | None:
-        kind, name = self._configurations[kind_name]
+    async def _read(self, configurations: Configurations) -> list[WebhookConfiguration]:
+        read = await asyncio.gather(*(self._configuration(*each) for each in configurations.values()))
+        return [configuration for configuration in read if configuration is not None]
+
+    async def _configuration(self, kind: Kind[Any], name: str) -> WebhookConfiguration | None:
         try:
             stored = await self._client.get(kind, Key("", name))
         except APIError as error:
@@ -73,7 +91,7 @@ class CertificateStore:
                 return None
             raise
         configuration = msgspec.convert(stored.content, WebhookConfiguration)
-        return msgspec.structs.replace(configuration, kind=kind_name)
+        return msgspec.structs.replace(configuration, kind=kind.name)
 
     async def read_secret(self) -> Secret | None:
         try:

@@ -1,8 +1,8 @@
-"""What the installed webhook configurations lack of what the gates want, said once for as long as it lacks.
+"""What is wrong with the installed webhook configurations, said once for as long as it is so.
 
-Another release's manager that still runs, or its chart, may write the configurations; a webhook that is not in them is
-never asked, without a word. Invariant: nobody's configuration is changed here but for the certificate, so what lacks is
-the operator's to put back.
+A webhook that is not in ours is never asked, without a word. One of Koordinator's that still calls our Service is asked
+beside ours, or asks for what nobody here serves. Invariant: nobody's configuration is changed here but for the
+certificate of ours, so all else is the operator's to put right.
 """
 
 from __future__ import annotations
@@ -11,51 +11,70 @@ import logging
 from collections.abc import Callable, Iterable
 
 from koord.kube.recorder import EventType, Recorder, Subject
-from koord.kube.servingcerts import WebhookConfiguration
+from koord.kube.servingcerts import Service, WebhookConfiguration
 from koord_manager.certificatestore import CONFIGURATIONS
 from koord_manager.options import WEBHOOK_GATES
 
 _log = logging.getLogger(__name__)
-REASON = "WebhookMissing"
+MISSING, LEFT_OVER = "WebhookMissing", "WebhookLeftOver"
 _KINDS = {"m": "MutatingWebhookConfiguration", "v": "ValidatingWebhookConfiguration"}
 """By the first letter of a webhook's name, as upstream names them."""
 
 
 class InstalledWebhooks:
-    """``is_on``: of a gate. ``may_record``: whether this replica writes Events."""
+    """``service``: of this manager's webhooks. ``is_on``: of a gate. ``may_record``: whether this replica writes
+    Events."""
 
-    def __init__(self, is_on: Callable[[str], bool], recorder: Recorder, may_record: Callable[[], bool]) -> None:
-        self._is_on, self._recorder, self._may_record = is_on, recorder, may_record
+    def __init__(
+        self, service: Service, is_on: Callable[[str], bool], recorder: Recorder, may_record: Callable[[], bool]
+    ) -> None:
+        self._service, self._is_on, self._recorder, self._may_record = service, is_on, recorder, may_record
         self._logged: dict[str, str] = {}
         self._recorded: dict[str, str] = {}
-        """By kind of configuration, what was said of it last."""
+        """By configuration, what was said of it last."""
 
     def look(self, configurations: Iterable[WebhookConfiguration]) -> None:
-        """Says what is news about the configurations as they are now."""
+        """Says what is news about the configurations as they are now: of our names, and of Koordinator's."""
         for configuration in configurations:
-            names = {webhook.name for webhook in configuration.webhooks or ()}
-            lacking = [name for name in self._wanted(configuration.kind) if name not in names]
-            sentence = _sentence(lacking)
-            if _is_news(sentence, configuration.kind, self._logged):
-                _log.warning("%s %s", configuration.kind, sentence)
-            if self._may_record() and _is_news(sentence, configuration.kind, self._recorded):
-                kind, _ = CONFIGURATIONS[configuration.kind]
-                subject = Subject.of(kind, configuration.metadata)
-                self._recorder.record(subject, EventType.WARNING, REASON, sentence)
+            kind, own_name = CONFIGURATIONS[configuration.kind]
+            is_own, name = configuration.metadata.name == own_name, f"{kind} {configuration.metadata.name}"
+            sentence = self._lack(configuration) if is_own else self._left_over(configuration)
+            if _is_news(sentence, name, self._logged):
+                _log.warning("%s %s", name, sentence)
+            if self._may_record() and _is_news(sentence, name, self._recorded):
+                subject, reason = Subject.of(kind, configuration.metadata), MISSING if is_own else LEFT_OVER
+                self._recorder.record(subject, EventType.WARNING, reason, sentence)
+
+    def _lack(self, configuration: WebhookConfiguration) -> str:
+        names = {webhook.name for webhook in configuration.webhooks or ()}
+        lacking = [name for name in self._wanted(configuration.kind) if name not in names]
+        if not lacking:
+            return ""
+        gates = ", ".join(WEBHOOK_GATES[name] for name in lacking)
+        return f"lacks {', '.join(lacking)}, so the API server asks nobody, though {gates} is on: apply it again"
 
     def _wanted(self, kind: str) -> list[str]:
         return [name for name, gate in WEBHOOK_GATES.items() if _KINDS[name[0]] == kind and self._is_on(gate)]
 
+    def _left_over(self, configuration: WebhookConfiguration) -> str:
+        webhooks = configuration.webhooks or ()
+        ours = [webhook.name for webhook in webhooks if self._service.is_target(webhook.client_config)]
+        if not ours:
+            return ""
+        twice = [name for name in ours if name in WEBHOOK_GATES]
+        unserved = [name for name in ours if name not in WEBHOOK_GATES]
+        consequences = [
+            f"{', '.join(twice)} asked beside {CONFIGURATIONS[configuration.kind][1]}" if twice else "",
+            f"{', '.join(unserved)} served by nobody" if unserved else "",
+        ]
+        return (
+            f"calls {self._service.name}, which is Koord's: {'; '.join(filter(None, consequences))}. Delete it, or let "
+            "it name the Service of Koordinator's manager where that one is kept for quotas (docs/migration.md)"
+        )
 
-def _is_news(sentence: str, kind: str, said: dict[str, str]) -> bool:
+
+def _is_news(sentence: str, name: str, said: dict[str, str]) -> bool:
     """Remembers it."""
-    is_news = bool(sentence) and said.get(kind) != sentence
-    said[kind] = sentence
+    is_news = bool(sentence) and said.get(name) != sentence
+    said[name] = sentence
     return is_news
-
-
-def _sentence(lacking: list[str]) -> str:
-    if not lacking:
-        return ""
-    gates = ", ".join(WEBHOOK_GATES[name] for name in lacking)
-    return f"lacks {', '.join(lacking)}, so the API server asks nobody, though {gates} is on: apply it again"

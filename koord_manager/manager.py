@@ -33,7 +33,7 @@ from koord.model.nodelink import LEASE_NAME
 from koord.service import process
 from koord.service.statuspages import StatusPages
 from koord.service.statusserver import HEALTH_PAGES, Guard, StatusServer, read_token
-from koord_manager.certificatestore import CONFIGURATIONS, SECRET_NAME, CertificateStore
+from koord_manager.certificatestore import CONFIGURATIONS, KOORDINATORS, SECRET_NAME, CertificateStore
 from koord_manager.controllers.leading import Controllers
 from koord_manager.controllers.profiles import ProfileController
 from koord_manager.freshusage import FreshFigures
@@ -154,12 +154,19 @@ class Manager:
             return
         names = tuple(filter(None, options.webhook_names.split(",")))
         service = Service(options.webhook_service, options.config_namespace, names)
-        tls = LiveContext()
-        handlers = Webhooks(self._client, self._view, options).handlers
-        server = WebhookServer(handlers, tls, service.names[0], self.figures.webhook_duration_seconds)
-        installed = InstalledWebhooks(options.is_on, self._recorder, self._leads)
+        tls = LiveContext(self._client_ca)
+        webhooks, durations = Webhooks(self._client, self._view, options), self.figures.webhook_duration_seconds
+        server = WebhookServer(
+            webhooks.handlers,
+            tls,
+            service.names[0],
+            durations,
+            large=webhooks.large,
+            client_names=options.webhook_client_names,
+        )
+        installed = InstalledWebhooks(service, options.is_on, self._recorder, self._leads)
         secret = Key(options.config_namespace, SECRET_NAME)
-        store = CertificateStore(self._client, secret, CONFIGURATIONS, installed.look)
+        store = CertificateStore(self._client, secret, CONFIGURATIONS, installed.look, KOORDINATORS)
         await server.start(options.webhook_host, options.webhook_port)
         self._webhooks = server
         _log.info("webhooks at %s:%d", *server.address)

@@ -46,6 +46,7 @@ OURS = (
     "clustercolocationprofiles.config.koordinator.sh",
 )
 FOREIGN = "reservations.scheduling.koordinator.sh"
+QUOTA_WEBHOOKS = f"{WEBHOOKS}/mutatingwebhookconfigurations/koordinator-mutating-webhook-configuration"
 
 
 @pytest.fixture(scope="module")
@@ -214,18 +215,26 @@ def test_a_policy_may_be_yaml_or_json_text(helm: Helm, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_an_upgrade_from_another_chart_keeps_the_crds_that_say_so(
+def test_an_upgrade_from_another_chart_keeps_what_says_so(
     helm: Helm, plane: ControlPlane, api: Api, tmp_path: Path, is_kept: bool
 ) -> None:
+    """CRDs, and the webhooks of quotas, which a manager of the other release answers on."""
     another_chart(tmp_path)
     helm("install", RELEASE, str(tmp_path))
+    before = api.get(QUOTA_WEBHOOKS)["webhooks"]
     if is_kept:
-        plane.kubectl("annotate", "crd", FOREIGN, "helm.sh/resource-policy=keep")
+        for kept in (f"crd/{FOREIGN}", f"mutatingwebhookconfiguration/{QUOTA_WEBHOOKS.rpartition('/')[2]}"):
+            plane.kubectl("annotate", kept, "helm.sh/resource-policy=keep")
     helm("upgrade", RELEASE, str(CHART), "--reset-values")
     wait_for(lambda: api.exists(f"{CRDS}/{FOREIGN}") == is_kept, 10, "the CRD to stay or to go")
     assert all(api.exists(f"{CRDS}/{name}") for name in OURS)
+    plane.kubectl("apply", "-f", str(ROOT / "manifests" / "koord-manager" / "webhooks.yaml"))
+    assert len(api.items(f"{WEBHOOKS}/mutatingwebhookconfigurations")) == 1 + is_kept
     helm("uninstall", RELEASE, "--no-hooks")
+    assert api.exists(QUOTA_WEBHOOKS) == is_kept
     if is_kept:
+        assert api.get(QUOTA_WEBHOOKS)["webhooks"] == before
+        api.delete(QUOTA_WEBHOOKS)
         api.delete(f"{CRDS}/{FOREIGN}")
         wait_for(lambda: not api.exists(f"{CRDS}/{FOREIGN}"), 10, "the CRD to go")
     assert all(api.exists(f"{CRDS}/{name}") for name in OURS)
@@ -358,7 +367,7 @@ def finalize(api: Api) -> None:
 
 
 def another_chart(directory: Path) -> None:
-    """With a CRD as an ordinary template."""
+    """With a CRD as an ordinary template, and a webhook."""
     group = FOREIGN.partition(".")[2]
     schema = {"openAPIV3Schema": {"type": "object"}}
     crd = {
@@ -374,4 +383,20 @@ def another_chart(directory: Path) -> None:
     }
     (directory / "templates").mkdir()
     (directory / "Chart.yaml").write_text(yaml.safe_dump({"apiVersion": "v2", "name": RELEASE, "version": "1.6.0"}))
+    service = {"name": "quota-webhook-service", "namespace": NAMESPACE, "path": "/mutate-elasticquota"}
+    quotas = {"apiGroups": ["scheduling.sigs.k8s.io"], "apiVersions": ["v1alpha1"], "resources": ["elasticquotas"]}
+    webhook = {
+        "name": "melasticquota.koordinator.sh",
+        "clientConfig": {"service": service},
+        "rules": [{**quotas, "operations": ["CREATE"]}],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    configuration = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": QUOTA_WEBHOOKS.rpartition("/")[2]},
+        "webhooks": [webhook],
+    }
+    (directory / "templates" / "webhooks.yaml").write_text(yaml.safe_dump(configuration))
     (directory / "templates" / "crd.yaml").write_text(yaml.safe_dump(crd))

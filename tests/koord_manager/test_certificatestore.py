@@ -23,8 +23,8 @@ SECRET = Key(NAMESPACE, SECRET_NAME)
 SERVICE = Service("koordinator-webhook-service", NAMESPACE)
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 CONFIGURATIONS = {
-    f"{GROUP}/mutatingwebhookconfigurations": "koordinator-mutating-webhook-configuration",
-    f"{GROUP}/validatingwebhookconfigurations": "koordinator-validating-webhook-configuration",
+    f"{GROUP}/mutatingwebhookconfigurations": "koord-mutating-webhook-configuration",
+    f"{GROUP}/validatingwebhookconfigurations": "koord-validating-webhook-configuration",
 }
 
 
@@ -56,6 +56,32 @@ async def test_made_once_and_given_to_each_configuration() -> None:
         version = server.version
         await servingloop.converge(store, tls, SERVICE, lambda: datetime.now(UTC))
         assert server.version == version, "nothing is left to write"
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+async def test_koordinators_are_looked_at_and_never_written(is_readable: bool) -> None:
+    server, seen = Server(), list[str]()
+    async with server.serving() as url, client(url) as api:
+        for path, name in CONFIGURATIONS.items():
+            put_configuration(server, path)
+            server.put(path, "", name.replace("koord-", "koordinator-"), webhooks=[{"name": "melasticquota"}])
+        if not is_readable:
+            server.faults = [Fault("any")] * 2 + [Fault("get", 403, "Forbidden")]
+        store = CertificateStore(
+            api,
+            SECRET,
+            certificatestore.CONFIGURATIONS,
+            lambda found: seen.extend(each.metadata.name for each in found),
+            certificatestore.KOORDINATORS,
+        )
+        found = await store.read_configurations()
+        assert {each.metadata.name for each in found} == set(CONFIGURATIONS.values())
+        assert any(name.startswith("koordinator-") for name in seen) == is_readable
+        await servingloop.converge(store, LiveContext(), SERVICE, lambda: datetime.now(UTC))
+        for path, name in CONFIGURATIONS.items():
+            root, _, plural = path.rpartition("/")
+            theirs = server.objects[root, plural]["", name.replace("koord-", "koordinator-")]
+            assert (bundle(server, path) is None, theirs["webhooks"]) == (False, [{"name": "melasticquota"}])
 
 
 async def test_without_configurations_there_is_a_certificate_all_the_same() -> None:

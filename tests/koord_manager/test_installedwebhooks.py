@@ -1,4 +1,5 @@
-"""Webhooks that the gates want and the configurations lack: each is said once, by the leader as an Event, too."""
+"""Webhooks that the gates want and ours lack, and those of Koordinator's that call us: each is said once, by the leader
+as an Event, too."""
 
 from __future__ import annotations
 
@@ -7,12 +8,19 @@ import logging
 import pytest
 
 from koord.kube.recorder import EventType, Subject
-from koord.kube.servingcerts import Webhook, WebhookConfiguration
+from koord.kube.servingcerts import ClientConfig, Service, ServiceReference, Webhook, WebhookConfiguration
 from koord.model.core import ObjectMeta
+from koord_manager.certificatestore import CONFIGURATIONS, KOORDINATORS
 from koord_manager.installedwebhooks import InstalledWebhooks
 from koord_manager.options import NODE_MUTATING, POD_MUTATING, POD_VALIDATING
 
 POD, NODE, VALIDATION = "mpod-create.koordinator.sh", "mnode-status.koordinator.sh", "vpod.koordinator.sh"
+
+
+NAMESPACE = "koordinator-system"
+SERVICE = Service("koordinator-webhook-service", NAMESPACE)
+CALLS_US = ClientConfig(ServiceReference(SERVICE.name, NAMESPACE))
+CALLS_ANOTHER = ClientConfig(ServiceReference("quota-webhook-service", NAMESPACE))
 
 
 class Events(list[str]):
@@ -21,7 +29,14 @@ class Events(list[str]):
 
 
 def configuration(*names: str, kind: str = "MutatingWebhookConfiguration") -> WebhookConfiguration:
-    return WebhookConfiguration(kind, ObjectMeta(name="c"), tuple(Webhook(name=name) for name in names))
+    own = ObjectMeta(name=CONFIGURATIONS[kind][1])
+    return WebhookConfiguration(kind, own, tuple(Webhook(name=name) for name in names))
+
+
+def koordinators(**webhooks: ClientConfig) -> WebhookConfiguration:
+    kind = "MutatingWebhookConfiguration"
+    entries = tuple(Webhook(f"{name.replace('_', '-')}.koordinator.sh", config) for name, config in webhooks.items())
+    return WebhookConfiguration(kind, ObjectMeta(name=KOORDINATORS[kind][1]), entries)
 
 
 @pytest.mark.parametrize(
@@ -38,14 +53,14 @@ def configuration(*names: str, kind: str = "MutatingWebhookConfiguration") -> We
 )
 def test_what_lacks(gates: set[str], found: WebhookConfiguration, lacking: str) -> None:
     events = Events()
-    InstalledWebhooks(gates.__contains__, events, lambda: True).look([found])  # type: ignore[arg-type]
+    InstalledWebhooks(SERVICE, gates.__contains__, events, lambda: True).look([found])  # type: ignore[arg-type]
     assert len(events) == bool(lacking)
     assert all(f"WebhookMissing: lacks {lacking}, so" in event for event in events)
 
 
 def test_it_is_said_once_for_as_long_as_it_lacks(caplog: pytest.LogCaptureFixture) -> None:
     events, leads = Events(), False
-    installed = InstalledWebhooks({POD_MUTATING}.__contains__, events, lambda: leads)  # type: ignore[arg-type]
+    installed = InstalledWebhooks(SERVICE, {POD_MUTATING}.__contains__, events, lambda: leads)  # type: ignore[arg-type]
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             installed.look([configuration()])
@@ -57,3 +72,27 @@ def test_it_is_said_once_for_as_long_as_it_lacks(caplog: pytest.LogCaptureFixtur
         for found in (configuration(POD), configuration()):
             installed.look([found])
     assert (len(caplog.records), len(events)) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (koordinators(mpod_create=CALLS_ANOTHER, melasticquota=CALLS_ANOTHER), ""),
+        (koordinators(), ""),
+        (
+            koordinators(mpod_create=CALLS_US, melasticquota=CALLS_ANOTHER),
+            "mpod-create.koordinator.sh asked beside koord-mutating-webhook-configuration. Delete",
+        ),
+        (
+            koordinators(mpod_create=CALLS_US, mpod_update=CALLS_US, melasticquota=CALLS_US),
+            "configuration; mpod-update.koordinator.sh, melasticquota.koordinator.sh served by nobody. Delete",
+        ),
+    ],
+)
+def test_what_koordinators_ask_us_for(found: WebhookConfiguration, said: str) -> None:
+    events = Events()
+    installed = InstalledWebhooks(SERVICE, {POD_MUTATING}.__contains__, events, lambda: True)  # type: ignore[arg-type]
+    for _ in range(2):
+        installed.look([configuration(POD), found])
+    assert len(events) == bool(said)
+    assert all("WebhookLeftOver: calls koordinator-webhook-service" in event and said in event for event in events)

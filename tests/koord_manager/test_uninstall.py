@@ -26,10 +26,8 @@ from tests.kube.support import LEASES, client
 
 DEPLOYMENTS = "/apis/apps/v1/deployments"
 WEBHOOKS = {
-    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations": "koordinator-mutating-webhook-configuration",
-    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations": (
-        "koordinator-validating-webhook-configuration"
-    ),
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations": "koord-mutating-webhook-configuration",
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations": ("koord-validating-webhook-configuration"),
 }
 POLICY = {**ENABLED, "resource-threshold-config": '{"clusterStrategy": {"enable": true}}', "someone-elses": "x"}
 ENABLED_SLO = {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressThresholdPercent": 65}}

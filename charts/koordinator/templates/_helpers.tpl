@@ -106,6 +106,6 @@ koordlet.hostDirs.koordletTSDBDir: figures are kept in memory
 koordlet.hostDirs.podResourcesProxyPath: pod resources are not proxied
 manager.resyncPeriod: caches need none
 manager.controllers: all controllers run
-webhookConfiguration.failurePolicy.elasticquotas: there is no such webhook yet
+webhookConfiguration.failurePolicy.elasticquotas: koord-manager has no webhook of quotas; see docs/migration.md
 webhookConfiguration.failurePolicy.reservations: there is no such webhook yet
 {{- end -}}

@@ -91,6 +91,9 @@ def _put_back(node: Document, old: Mapping[str, Any], remembered: object) -> Non
 
 def _raw(node: Mapping[str, Any], old: Mapping[str, Any], remembered: Amounts) -> Amounts:
     """What kubelet offers: what is sent if kubelet sent it, else what is remembered."""
+    noted = _object(node, "metadata", "annotations").get(ANNOTATION_RAW)
+    if noted is not None and noted != _object(old, "metadata", "annotations").get(ANNOTATION_RAW):
+        return remembered
     sent, stored = _amounts(node, "allocatable"), _amounts(old, "allocatable")
     capacity, stored_capacity = _amounts(node, "capacity"), _amounts(old, "capacity")
     if any(resource in capacity and amount.nano > capacity[resource].nano for resource, amount in sent.items()):

@@ -185,3 +185,16 @@ def test_a_heartbeat_and_an_echo_say_the_same(raw_milli: int, ratio_percent: int
     annotations = stored["metadata"]["annotations"]
     heartbeat = {**stored, "status": {**kubelets["status"]}, "metadata": {"name": "n1", "annotations": annotations}}
     assert amplify(heartbeat, stored) == stored
+
+
+@given(st.integers(1, 64_000), st.integers(1, 64_000), st.booleans(), st.integers(100, 300))
+def test_a_write_that_is_asked_about_twice_is_amplified_once(
+    raw_milli: int, before_milli: int, is_first: bool, ratio_percent: int
+) -> None:
+    """As by a webhook configuration of another release beside ours."""
+    ratio, capacity = {"cpu": ratio_percent / 100}, amounts("200")
+    kubelets = node(amounts(f"{before_milli}m"), ratio, capacity=capacity)
+    stored = kubelets if is_first else amplify(kubelets, kubelets)
+    status = {**stored["status"], "allocatable": amounts(f"{raw_milli}m")}
+    once = amplify({**stored, "status": status}, stored)
+    assert amplify(once, stored) == once
