@@ -116,6 +116,21 @@ async def test_a_node_writes_no_other_nodes_report(plane: ControlPlane, api: Api
     assert api.get(f"{METRICS}/{OTHER}") == before
 
 
+def test_a_certificate_under_the_accounts_name_counts_by_its_rights_and_a_token_by_its_node(
+    plane: ControlPlane, api: Api, reported: str
+) -> None:
+    """As another release's agent has one that runs outside of pods; a token without a node is nobody's there."""
+    account = "/api/v1/namespaces/koordinator-system/serviceaccounts/koordlet"
+    token = api.create(f"{account}/token", {"spec": {}})["status"]["token"]
+    with plane.anonymous(token) as account_api:
+        wait_for(lambda: is_refused(account_api, reported), 30, "the policy of reports to be in force")
+        with pytest.raises(ApiError, match="the token does not say which node it is used on"):
+            account_api.merge(reported, {"metadata": {"annotations": {"by": "a token"}}})
+    with plane.api("system:serviceaccount:koordinator-system:koordlet", ()) as certified:
+        certified.merge(f"{reported}/status", {"status": {"updateTime": "2026-11-23T09:00:00Z"}})
+    assert api.get(reported)["status"]["updateTime"] == "2026-11-23T09:00:00Z"
+
+
 def is_refused(node: Api, path: str) -> bool:
     try:
         node.merge(path, {"metadata": {"annotations": {"by": "a stranger"}}})
