@@ -9,6 +9,7 @@
     nodes      batch and mid resources, and what goes with them, are removed, not zeroed
     agents     each NodeSLO says that its agent goes for good, which then takes along what it keeps on its node
     pods       each agent of the cluster's takes back what pods got from it, and says so: waited for likewise
+    reports    what those who have gone said of themselves is taken off their NodeMetrics, for other agents to report on
 
 In this order, because each step holds against what still runs: agents release by the policy of their NodeSLO, and a
 cluster that does not enable colocation offers nothing again, whatever an entry or a node says. CRDs and their objects
@@ -99,6 +100,7 @@ class Uninstallation:
             ("nodes", self.clean_nodes),
             ("agents", self.dismiss_agents),
             ("pods", self.await_pods),
+            ("reports", self.clean_reports),
         )
 
     async def run(self) -> None:
@@ -123,8 +125,6 @@ class Uninstallation:
         await self.client.patch(CONFIG_MAP, key, patch)
         return f"took {', '.join(stated)} out of ConfigMap {key}, so everything is off; an annotation keeps it"
 
-    async def disable_nodes(self) -> str:
-        nodes = {node.metadata.name: node for node in await self._listed(NODE)}
     async def _make_empty_policy(self, key: Key) -> str:
         metadata = {"name": key.name, "namespace": key.namespace}
         body = {"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.name, "metadata": metadata, "data": {}}
@@ -132,6 +132,8 @@ class Uninstallation:
             return f"there is no namespace {key.namespace}, so no manager has a policy"
         return f"made ConfigMap {key}, which says nothing, so everything is off; there was none"
 
+    async def disable_nodes(self) -> str:
+        nodes = {node.metadata.name: node for node in await self._listed(NODE)}
         stored = await self._listed(NODE_SLO)
 
         async def disable(slo: Unstructured) -> bool:
@@ -291,6 +293,23 @@ class Uninstallation:
             return await _found(self.client.patch(NODE_SLO, Key("", slo.metadata.name), patch)) is not None
 
         return f"told the agents of {await _each(stored, dismiss)} of {len(stored)} nodes that they go for good"
+
+    async def clean_reports(self) -> str:
+        """An agent that has said all of it does not say it again; what one still holds stays to be read."""
+        stored = await self._listed(NODE_METRIC)
+        done = [each for each in stored if nodestate.ANNOTATION in each.metadata.annotations and self._is_gone(each)]
+
+        async def clean(metric: NodeMetric) -> bool:
+            patch = {"metadata": {"annotations": {nodestate.ANNOTATION: None}}}
+            return await _found(self.client.patch(NODE_METRIC, Key("", metric.metadata.name), patch)) is not None
+
+        cleaned = await _each(done, clean)
+        return f"took the annotation {nodestate.ANNOTATION} off {cleaned} of {len(stored)} NodeMetrics"
+
+    def _is_gone(self, metric: NodeMetric) -> bool:
+        """Has its agent nothing left to say, or is there none that would?"""
+        state = _state(metric)
+        return state is None or (state.is_dismissed is True and self._has_let_go(metric))
 
     async def _listed(self, kind: Kind[Any], selection: Selection = EVERYTHING) -> list[Any]:
         page = await self.client.list(kind, selection)

@@ -257,6 +257,7 @@ def test_installed_and_uninstalled(helm: Helm, plane: ControlPlane, api: Api, fi
         assert "n2" in said and "node n1" not in said
         assert lines["managers"].endswith("has no replicas; nobody leads")
         assert set(lines) >= {"policy", "node SLOs", "release", "webhooks", "managers", "nodes", "agents", "pods"}
+        assert lines["reports"].endswith("off 1 of 2 NodeMetrics"), "what n2 holds may be read on"
         assert lines["pods"].startswith("pods: 1 of 2 nodes hold values of Koord's after 0 s"), "n2 is waited for once"
         assert [offered(api, name) for name in ("n1", "n2")] == [{}, {}]
     finally:
@@ -398,5 +399,5 @@ def another_chart(directory: Path) -> None:
         "metadata": {"name": QUOTA_WEBHOOKS.rpartition("/")[2]},
         "webhooks": [webhook],
     }
-    (directory / "templates" / "webhooks.yaml").write_text(yaml.safe_dump(configuration))
     (directory / "templates" / "crd.yaml").write_text(yaml.safe_dump(crd))
+    (directory / "templates" / "webhooks.yaml").write_text(yaml.safe_dump(configuration))

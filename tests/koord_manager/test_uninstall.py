@@ -127,6 +127,11 @@ def state(server: Server) -> dict[str, Any]:
     }
 
 
+def states(server: Server) -> list[bool]:
+    """Does each node's NodeMetric have what its agent says of itself?"""
+    return [nodestate.ANNOTATION in told(server, METRICS, name)["metadata"]["annotations"] for name in ("n1", "n2")]
+
+
 def check(server: Server) -> None:
     after = state(server)
     assert after["policy"] == {"someone-elses": "x"}
@@ -153,11 +158,12 @@ async def test_everything_is_taken_back_and_each_step_says_so(caplog: pytest.Log
     check(server)
     said = [record.message for record in caplog.records if record.name == "koord_manager.uninstall"]
     assert [message.partition(":")[0] for message in said] == [
-        "policy", "node SLOs", "release", "webhooks", "managers", "nodes", "agents", "pods",
+        "policy", "node SLOs", "release", "webhooks", "managers", "nodes", "agents", "pods", "reports",
     ]  # fmt: skip
     assert "all 2 nodes with an agent have given back what they held by the policy" in said[2]
     assert said[5].endswith("from 2 of 2 nodes; 2 still offered some" + ENDS)
     assert "no kernel file of 2 nodes holds a value of Koord's any more" in said[7]
+    assert said[8] == "reports: took the annotation koord.sh/node-state off 2 of 2 NodeMetrics"
 
 
 async def test_a_second_run_changes_nothing() -> None:
@@ -183,6 +189,7 @@ async def test_a_node_that_stays_away_is_named_and_the_rest_is_done(caplog: pyte
         async with agents(server, "n1"):
             await uninstall(url, HASTY)
     check(server)
+    assert states(server) == [False, True], "what n2 holds may be read on"
     assert any("node n2 follows its NodeSLO's generation 6, not 7 yet (reported 0 s ago)" in m for m in caplog.messages)
     assert not any("node n1" in message for message in caplog.messages)
 
@@ -308,7 +315,8 @@ async def test_a_run_that_fails_anywhere_is_finished_by_the_next(caplog: pytest.
                 server.faults = []
                 await uninstall(url)
         check(server)
-    assert failed == {"policy", "node SLOs", "webhooks", "managers", "nodes", "agents"}
+        assert states(server) == [False, False]
+    assert failed == {"policy", "node SLOs", "webhooks", "managers", "nodes", "agents", "reports"}
 
 
 @pytest.mark.parametrize("is_gone", [False, True], ids=["policy", "no policy"])
@@ -318,15 +326,15 @@ async def test_managers_that_still_run_offer_nothing_again(cluster: Cluster, is_
     await cluster.lead()
     cluster.report()
     await cluster.settled(cluster.offered)
+    if is_gone:
+        cluster.server.delete(CONFIG_MAPS, CONFIG.namespace, CONFIG.name)
+        await cluster.settled(lambda: cluster.events("ConfigMapAbsent"))
     await uninstall(cluster.server.url)
     await cluster.quiet()
     assert cluster.offered() == {}
 
 
 @pytest.mark.parametrize("phase", ["Running", "Succeeded"])
-    if is_gone:
-        cluster.server.delete(CONFIG_MAPS, CONFIG.namespace, CONFIG.name)
-        await cluster.settled(lambda: cluster.events("ConfigMapAbsent"))
 async def test_pods_that_lose_their_cover_are_said(
     cluster: Cluster, phase: str, caplog: pytest.LogCaptureFixture
 ) -> None:
