@@ -187,6 +187,10 @@ class ClusterView:
         metric = self.metrics.get(Key("", node))
         return None if metric is None else metric.unpacked()
 
+    def unread_metric_of(self, node: str) -> str:
+        """Why its NodeMetric cannot be read as it is now; "" if it can be."""
+        return self.metrics.unreadable.get(Key("", node), "")
+
     def seen_s(self, node: str) -> float | None:
         """When this manager first saw the newest ``updateTime`` of the node; None without a NodeMetric."""
         metric = self.metrics.get(Key("", node))

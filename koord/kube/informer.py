@@ -2,8 +2,8 @@
 
 Invariants: after each list the cache is what was listed, whatever was missed before, and each difference is an event;
 between lists it is what the watch said, in order. An object that cannot be read leaves the last one that could be in
-its place, and ``unreadable`` has the reason. While the server cannot be reached, or refuses, the cache stays as it is
-and ``failure`` says why; ``heard_s`` is the instant of the last word.
+its place, which is an event without a change, and ``unreadable`` has the reason. While the server cannot be reached, or
+refuses, the cache stays as it is and ``failure`` says why; ``heard_s`` is the instant of the last word.
 """
 
 from __future__ import annotations
@@ -274,13 +274,14 @@ class Informer(Generic[T]):
 
     def _put(self, entry: Entry[T]) -> None:
         """``entry``: from ``_kept``."""
+        before = self.get(entry.key)
         if entry.object is None:
             if self.unreadable.get(entry.key) != entry.problem:
                 _log.warning("%s", entry.problem)
-            self.unreadable[entry.key] = entry.problem
+                self.unreadable[entry.key] = entry.problem
+                self._deliver(entry.key, before, before)
             return
         self.unreadable.pop(entry.key, None)
-        before = self.get(entry.key)
         if entry.object is before:
             return
         self._store.put(entry.key, entry.object)

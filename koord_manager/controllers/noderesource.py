@@ -16,6 +16,7 @@ from msgspec import structs
 from koord.kube.client import Client
 from koord.kube.kind import NODE, Key
 from koord.kube.recorder import EventType, Recorder
+from koord.model import devices
 from koord.model.core import Node
 from koord.model.nodemetric import NodeMetric
 from koord.model.overcommit import amplification, difference, fresh, growth, normalization, publish
@@ -105,6 +106,9 @@ class NodeResourceController:
         name, metadata = node.metadata.name, node.metadata
         strategy, faults = self._view.config.strategy(metadata.labels, metadata.annotations)
         found = [Complaint("OvercommitProblem", fault.message) for fault in faults]
+        if kept_by_nobody := devices.among(node.status.allocatable):
+            sentence = f"shows {', '.join(kept_by_nobody)}, which koord-manager does not keep up to date"
+            found.append(Complaint("DeviceResourcesUnmanaged", f"{sentence}: see docs/migration.md"))
         look = _Look(node, strategy, state, now_s, found.append)
         if not strategy.enable:
             desired, state, offer = self._nothing(look), replace(state, growth=_NEVER_HELD), None
@@ -136,6 +140,9 @@ class NodeResourceController:
         self._say(look.node, state.degraded, offer)
         for problem in offer.problems:
             look.complain(Complaint("OvercommitProblem", problem))
+        if problem := self._view.unread_metric_of(look.node.metadata.name):
+            counts = "it counts as none" if metric is None else "the last one that could be read counts"
+            look.complain(Complaint("OvercommitProblem", f"{problem}; {counts}"))
         desired = Desired(
             batch=batch,
             mid=offer.mid,

@@ -10,7 +10,7 @@ from koord.model.overcommit import normalization
 from koord.model.sloconfig.colocation import ANNOTATION_STRATEGY
 from koord_manager.controllers import complaints
 from koord_manager.controllers.complaints import Complaint
-from tests.koord_manager.support import CONFIG, CONFIG_MAPS, PROFILES, Cluster
+from tests.koord_manager.support import CONFIG, CONFIG_MAPS, METRICS, NODES, PROFILES, Cluster
 
 AHEAD = "the node's clock is 3600 s ahead"
 BAD_STRATEGY: dict[str, Any] = {"annotations": {ANNOTATION_STRATEGY: "{bad"}}
@@ -52,6 +52,47 @@ async def test_what_is_wrong_with_a_node_is_said_once(
     await cluster.settled(lambda: any("'low' is not a ratio" in each for each in cluster.events("OvercommitProblem")))
 
 
+async def test_resources_that_another_manager_left_on_a_node_are_said_and_stay(cluster: Cluster) -> None:
+    cluster.put_config()
+    cluster.put_node()
+    cluster.report()
+    amounts = {"cpu": "8", "memory": "16Gi", "nvidia.com/gpu": "2", "koordinator.sh/gpu-core": "200"}
+    cluster.server.put(NODES, "", "n1", status={"capacity": amounts, "allocatable": amounts})
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.events("DeviceResourcesUnmanaged") and cluster.offered())
+    await cluster.quiet()
+    (message,) = cluster.events("DeviceResourcesUnmanaged")
+    assert message == (
+        "shows koordinator.sh/gpu-core, which koord-manager does not keep up to date: see docs/migration.md"
+    )
+    node = cluster.object(NODES, "n1")
+    assert node is not None and node["status"]["allocatable"]["koordinator.sh/gpu-core"] == "200"
+
+
+@pytest.mark.parametrize("was_read", [True, False])
+async def test_a_report_that_cannot_be_read_is_said_at_once(cluster: Cluster, was_read: bool) -> None:
+    cluster.put_config()
+    cluster.put_node()
+    if was_read:
+        cluster.report()
+        await cluster.lead()
+        await cluster.settled(cluster.offered)
+    cluster.server.put(METRICS, "", "n1", status={"nodeMetric": []})
+    if not was_read:
+        await cluster.settled(lambda: cluster.view.unread_metric_of("n1"))
+        await cluster.lead()
+    await cluster.settled(lambda: cluster.events("OvercommitProblem"))
+    await cluster.quiet()
+    (message,) = cluster.events("OvercommitProblem")
+    assert message.startswith("NodeMetric n1: cannot be read: ") and "$.status.nodeMetric" in message
+    assert message.endswith("the last one that could be read counts" if was_read else "it counts as none")
+    assert bool(cluster.offered()) == was_read
+    cluster.report()
+    await cluster.settled(lambda: cluster.offered() and not cluster.view.unread_metric_of("n1"))
+    await cluster.quiet()
+    assert cluster.recorder.told.count("OvercommitProblem") == 1
+
+
 async def test_what_the_config_map_says_to_nobody_is_an_event_on_it(cluster: Cluster) -> None:
     cluster.put_config({"colocation-confg": "{}", "system-config": "{"})
     await cluster.lead()
@@ -79,6 +120,7 @@ async def test_a_profile_that_is_not_applied_is_an_event_on_it(cluster: Cluster,
 async def test_kubectl_finds_the_events_of_the_config_map(cluster: Cluster) -> None:
     """``kubectl describe`` selects them by name, namespace, kind and UID."""
     cluster.put_config({"system-config": "{"})
+    await cluster.settled(lambda: not cluster.view.absence_of_policy)
     await cluster.lead()
     await cluster.settled(lambda: cluster.events("SLOCfgUnmarshalFailed"))
     config_map = cluster.object(CONFIG_MAPS, CONFIG.name, CONFIG.namespace)

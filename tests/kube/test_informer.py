@@ -294,6 +294,7 @@ async def test_an_object_that_cannot_be_read(server: Server, caplog: pytest.LogC
             assert kept is not None
             assert kept.spec.node_name == "n1"
             assert list(follower.informer.unreadable) == [a]
+            assert ("a", "changed") in follower.events, "it is time to look again"
             server.faults = [Fault("watch", status=410, reason="Expired")]
             server.compact()
             async with asyncio.timeout(HANG_S):
