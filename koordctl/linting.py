@@ -22,7 +22,7 @@ from koord.model.profile import ClusterColocationProfile
 from koord.model.sloconfig import checks
 from koord.model.sloconfig.loading import CONFIG_MAP_NAME, KEYS, load, texts, unknown_message
 from koord.model.spelling import nearest
-from koordctl import manifests, quotas
+from koordctl import manifests, quotas, unsupported
 from koordctl.manifests import Document, Manifest
 
 _TEMPLATES = {
@@ -86,12 +86,16 @@ def _labels(known: Iterable[Manifest]) -> tuple[str, ...]:
 
 
 def _is_examined(manifest: Manifest) -> bool:
+    if unsupported.is_known(manifest):
+        return True
     return _is_config(manifest) if manifest.kind == _CONFIG_MAP else manifest.kind in KINDS
 
 
 def _of_kind(manifest: Manifest) -> Iterator[Finding]:
     """Kinds, versions and ConfigMaps that are close to those that are read, and are not read."""
     kind, version = manifest.kind, manifest.document.get("apiVersion")
+    if unsupported.is_known(manifest):
+        return
     if kind not in KINDS:
         if meant := nearest(kind, KINDS):
             yield Finding(manifest.label, "kind", f"{kind!r} is no kind that is looked at: did you mean {meant}?")
@@ -156,6 +160,8 @@ def _of_one(manifest: Manifest, classes: PriorityClassObjects) -> Iterator[Findi
         yield from _of_config(manifest)
     elif _has_pod(manifest):
         yield from _of_pod(manifest, classes)
+    elif unsupported.is_known(manifest):
+        yield from (Finding(manifest.label, *each) for each in unsupported.of_object(manifest))
 
 
 def _is_config(manifest: Manifest) -> bool:
@@ -189,8 +195,9 @@ def _of_pod(manifest: Manifest, classes: PriorityClassObjects) -> Iterator[Findi
         yield Finding(manifest.label, "", f"cannot be read: {pod}")
         return
     prefix = "".join(f"{name}." for name in _TEMPLATES.get(manifest.kind, ()))
-    for each in lint_pod(pod):
-        yield Finding(manifest.label, f"{prefix}{_place(each.path)}", each.sentence)
+    about = [(each.path, each.sentence) for each in lint_pod(pod)]
+    for path, sentence in (*about, *unsupported.of_pod(pod)):
+        yield Finding(manifest.label, f"{prefix}{_place(path)}", sentence)
 
 
 def _pods(known: Iterable[Manifest], classes: PriorityClassObjects) -> list[tuple[str, Pod]]:

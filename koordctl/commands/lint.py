@@ -20,8 +20,8 @@ def lint(files: tuple[TextIO, ...], layout: Layout[Any]) -> int:
     """Say what is probably meant otherwise in FILES of YAML or JSON (-: standard input).
 
     Read are profiles, slo-controller-config, ResourceQuotas, pods, and the pods of Deployments, Jobs and their like;
-    PriorityClasses other than Koord's and Kubernetes' own have to be among the files. Ends with 4 if there is a
-    finding.
+    PriorityClasses other than Koord's and Kubernetes' own have to be among the files. Of Nodes, quotas and devices it
+    says what only Koordinator's manager does for them. Ends with 4 if there is a finding.
     """
     from koordctl.linting import lint as examine  # noqa: PLC0415
     from koordctl.output import show  # noqa: PLC0415

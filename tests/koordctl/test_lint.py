@@ -365,3 +365,72 @@ async def test_wrong_usage(arguments: tuple[str, ...]) -> None:
     code, _, err = await koordctl("lint", *arguments)
     assert code == USAGE
     assert "FILES" in err or "/no/such/file" in err
+
+
+GPU_JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train, namespace: ml}
+spec:
+  template:
+    metadata: {labels: {quota.scheduling.koordinator.sh/name: ml, koordinator.sh/qosClass: LS}}
+    spec:
+      initContainers: [{name: load, resources: {limits: {koordinator.sh/rdma: 1}}}]
+      containers:
+        - name: main
+          resources: {requests: {koordinator.sh/gpu: 100}, limits: {koordinator.sh/gpu: 100, nvidia.com/gpu: 1}}
+"""
+OF_JOB = "spec.template.spec"
+NODE = """\
+apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {node.koordinator.sh/numa-topology-policy: %s}}
+status: {allocatable: {cpu: "8", koordinator.sh/gpu-core: "200", nvidia.com/gpu: "2"}}
+"""
+TOPOLOGY = """\
+apiVersion: topology.node.k8s.io/v1alpha1
+kind: NodeResourceTopology
+metadata: {name: n1}
+zones: [5, {name: node-0, resources: [{name: cpu}]}, {name: node-1, resources: [{name: %s}, 7]}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "places", "words"),
+    [
+        (
+            GPU_JOB,
+            [
+                f"{OF_JOB.removesuffix('.spec')}.metadata.labels.quota.scheduling.koordinator.sh/name",
+                f"{OF_JOB}.initContainers[0].resources.limits.koordinator.sh/rdma",
+                f"{OF_JOB}.containers[0].resources.requests.koordinator.sh/gpu",
+                f"{OF_JOB}.containers[0].resources.limits.koordinator.sh/gpu",
+            ],
+            "neither makes gpu-core and gpu-memory-ratio of it nor writes it onto Nodes",
+        ),
+        ("apiVersion: scheduling.sigs.k8s.io/v1alpha1\nkind: ElasticQuota\n", ["kind"], "nor checks quotas"),
+        ("apiVersion: nos.nebuly.com/v1alpha1\nkind: ElasticQuota\n", [], ""),
+        ("apiVersion: quota.koordinator.sh/v1alpha1\nkind: ElasticQuotaProfile\n", ["kind"], "makes no ElasticQuota"),
+        ("apiVersion: scheduling.koordinator.sh/v1alpha1\nkind: Device\n", ["kind"], "no resources of devices"),
+        ("apiVersion: devices.example.com/v1\nkind: Device\n", [], ""),
+        (NODE % "''", ["status.allocatable.koordinator.sh/gpu-core"], "does not keep it up to date"),
+        (
+            NODE % "SingleNUMANode",
+            [
+                "status.allocatable.koordinator.sh/gpu-core",
+                "metadata.labels.node.koordinator.sh/numa-topology-policy",
+            ],
+            "no batch amounts of zones",
+        ),
+        ("apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus: 5\n", [], ""),
+        (TOPOLOGY % "memory", [], ""),
+        (TOPOLOGY % "kubernetes.io/batch-memory", ["zones[2].resources"], "no batch amounts of zones"),
+    ],
+)
+def test_what_only_koordinators_manager_does_is_said(text: str, places: list[str], words: str) -> None:
+    """With a way out; kinds and resources of other projects are none of it."""
+    report = lint([("f", text.encode())])
+    said = [each for each in report.findings if "(docs/migration.md, Do not migrate yet)" in each.sentence]
+    assert [each.path for each in said] == places
+    assert len(report.findings) == len(said) and all("keep what Koordinator has" in each.sentence for each in said)
+    assert any(words in each.sentence for each in said) == bool(words)

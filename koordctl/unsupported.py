@@ -1,0 +1,84 @@
+"""What manifests use of Koordinator that no part of this release does, so that Koordinator's has to stay meanwhile.
+
+docs/migration.md has the list, with what happens to each. Kinds of other projects by the same names are none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from koord.model import devices
+from koord.model.core import Pod
+from koord.model.priority import BATCH_CPU, BATCH_MEMORY
+from koordctl.manifests import Manifest
+
+LABEL_QUOTA = "quota.scheduling.koordinator.sh/name"
+LABEL_ZONES = "node.koordinator.sh/numa-topology-policy"
+_SEE = "keep what Koordinator has for it (docs/migration.md, Do not migrate yet)"
+_KINDS: Mapping[str, tuple[str, str]] = {
+    "ElasticQuota": ("scheduling.sigs.k8s.io", "koord-manager neither completes nor checks quotas"),
+    "ElasticQuotaProfile": ("quota.koordinator.sh", "koord-manager makes no ElasticQuota of it"),
+    "Device": ("scheduling.koordinator.sh", "koord-manager writes no resources of devices onto the Node"),
+}
+"""The group of each kind, and what is not done about its objects."""
+
+_TOPOLOGY, _NODE = "NodeResourceTopology", "Node"
+_GROUPS = {**{kind: group for kind, (group, _) in _KINDS.items()}, _TOPOLOGY: "topology.node.k8s.io", _NODE: ""}
+
+
+def is_known(manifest: Manifest) -> bool:
+    """Is it looked at here?"""
+    version = str(manifest.document.get("apiVersion") or "")
+    return _GROUPS.get(manifest.kind) == (version.rpartition("/")[0])
+
+
+def of_object(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """Place and sentence, of one that ``is_known``."""
+    if manifest.kind in _KINDS:
+        yield "kind", f"{_KINDS[manifest.kind][1]}: {_SEE}"
+    elif manifest.kind == _TOPOLOGY:
+        for index, zone in enumerate(_items(manifest.document, "zones")):
+            if any(_member(each, "name") in (BATCH_CPU, BATCH_MEMORY) for each in _items(zone, "resources")):
+                yield f"zones[{index}].resources", f"koord-manager writes no batch amounts of zones: {_SEE}"
+    else:
+        yield from _of_node(manifest)
+
+
+def of_pod(pod: Pod) -> Iterator[tuple[str, str]]:
+    """Place and sentence."""
+    if LABEL_QUOTA in pod.metadata.labels:
+        yield f"labels.{LABEL_QUOTA}", f"koord-manager checks no pod against its ElasticQuota: {_SEE}"
+    for member, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
+        for index, container in enumerate(containers):
+            for kind in ("requests", "limits"):
+                for name in devices.among(getattr(container.resources, kind)):
+                    yield f"spec.{member}[{index}].resources.{kind}.{name}", _of_device(name)
+
+
+def _of_node(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    allocatable = _member(_member(manifest.document, "status"), "allocatable")
+    for name in devices.among(allocatable if isinstance(allocatable, Mapping) else ()):
+        yield f"status.allocatable.{name}", f"koord-manager does not keep it up to date: {_SEE}"
+    if manifest.labels.get(LABEL_ZONES, "None") not in ("", "None"):
+        why = "the scheduler fits pods to zones here, and koord-manager writes no batch amounts of zones"
+        yield f"metadata.labels.{LABEL_ZONES}", f"{why}: {_SEE}"
+
+
+def _of_device(name: str) -> str:
+    also = (
+        "neither makes gpu-core and gpu-memory-ratio of it nor writes it"
+        if name == devices.GPU
+        else "does not write it"
+    )
+    return f"koord-manager {also} onto Nodes: {_SEE}"
+
+
+def _items(document: object, member: str) -> list[Any]:
+    found = _member(document, member)
+    return found if isinstance(found, list) else []
+
+
+def _member(document: object, name: str) -> Any:
+    """Of a document that nobody has checked."""
+    return document.get(name) if isinstance(document, Mapping) else None
