@@ -121,6 +121,20 @@ async def test_what_an_api_server_fills_in_is_no_difference(cluster: Cluster) ->
     await cluster.quiet()
 
 
+@pytest.mark.parametrize("extensions", [{}, {"Object": None}, {"Object": {}}], ids=str)
+async def test_the_empty_extensions_of_another_manager_are_no_difference(
+    cluster: Cluster, extensions: JSONObject
+) -> None:
+    """So taking over writes no NodeSLO."""
+    cluster.put_config(CHART)
+    cluster.put_node()
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.spec(SLOS))
+    cluster.server.put(SLOS, "", "n1", spec={**cluster.spec(SLOS), "extensions": extensions})
+    await cluster.quiet()
+    assert cluster.spec(SLOS)["extensions"] == extensions
+
+
 async def test_a_bad_bandwidth_of_a_node_is_said_once(cluster: Cluster) -> None:
     cluster.put_config(CHART)
     cluster.put_node(annotations={BANDWIDTH: "fast"})
