@@ -44,9 +44,22 @@ _SECTIONS = ("koordlet.resources", "koordlet.nodeAffinity", "koordlet.nodeSelect
     "manager.nodeAffinity", "manager.nodeSelector", "serviceAccount.annotations", "sloControllerConfig")  # fmt: skip
 """Values that are maps of the user's own keys."""
 
-_PROFILE_CONTROLLER = 'include "koord.isOn" (list "ColocationProfileController" $)'
 _MATCH_CONDITIONS = 'semverCompare ">=1.28-0" .Capabilities.KubeVersion.Version'
 """Before, API servers do not know the field, and ask about more."""
+_RIGHTS = (
+    *("koord-manager/rbac", "koord-manager/secrets", "koord-manager/admission"),
+    *("koordlet/rbac", "koordlet/admission"),
+)
+_GUARDS = {
+    "koordlet": ".Values.koordlet.enabled",
+    "koordlet-kubelet": "and .Values.koordlet.enabled (not .Values.koordlet.listPods)",
+    "koordlet-nodelink": "and .Values.koordlet.enabled .Values.manager.nodeLink.port",
+    "koordlet-nodes": "not .Values.koordlet.enabled",
+    "koord-manager-nodelink": ".Values.manager.nodeLink.port",
+    "koord-manager-evictions": "and .Values.koordlet.enabled .Values.manager.nodeLink.port",
+    "koordinator-nodelink-certs": ".Values.manager.nodeLink.port",
+}
+"""By the name of an account, a role, a binding or a Secret: when anybody needs it. Others are always there."""
 _NODE_CLAIMS = 'semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version'
 """Before, no token says which node its pod runs on."""
 _END = "{{- end }}\n"
@@ -64,15 +77,15 @@ def templates(root: Path = ROOT) -> dict[str, str]:
     manifests = root / "manifests"
     made = {f"crds/{file.name}": _crd(_source(file), file.name) for file in sorted((manifests / "crds").glob("*.yaml"))}
     manager = manifests / "koord-manager"
-    made["koord-manager/rbac.yaml"] = _rights(_source(manager / "rbac.yaml"))
     optional = _source(manifests / "optional" / "colocation-profile-controller.yaml")
     made["koord-manager/profiles.yaml"] = _guarded(
         'include "koord.isOn" (list "ColocationProfileController" $)', optional
     )
     made["priorityclasses.yaml"] = _source(manager / "priorityclasses.yaml")
     made["koord-manager/webhooks.yaml"] = _webhooks(_source(manager / "webhooks.yaml"))
-    for name in ("rbac", "admission"):
-        made[f"koordlet/{name}.yaml"] = _rights(_source(manifests / "koordlet" / f"{name}.yaml"))
+    for path in _RIGHTS:
+        made[f"{path}.yaml"] = _rights(_source(manifests / f"{path}.yaml"))
+    made["koordlet/units.yaml"] = _rights(_source(manifests / "optional" / "node-units.yaml"))
     values = yaml.safe_load((root / "charts/koordinator/values.yaml").read_text(encoding="utf-8"))
     made["_known.tpl"] = _known(values)
     return {path: _headed(path, text) for path, text in made.items()}
@@ -111,12 +124,12 @@ def _rights(text: str) -> str:
 
 def _right(document: str) -> str:
     if re.search("^kind: ServiceAccount$", document, re.MULTILINE):
-        return document + _ACCOUNT_ANNOTATIONS
-    if re.search("^  name: koordlet-nodes$", document, re.MULTILINE):
-        return _guarded("not .Values.koordlet.enabled", document)
+        document += _ACCOUNT_ANNOTATIONS
     if re.search("^kind: ValidatingAdmissionPolicy", document, re.MULTILINE):
         return _guarded(_NODE_CLAIMS, document)
-    return document
+    name = re.search(r"^metadata:\n  name: (\S+)$", document, re.MULTILINE)
+    guard = _GUARDS.get(name[1]) if name is not None else None
+    return document if guard is None else _guarded(guard, document)
 
 
 def _webhooks(text: str) -> str:

@@ -19,7 +19,7 @@ from bench.agent.settings import EVERYTHING
 from bench.manager import offered
 from integration.cluster import controlplane, manager, objects
 from integration.cluster.api import Api
-from integration.cluster.manager import MANIFESTS, Replica
+from integration.cluster.manager import Replica
 from integration.harness.processes import wait_for
 from integration.node.daemon import Daemon
 
@@ -48,8 +48,7 @@ def around(directory: Path) -> Iterator[Cluster]:
     """Its policy is that of ``EVERYTHING``."""
     with controlplane.private(directory) as plane, plane.api() as api:
         manager.install(plane)
-        for path in sorted((MANIFESTS / "koordlet").glob("*.yaml")):
-            plane.kubectl("apply", "-f", str(path))
+        manager.install_agents(plane)
         manager.configure(api, _policy({"enable": True}))
         memory = f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') >> 10}Ki"
         resources = {"cpu": str(os.cpu_count()), "memory": memory, "pods": "110"}

@@ -64,13 +64,27 @@ class Replica:
 
 
 def install(plane: ControlPlane) -> None:
-    """CRDs, rights, PriorityClasses and an enabled policy; no webhooks."""
+    """CRDs, rights, PriorityClasses and empty Secrets; no webhooks."""
+    make_namespace(plane)
+    for path in (
+        "crds",
+        *(f"koord-manager/{name}.yaml" for name in ("rbac", "admission", "priorityclasses", "secrets")),
+    ):
+        plane.kubectl("apply", "-f", str(MANIFESTS / path))
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(MANIFESTS / "crds"))
+
+
+def install_agents(plane: ControlPlane) -> None:
+    """What nodes' agents may do, as pods and as systemd units."""
+    make_namespace(plane)
+    for path in ("koordlet", "optional/node-units.yaml"):
+        plane.kubectl("apply", "-f", str(MANIFESTS / path))
+
+
+def make_namespace(plane: ControlPlane) -> None:
     with plane.api() as api:
         if not api.exists(f"/api/v1/namespaces/{NAMESPACE}"):
             api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    for path in ("crds", "koord-manager/rbac.yaml", "koord-manager/priorityclasses.yaml"):
-        plane.kubectl("apply", "-f", str(MANIFESTS / path))
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(MANIFESTS / "crds"))
 
 
 def configure(api: Api, data: Mapping[str, str]) -> None:

@@ -35,6 +35,7 @@ CHART = ROOT / "charts" / "koordinator"
 RELEASE, KUBERNETES = "koordinator", build.kubernetes_version()
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
 SLO = "/apis/slo.koordinator.sh/v1alpha1"
 SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 JOB = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/koordinator-uninstall"
@@ -116,13 +117,18 @@ def test_with_its_defaults_it_is_what_the_manifests_say(helm: Helm) -> None:
     ]
     for file in files:
         for key, manifest in documents(file.read_text()).items():
-            if key == ("ClusterRoleBinding", "koordlet-nodes"):
-                assert key not in made  # for the systemd form
-                continue
             found = made[key]
             if key[0] == "CustomResourceDefinition":
                 assert found["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
             assert found == manifest, key
+
+
+def test_rights_of_units_are_there_without_the_daemonset_alone(helm: Helm) -> None:
+    units = documents((ROOT / "manifests" / "optional" / "node-units.yaml").read_text())
+    assert documents(template(helm)).keys().isdisjoint(units)
+    made = documents(template(helm, "--set", "koordlet.enabled=false"))
+    assert {key: made.get(key) for key in units} == units
+    assert ("ServiceAccount", "koordlet") not in made
 
 
 @pytest.mark.parametrize(
@@ -241,6 +247,26 @@ def test_an_upgrade_from_another_chart_keeps_what_says_so(
     finalize(api)
 
 
+def test_a_hook_that_fails_leaves_its_log_and_no_account(helm: Helm, plane: ControlPlane, api: Api) -> None:
+    helm("install", RELEASE, str(CHART))
+    running = helm.start("uninstall", RELEASE)
+    wait_for(lambda: api.exists(JOB), 30, "the hook's Job")
+    assert api.exists(f"{RBAC}/clusterroles/koordinator-uninstall")
+    end(api, "FailureTarget", "Failed")
+    _, complaint = running.communicate(timeout=60)
+    assert running.returncode != 0 and "koordinator-uninstall" in complaint
+    assert api.exists(JOB) and api.exists(DEPLOYMENT), "it can be read, and nothing else has gone"
+    own = f"{RBAC}/namespaces/{NAMESPACE}"
+    for path in (
+        *(f"{RBAC}/clusterroles", f"{RBAC}/clusterrolebindings", f"{own}/roles", f"{own}/rolebindings"),
+        f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
+    ):
+        assert not api.exists(f"{path}/koordinator-uninstall")
+    helm("uninstall", RELEASE, "--no-hooks")
+    api.delete(JOB, propagationPolicy="Background")
+    finalize(api)
+
+
 def test_installed_and_uninstalled(helm: Helm, plane: ControlPlane, api: Api, figure: Callable[[str], None]) -> None:
     helm("install", RELEASE, str(CHART))
     plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", *(f"crd/{name}" for name in OURS))
@@ -311,7 +337,7 @@ def report(api: Api, name: str, gives_back: bool) -> None:
     resources = {"resources": {"cpu": "400m", "memory": "800Mi"}}
     api.merge(path, {"metadata": {"annotations": {ANNOTATION: state.encoded()}}})
     status = {
-        "updateTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "updateTime": now(),
         "nodeMetric": {"nodeUsage": resources, "systemUsage": resources},
     }
     api.merge(f"{path}/status", {"status": status})
@@ -337,20 +363,23 @@ def uninstall(helm: Helm, plane: ControlPlane, api: Api) -> str:
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    complete(api)
+    end(api, "SuccessCriteriaMet", "Complete", succeeded=1, completionTime=now())
     output, complaint = running.communicate(timeout=60)
     assert running.returncode == 0, output + complaint
     return messages(done.stderr)
 
 
-def complete(api: Api) -> None:
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    conditions = [
-        {"type": name, "status": "True", "lastTransitionTime": now, "lastProbeTime": now}
-        for name in ("SuccessCriteriaMet", "Complete")
+def end(api: Api, *conditions: str, **members: Any) -> None:
+    """What the Job's controller says of its end."""
+    ended = now()
+    true = [
+        {"type": name, "status": "True", "lastTransitionTime": ended, "lastProbeTime": ended} for name in conditions
     ]
-    status: dict[str, Any] = {"startTime": now, "completionTime": now, "succeeded": 1, "conditions": conditions}
-    api.merge(f"{JOB}/status", {"status": status})
+    api.merge(f"{JOB}/status", {"status": {"startTime": ended, "conditions": true, **members}})
+
+
+def now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def messages(log: str) -> str:

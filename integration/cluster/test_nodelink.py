@@ -81,7 +81,7 @@ def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Managed]:
     with controlplane.private(directory, Options()) as plane, plane.api() as api:
         manager.install(plane)
         manager.configure(api, {"colocation-config": '{"enable": true}'})
-        plane.kubectl("apply", "-f", str(manager.MANIFESTS / "koordlet" / "rbac.yaml"))
+        manager.install_agents(plane)
         nodes = [objects.node(name, {"cpu": "8", "memory": "16Gi", "pods": "110"}) for name in ("n1", "n2")]
         objects.create_nodes(plane.api, nodes)
         cluster = Managed(plane, api, {})

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +24,6 @@ SLOS = "/apis/slo.koordinator.sh/v1alpha1/nodeslos"
 TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"
 NAME, OTHER = "node-1", "node-2"
 BATCH = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory")
-AGENT = Path(__file__).parents[2] / "manifests" / "koordlet"
 SOON_S, REPORT_S = 30.0, 60.0
 COLOCATION = {"enable": True, "metricReportIntervalSeconds": 30, "cpuReclaimThresholdPercent": 500}
 SUPPRESSION = {"clusterStrategy": {"enable": True, "cpuSuppressThresholdPercent": 65, "cpuSuppressPolicy": "cfsQuota"}}
@@ -75,8 +73,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with controlplane.private(directory / "plane") as plane, plane.api() as api:
         topologycrd.install(api)
         manager.install(plane)
-        for file in ("rbac.yaml", "admission.yaml"):
-            plane.kubectl("apply", "-f", str(AGENT / file))
+        manager.install_agents(plane)
         manager.configure(api, {"colocation-config": json.dumps(COLOCATION)})
         replica = Replica(plane, "manager-a")
         try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -27,7 +26,6 @@ from koord.model.nodemetric import NodeMetricStatus, NodeUsage, PodUsage, Resour
 from koord.model.nodestate import ANNOTATION, NodeState
 from qosd.cluster.objectwriter import ObjectWriter
 
-AGENT = Path(__file__).parents[2] / "manifests" / "koordlet"
 METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
 NAME, OTHER = "reporting", "other"
 USAGE = ResourceMap({"cpu": "1500m", "memory": "5712464Ki"})
@@ -42,8 +40,7 @@ STATUS = NodeMetricStatus(
 def plane(control_plane: ControlPlane) -> ControlPlane:
     """With our kinds and the agent's rights."""
     manager.install(control_plane)
-    for file in ("rbac.yaml", "admission.yaml"):
-        control_plane.kubectl("apply", "-f", str(AGENT / file))
+    manager.install_agents(control_plane)
     return control_plane
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from integration.cluster import controlplane, objects, topologycrd
+from integration.cluster import controlplane, manager, objects, topologycrd
 from integration.cluster.api import Api
 from integration.cluster.controlplane import ControlPlane
 from koord.host.cpumodel import CPUModel
@@ -30,7 +30,6 @@ from tests.qosd.cluster.topologies import NODE, inputs
 from tests.qosd.cluster.topologyrig import Rig, reporting
 from tests.qosd.podviews import view
 
-RIGHTS = Path(__file__).parents[2] / "manifests" / "koordlet"
 OBJECT = f"{topologycrd.PATH}/{NODE.name}"
 BATCH = {"name": "kubernetes.io/batch-cpu", "capacity": "5k", "allocatable": "5k", "available": "5k"}
 LSR = view("lsr", "LSR", "Guaranteed", cpus="0")
@@ -40,9 +39,7 @@ LONGEST_S = 30.0
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with controlplane.private(tmp_path_factory.mktemp("topology") / "plane") as plane, plane.api() as api:
-        api.create("/api/v1/namespaces", {"metadata": {"name": "koordinator-system"}})
-        for file in ("rbac.yaml", "admission.yaml"):
-            plane.kubectl("apply", "-f", str(RIGHTS / file))
+        manager.install_agents(plane)
         api.create(objects.NODES, objects.node(NODE.name))
         topologycrd.install(api)
         yield plane

@@ -26,6 +26,7 @@ HELPERS = (CHART / "templates" / "_helpers.tpl").read_text()
 ROLES = [
     *ROOT.glob("manifests/koord-manager/*.yaml"),
     *ROOT.glob("manifests/koordlet/*.yaml"),
+    ROOT / "manifests" / "optional" / "node-units.yaml",
     CHART / "templates" / "uninstall.yaml",
     CHART / "templates" / "koordlet" / "pods.yaml",
 ]

@@ -1,0 +1,308 @@
+"""What each account may do in an installed cluster: its rights, as kubectl lists them, and what the policies leave."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from integration import build
+from integration.cluster import controlplane, objects, topologycrd
+from integration.cluster.api import JSON, MERGE_PATCH, Api, ApiError, Object
+from integration.cluster.controlplane import ControlPlane
+from integration.cluster.helm import Helm
+from integration.cluster.manager import NAMESPACE
+from integration.harness.processes import HarnessError, wait_for
+from koord.model.nodelink import SIGNER
+from koord.model.nodestate import ANNOTATION
+from qosd.cluster.certificaterequest import key_and_request
+from tests.charts import rights
+from tests.charts.rights import CLUSTER, Right
+from tests.kube.pki import PLACEHOLDER
+
+CHART = Path(__file__).parents[2] / "charts" / "koordinator"
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:"
+NODES = "system:nodes"
+RBAC = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+FOLLOWED_S, SOON_S = 5.0, 30.0
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with controlplane.private(tmp_path_factory.mktemp("rights") / "plane") as made, made.api() as api:
+        api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        yield made
+
+
+@pytest.fixture(scope="module")
+def render(plane: ControlPlane) -> Callable[..., list[Object]]:
+    """The chart's objects with some values."""
+    helm = Helm(build.program("helm"), plane.admin, plane.directory / "helm")
+
+    def rendered(*values: str) -> list[Object]:
+        settings = itertools.chain.from_iterable(("--set", value) for value in values)
+        text = helm("template", "koordinator", str(CHART), "--kube-version", build.kubernetes_version(), *settings)
+        return [each for each in yaml.safe_load_all(text) if each]
+
+    return rendered
+
+
+# Rights
+
+
+@pytest.mark.parametrize(
+    ("values", "conditions"),
+    [
+        ((), {"DaemonSet", "kubelet", "NodeLink"}),
+        (("koordlet.enabled=false",), {"units", "NodeLink"}),
+        (
+            ("koordlet.listPods=true", "manager.nodeLink.port=0", "featureGates=ColocationProfileController=true"),
+            {"DaemonSet", "listPods", "profiles"},
+        ),
+    ],
+    ids=["the defaults", "units", "the rest"],
+)
+def test_kubectl_lists_what_the_page_says(
+    plane: ControlPlane, render: Callable[..., list[Object]], values: tuple[str, ...], conditions: set[str]
+) -> None:
+    """Of every account, and of nodes. helm's hook, of which ``uninstallation`` speaks, is rendered in each case."""
+    manifests = yaml.safe_dump_all(each for each in render(*values) if each["kind"] in RBAC)
+    plane.kubectl("apply", "-f", "-", stdin=manifests)
+    try:
+        said = [right for right in rights.of_table() if right.holds({*conditions, "uninstallation"})]
+        expected = {right._replace(only_with=rights.ALWAYS) for right in said}
+        with contextlib.suppress(HarnessError):  # then the comparison says what differs
+            wait_for(lambda: listed(plane) == expected, FOLLOWED_S, "the API server to follow the roles")
+        assert sorted(listed(plane)) == sorted(expected)
+    finally:
+        plane.kubectl("delete", "-f", "-", stdin=manifests)
+
+
+def listed(plane: ControlPlane) -> set[Right]:
+    """By kubectl, without what an account has that nobody gave anything."""
+    found = set[Right]()
+    for account in ("koord-manager", "koordlet", "koordinator-uninstall", NODES):
+        of_all = can_i(plane, account, "default")
+        found |= {Right(account, CLUSTER, *each) for each in of_all}
+        found |= {Right(account, NAMESPACE, *each) for each in can_i(plane, account, NAMESPACE) - of_all}
+    return found
+
+
+def can_i(plane: ControlPlane, account: str, namespace: str) -> set[tuple[str, str, str]]:
+    """Resource, name and verb. A group has no member by name: the Node authorizer's rights cannot be listed."""
+
+    def rows(*who: str) -> set[tuple[str, str, str]]:
+        text = plane.kubectl("auth", "can-i", "--list", "-n", namespace, *who)
+        return {
+            (resource, name, verb)
+            for resource, names, verbs in re.findall(r"^(\S+)\s+\[.*?\]\s+\[(.*?)\]\s+\[(.*?)\]$", text, re.MULTILINE)
+            for name in names.split(" ")
+            for verb in verbs.split(" ")
+        }
+
+    member = ("--as=somebody", f"--as-group={account}") if account == NODES else (f"--as={ACCOUNT}{account}",)
+    return rows(*member) - rows(f"--as={ACCOUNT}nobody")
+
+
+# What the policies leave of them
+
+METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+EVENTS = "/api/v1/namespaces/default/events"
+STATUS = f"{objects.NODES}/n1/status"
+REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
+WEBHOOKS = f"{REGISTRATION}/mutatingwebhookconfigurations/koord-mutating-webhook-configuration"
+VALIDATING = f"{REGISTRATION}/validatingwebhookconfigurations/koord-validating-webhook-configuration"
+BATCH = {"kubernetes.io/batch-cpu": "1k", "kubernetes.io/mid-memory": "1Gi"}
+OWNER = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u", "controller": True}
+DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u", "blockOwnerDeletion": True}
+
+
+class Write(NamedTuple):
+    """One that is tried, and what the refusal says; "" = it is let in."""
+
+    who: str
+    method: str
+    path: str
+    body: Mapping[str, Any]
+    refusal: str = ""
+    content_type: str = MERGE_PATCH
+
+
+def annotated(**metadata: Any) -> Object:
+    return {"metadata": metadata}
+
+
+def event(host: str, component: str = "koordlet", name: str = "new") -> Object:
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "web"},
+        "source": {"component": component, "host": host},
+        "reason": "Test",
+    }
+
+
+def webhook(**changes: Any) -> Object:
+    return {"webhooks": [{"name": "mpod-create.koordinator.sh", **changes}]}
+
+
+def topology(**metadata: Any) -> Object:
+    kind = {"apiVersion": "topology.node.k8s.io/v1alpha1", "kind": "NodeResourceTopology"}
+    return {**kind, "metadata": {"name": "n1", **metadata}, "topologyPolicies": ["None"], "zones": []}
+
+
+def request(signer: str) -> Object:
+    _, pem = key_and_request("system:node:n1", NODES)
+    spec = {"request": base64.b64encode(pem).decode(), "signerName": signer, "usages": ["client auth"]}
+    return {"metadata": {"name": "r"}, "spec": spec}
+
+
+MANAGER, UNINSTALLER, AGENT, KUBELET = "koord-manager", "koordinator-uninstall", "koordlet", "kubelet"
+RATIO = {"node.koordinator.sh/cpu-normalization-ratio": "1.00"}
+STRATEGIC = "application/strategic-merge-patch+json"
+WRITES = {
+    "a Node's batch resources": Write(
+        MANAGER, "PATCH", STATUS, {**annotated(annotations=RATIO), "status": {"capacity": BATCH, "allocatable": BATCH}}
+    ),
+    "and away again": Write(UNINSTALLER, "PATCH", STATUS, {"status": {"allocatable": dict.fromkeys(BATCH)}}),
+    "what the webhook answers": Write(MANAGER, "PATCH", STATUS, {"status": {"allocatable": {"cpu": "1"}}}),
+    "a Node's labels": Write(MANAGER, "PATCH", STATUS, annotated(labels={"a": "b"}), "changes annotations alone"),
+    "and by the hook": Write(UNINSTALLER, "PATCH", STATUS, annotated(labels={"a": "b"}), "changes annotations alone"),
+    "a Node's finalizers": Write(
+        MANAGER, "PATCH", STATUS, annotated(finalizers=["a.b/c"]), "changes annotations alone"
+    ),
+    "a Node's other annotations": Write(
+        MANAGER, "PATCH", STATUS, annotated(annotations={"a": "b"}), "changes its own alone"
+    ),
+    "one that goes": Write(MANAGER, "PATCH", STATUS, annotated(annotations={"kept": None}), "changes its own alone"),
+    "a Node's pods": Write(MANAGER, "PATCH", STATUS, {"status": {"capacity": {"pods": "1"}}}, "of a Node's capacity"),
+    "its allocatable pods": Write(
+        MANAGER, "PATCH", STATUS, {"status": {"allocatable": {"pods": None}}}, "what a Node has allocatable"
+    ),
+    "a Node's conditions": Write(MANAGER, "PATCH", STATUS, {"status": {"conditions": None}}, "of a Node's status"),
+    "a taint": Write(
+        MANAGER, "PATCH", f"{objects.NODES}/n1", {"spec": {"unschedulable": True}}, 'cannot patch resource "nodes"'
+    ),
+    "a webhook's certificate": Write(
+        MANAGER, "PATCH", WEBHOOKS, webhook(clientConfig={"caBundle": base64.b64encode(PLACEHOLDER).decode()}),
+        content_type=STRATEGIC,
+    ),
+    "what a webhook is asked about": Write(
+        MANAGER, "PATCH", WEBHOOKS, webhook(namespaceSelector=None), "changes caBundle alone", STRATEGIC
+    ),
+    "whom a webhook asks": Write(
+        MANAGER, "PATCH", WEBHOOKS, webhook(clientConfig={"service": {"name": "mine"}}), "changes caBundle alone",
+        STRATEGIC,
+    ),
+    "one webhook less": Write(MANAGER, "PATCH", VALIDATING, {"webhooks": None}, "changes caBundle alone"),
+    "a configuration's labels": Write(
+        MANAGER, "PATCH", WEBHOOKS, annotated(labels={"a": "b"}), "changes caBundle alone"
+    ),
+    "the manager's Event": Write(MANAGER, "POST", EVENTS, event("m", "koord-manager"), content_type=JSON),
+    "another's Event": Write(MANAGER, "PATCH", f"{EVENTS}/kubelets", {"count": 2}, "changes no other's"),
+    "in another's name": Write(
+        MANAGER, "POST", EVENTS, event("n1", "kubelet"), "whose source is koord-manager", JSON
+    ),
+    "a Secret": Write(
+        MANAGER, "POST", f"/api/v1/namespaces/{NAMESPACE}/secrets", annotated(name="s"), "cannot create", JSON
+    ),
+    "its Secret": Write(
+        MANAGER, "PATCH", f"/api/v1/namespaces/{NAMESPACE}/secrets/koordinator-webhook-certs", {"data": {"a": "Yg=="}}
+    ),
+    "a report": Write(AGENT, "PATCH", f"{METRICS}/n1", annotated(annotations={ANNOTATION: "{}"})),
+    "another node's report": Write(
+        AGENT, "PATCH", f"{METRICS}/n2", annotated(annotations={ANNOTATION: "{}"}), "node n1 may not report for n2"
+    ),
+    "a report's finalizers": Write(
+        AGENT, "PATCH", f"{METRICS}/n1", annotated(finalizers=["a.b/c"]), "a node adds no finalizers"
+    ),
+    "and kubelet's": Write(
+        KUBELET, "PATCH", f"{METRICS}/n1", annotated(finalizers=["a.b/c"]), "a node adds no finalizers"
+    ),
+    "a report's owner": Write(
+        AGENT, "PATCH", f"{METRICS}/n1", annotated(ownerReferences=[DEPLOYMENT]), "its owner is its Node"
+    ),
+    "a topology": Write(AGENT, "POST", topologycrd.PATH, topology(ownerReferences=[OWNER]), content_type=JSON),
+    "a topology with finalizers": Write(
+        AGENT, "POST", topologycrd.PATH, topology(finalizers=["a.b/c"]), "a node adds no finalizers", JSON
+    ),
+    "the agent's Event": Write(AGENT, "POST", EVENTS, event("n1"), content_type=JSON),
+    "and counted": Write(AGENT, "PATCH", f"{EVENTS}/of-n1", {"count": 2}),
+    "of another node": Write(AGENT, "POST", EVENTS, event("n2"), "has that node as its source.host", JSON),
+    "and of its past": Write(
+        AGENT, "PATCH", f"{EVENTS}/of-n2", {"count": 2}, "has that node as its source.host"
+    ),
+    "kubelet's Event": Write(KUBELET, "POST", EVENTS, event("any", "kubelet"), content_type=JSON),
+    "a request for NodeLink": Write(AGENT, "POST", REQUESTS, request(SIGNER), content_type=JSON),
+    "for kubelet": Write(
+        AGENT, "POST", REQUESTS, request("kubernetes.io/kube-apiserver-client-kubelet"), f"the signer {SIGNER} alone",
+        JSON,
+    ),
+}  # fmt: skip
+"""By what is written."""
+
+
+@pytest.fixture(scope="module")
+def writers(plane: ControlPlane, render: Callable[..., list[Object]]) -> Iterator[Mapping[str, Api]]:
+    """Everybody, in an installed cluster: the pods of the agent on node n1, and its kubelet."""
+    parts = render("koordlet.enabled=true")
+    crds = [each for each in parts if each["kind"] == "CustomResourceDefinition"]
+    rest = [
+        each for each in parts if each["kind"] not in ("CustomResourceDefinition", "Deployment", "DaemonSet", "Job")
+    ]
+    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(crds))
+    plane.kubectl(
+        "wait", "--for=condition=Established", "--timeout=30s", *(f"crd/{each['metadata']['name']}" for each in crds)
+    )
+    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(rest))
+    plane.kubectl("apply", "-f", str(CHART.parents[1] / "manifests" / "optional" / "node-units.yaml"))
+    with contextlib.ExitStack() as stack:
+        admin = stack.enter_context(plane.api())
+        topologycrd.install(admin)
+        for name in ("n1", "n2"):
+            admin.create(objects.NODES, objects.node(name, annotations={"kept": "yes"}))
+            kind = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric"}
+            admin.create(METRICS, {**kind, "metadata": {"name": name}})
+            admin.create(EVENTS, event(name, name=f"of-{name}"))
+        admin.create(EVENTS, event("n1", "kubelet", "kubelets"))
+        made = {name: plane.api(f"{ACCOUNT}{name}", ()) for name in (MANAGER, UNINSTALLER)}
+        made |= {AGENT: plane.anonymous(agents_token(admin, "n1")), KUBELET: plane.node_api("n1")}
+        clients = {name: stack.enter_context(client) for name, client in made.items()}
+        for write in filter(lambda each: each.refusal, WRITES.values()):  # a new policy is followed after a moment
+            wait_for(partial(tried, clients[write.who], write), SOON_S, f"{write.refusal!r} to be in force")
+        yield clients
+
+
+def agents_token(admin: Api, node: str) -> str:
+    """The agent's pod's on ``node``, as kubelet gets it."""
+    metadata = {"name": f"koordlet-{node}", "namespace": NAMESPACE}
+    pod = objects.pod(metadata["name"], {}, nodeName=node, serviceAccountName="koordlet")
+    uid = admin.create(f"/api/v1/namespaces/{NAMESPACE}/pods", pod)["metadata"]["uid"]
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": uid}
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/koordlet/token"
+    spec = {"boundObjectRef": bound, "expirationSeconds": 3600}
+    return str(admin.create(path, {"spec": spec})["status"]["token"])
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_what_is_let_in_of_what_rights_allow(writers: Mapping[str, Api], write: Write) -> None:
+    """Nothing is stored."""
+    said = tried(writers[write.who], write)
+    assert write.refusal in said and bool(said) == bool(write.refusal)
+
+
+def tried(api: Api, write: Write) -> str:
+    """The refusal; "" if there is none."""
+    try:
+        api.call(write.method, f"{write.path}?dryRun=All", write.body, write.content_type)
+    except ApiError as error:
+        return str(error)
+    return ""
