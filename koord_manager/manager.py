@@ -18,9 +18,10 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 
 import koord
-from koord.kube import kubeconfig, servingloop
+from koord.kube import certificates, kubeconfig, servingloop
 from koord.kube.client import Client, Limits, connected
 from koord.kube.credentials import Credentials
 from koord.kube.kind import Key
@@ -44,7 +45,7 @@ from koord_manager.nodelink.nodelink import NodeLink
 from koord_manager.nodelink.service import Leadership
 from koord_manager.options import COLOCATION_PROFILE_CONTROLLER, WEBHOOK_FRAMEWORK, Options
 from koord_manager.view import ClusterView
-from koord_manager.webhooks import Webhooks
+from koord_manager.webhooks.webhooks import Webhooks
 
 _log = logging.getLogger(__name__)
 COMPONENT = "koord-manager"
@@ -87,6 +88,7 @@ class Manager:
         )
         self._crds = InstalledCRDs(client)
         self.figures = self._figures()
+        self._client_ca = _client_ca(options.webhook_client_ca_file)
         self._webhooks: WebhookServer | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -178,6 +180,7 @@ class Manager:
                 yield
             finally:
                 await server.stop(options.webhook_linger, _DRAIN_S)
+                await webhooks.large.close()
                 keeping.cancel()
                 watching.cancel()
 
@@ -228,6 +231,14 @@ class Manager:
         finally:
             for pages in served:
                 pages.close()
+
+
+def _client_ca(file: str) -> bytes:
+    """What verifies clients; b"" without a file. Raises OSError or ValueError."""
+    pem = Path(file).read_bytes() if file else b""
+    if file and not certificates.certificates(pem):
+        raise ValueError(f"webhook-client-ca-file = {file!r}: holds no certificate")
+    return pem
 
 
 def _now() -> datetime:

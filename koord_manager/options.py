@@ -82,6 +82,11 @@ class Options:
     webhook_host: str = option("", "the address that webhooks are served on; '' = every one")
     webhook_port: int = option(9876, "their port", bounds=(lambda port: 0 <= port < 65536, "must be a port"))
     webhook_service: str = option("koordinator-webhook-service", "the Service by which the API server reaches them")
+    webhook_client_ca_file: str = option("",
+        "PEM of the authorities by which API servers' client certificates are verified; '' = whoever calls is answered")
+    webhook_client_names: tuple[str, ...] = option("",
+        "common names of client certificates that webhooks answer: a,b; '' = those of every one that is verified",
+        parse=optionvalues.names)
     webhook_names: str = option("", "names and addresses besides, for webhook configurations with a URL: a,b")
     scheduler_users: tuple[str, ...] = option(",".join(SCHEDULER_USERS),
         "who, besides system:masters, may write pods' annotations that are the scheduler's: a,b",

@@ -1,19 +1,20 @@
 """The HTTPS server that an API server asks about objects: AdmissionReview in, AdmissionReview out.
 
 A handler is a function from the review to its response, ``{"allowed": …}`` with a patch, a status or warnings; the
-envelope, which repeats the version and the uid, is made here. It runs on the event loop, in no thread: one that needs
-nothing but the review is a plain function and costs no switch at all. Whoever runs webhooks that are switched off gives
-them `allow`, so that an entry of an older configuration blocks nobody.
+envelope, which repeats the version and the uid, is made by `koord.kube.reviews`. It runs on the event loop, one review
+at a time and each client's address in its turn; what it has to wait for it returns to be awaited outside of that turn.
+What would keep the loop for long is a `LargeReviews`'s to judge. Whoever runs webhooks that are switched off gives them
+`allow`, so that an entry of an older configuration blocks nobody.
 
 What the caller gets when there is no response:
-* the handler raises, or returns what is none: a review that refuses with status 500 and names the webhook, since an
-  object that cannot be judged must not pass for one that was;
+* the handler raises, or returns what is none: a review that refuses with status 500;
 * it takes longer than four fifths of the API server's timeout, too much waits already, or the body is late or too
   large: an HTTP error, upon which the API server does what ``failurePolicy`` says; after 503 it tries again first.
 
-Invariant: number and size of what is held are bounded (`Limits`), whoever the clients are: API servers show no
+Invariants: number and size of what is held are bounded (`Limits`), whoever the clients are: API servers show no
 certificate unless their administrator configured one, so clients are verified only if ``LiveContext`` has their
-authority, and then none without a certificate is answered but on ``/healthz``.
+authority, and then none without a certificate is answered but on ``/healthz``. No client's reviews keep another's
+waiting for more than one of them.
 Fails with OSError from ``start``; a request's failure is the request's.
 """
 
@@ -26,26 +27,26 @@ import re
 import ssl
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from http import HTTPStatus
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-import msgspec
 from aiohttp import web
 
+from koord.kube import reviews
 from koord.kube.certificates import ServingCertificate
 from koord.kube.livetls import LiveContext, client_context
+from koord.kube.reviews import Answer, Response, Result, Review, UndecodableError
 from koord.kube.tlslistener import TLSListener
+from koord.kube.turns import Turns
 
 log = logging.getLogger("koord.kube.webhookserver")
 
-Review = Mapping[str, Any]
-Response = Mapping[str, Any]
-Handler = Callable[[Review], Response | Awaitable[Response]]
-"""From an AdmissionReview to the ``response`` in its answer, without ``uid``."""
+Verdict = Callable[[], Response]
+Handler = Callable[[Review], Response | Awaitable[Response | Verdict]]
+"""From an AdmissionReview to the ``response`` in its answer; a `Verdict` that was waited for is called in turn, too."""
 
 HEALTH_PATH = "/healthz"
 MIB = 1 << 20
@@ -53,26 +54,9 @@ _DEFAULT_TIMEOUT_S = 10.0  # of a webhook whose configuration names none
 _PART_OF_TIMEOUT = 0.8
 _PART_OF_SOURCE = 0.5
 _TIMEOUT = re.compile(r"(?:^|&)timeout=(\d{1,4})s(?:&|$)", re.ASCII)
-_MAX_MESSAGE = 1000
 _CHECK_S = 5.0
 _CLOSE_S = 1.0
 _LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
-
-
-class Result(StrEnum):
-    """What became of a request."""
-
-    ALLOWED = "allowed"
-    REJECTED = "rejected"
-    FAILED = "failed"
-    TIMED_OUT = "timed_out"
-    UNDECODABLE = "undecodable"
-    TOO_LARGE = "too_large"
-    TOO_SLOW = "too_slow"
-    OVERLOADED = "overloaded"
-    DISCONNECTED = "disconnected"
-    REFUSED = "refused"
-    """Clients are to show a certificate, and this one does not."""
 
 
 _STATUS = {
@@ -96,9 +80,16 @@ class Duration(Protocol):
     def observe(self, seconds: float) -> None: ...
 
 
+class LargeReviews(Protocol):
+    """Judges elsewhere what would keep the event loop for long; ``source`` is the client's address."""
+
+    def takes(self, path: str, size_bytes: int) -> bool: ...
+    async def answer(self, path: str, source: str, body: bytes) -> Answer: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``body_bytes``: an update carries two objects, each of 3 MiB at most, in an envelope."""
+    """``body_bytes``: an API server takes 3 MiB of an object, and an update carries two, in an envelope."""
 
     body_bytes: int = 7 * MIB
     buffered_bytes: int = 64 * MIB
@@ -114,17 +105,12 @@ class Limits:
     """An API server closes what was idle for 90 s; who closes first wins the race with a new request."""
 
 
-class _Answer(NamedTuple):
-    result: Result
-    body: bytes
-
-
 class _Refusal(Exception):
     """The request ends here."""
 
     def __init__(self, result: Result, why: str) -> None:
         super().__init__(why)
-        self.answer = _Answer(result, why.encode() + b"\n")
+        self.answer = Answer(result, why.encode() + b"\n")
 
 
 def allow(review: Review) -> Response:
@@ -142,7 +128,8 @@ class WebhookServer:
     """Serves ``handlers`` (by path) until ``stop``.
 
     ``durations``: told the seconds that each request took, by its path and `Result`; such as a metric of two labels.
-    ``name``: that by which API servers verify the server. ``clock``: seconds, finer than the milliseconds of uvloop's.
+    ``name``: that by which API servers verify the server. ``client_names``: the common names of whom is answered, where
+    clients are verified; none: each of them. ``clock``: seconds, finer than the milliseconds of uvloop's.
     """
 
     def __init__(
@@ -152,10 +139,13 @@ class WebhookServer:
         name: str,
         durations: Mapping[tuple[str, str], Duration],
         limits: Limits = Limits(),
+        large: LargeReviews | None = None,
+        client_names: Collection[str] = (),
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._handlers, self._tls, self._name, self._durations = handlers, tls, name, durations
-        self._limits, self._clock = limits, clock
+        self._limits, self._large, self._client_names, self._clock = limits, large, frozenset(client_names), clock
+        self._turns = Turns()
         self._http = _HTTPServer(
             self._respond,
             self._expect,
@@ -300,24 +290,52 @@ class WebhookServer:
             response.force_close()  # of a body that was not read to its end the rest would be the next request
         return response
 
-    async def _answer(self, request: web.BaseRequest, path: str, handler: Handler) -> _Answer:
+    async def _answer(self, request: web.BaseRequest, path: str, handler: Handler) -> Answer:
         timeout_s = deadline_s(request.query_string)
         try:
             self._check_client(request)
             async with asyncio.timeout(timeout_s):
-                with self._held(request.remote or "", request.content_length) as held:
-                    review = _review(await self._body(request, held))
-                    return await _reviewed(path, handler, review)
-        except _Refusal as refusal:
+                source = request.remote or ""
+                with self._held(source, request.content_length) as held:
+                    body = await self._body(request, held)
+                    if self._large is not None and self._large.takes(path, len(body)):
+                        return await self._large.answer(path, source, body)
+                    return await self._judged(path, source, handler, body)
+        except (_Refusal, UndecodableError) as refusal:
             return refusal.answer
         except TimeoutError:
             log.warning("the webhook %s took longer than %g s", path, timeout_s)
-            return _Answer(Result.TIMED_OUT, b"the webhook takes too long\n")
+            return Answer(Result.TIMED_OUT, b"the webhook takes too long\n")
+
+    async def _judged(self, path: str, source: str, handler: Handler, body: bytes) -> Answer:
+        """Raises UndecodableError."""
+        async with self._turns.turn(source):
+            review = reviews.decoded(body)
+            try:
+                response = handler(review)
+            except Exception as error:  # noqa: BLE001 - a handler is a root of its own
+                return reviews.failed(path, review, error)
+        if not inspect.isawaitable(response):
+            return reviews.answered(path, review, response)
+        try:
+            awaited = await response
+            if callable(awaited):
+                async with self._turns.turn(source):
+                    awaited = awaited()
+            return reviews.answered(path, review, awaited)
+        except Exception as error:  # noqa: BLE001 - as above
+            return reviews.failed(path, review, error)
 
     def _check_client(self, request: web.BaseRequest) -> None:
-        tls = request.get_extra_info("ssl_object")
-        if self._tls.server_context.verify_mode is not ssl.CERT_NONE and not tls.getpeercert():
+        if self._tls.server_context.verify_mode is ssl.CERT_NONE:
+            return
+        shown = request.get_extra_info("ssl_object").getpeercert()
+        if not shown:
             raise _Refusal(Result.REFUSED, "the client shows no certificate")
+        names = [value for attributes in shown["subject"] for name, value in attributes if name == "commonName"]
+        if self._client_names and not self._client_names.intersection(names):
+            why = f"the client is {', '.join(names) or 'nobody'}, which is none of those let in"
+            raise _Refusal(Result.REFUSED, why)
 
     @contextmanager
     def _held(self, source: str, content_bytes: int | None) -> Iterator[Callable[[int], None]]:
@@ -388,43 +406,3 @@ class _HTTPServer(web.Server):
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)
         self._lost(handler)
-
-
-def _review(body: bytes) -> Review:
-    try:
-        review = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise _Refusal(Result.UNDECODABLE, f"the body is no JSON: {error}") from error
-    if not isinstance(review, dict) or review.get("kind") != "AdmissionReview":
-        raise _Refusal(Result.UNDECODABLE, "the body is no AdmissionReview")
-    request = review.get("request")
-    if not isinstance(review.get("apiVersion"), str) or not isinstance(request, dict):
-        raise _Refusal(Result.UNDECODABLE, "the AdmissionReview lacks apiVersion or request")
-    if not isinstance(request.get("uid"), str):
-        raise _Refusal(Result.UNDECODABLE, "the AdmissionReview's request lacks its uid")
-    return review
-
-
-async def _reviewed(path: str, handler: Handler, review: Review) -> _Answer:
-    try:
-        response = handler(review)
-        if inspect.isawaitable(response):
-            response = await response
-        if not isinstance(response, Mapping) or not isinstance(response.get("allowed"), bool):
-            raise TypeError("its response does not say whether the object is allowed")
-        return _Answer(Result.ALLOWED if response["allowed"] else Result.REJECTED, _encoded(review, response))
-    except Exception as error:  # a handler is a root of its own: it must end neither the server nor the request
-        log.exception("webhook %s", path)
-        message = f"the webhook {path} failed: {type(error).__name__}: {error}"[:_MAX_MESSAGE]
-        message = message.encode(errors="replace").decode()  # without half characters, which JSON cannot hold
-        status = {"status": "Failure", "reason": "InternalError", "code": 500, "message": message}
-        return _Answer(Result.FAILED, _encoded(review, {"allowed": False, "status": status}))
-
-
-def _encoded(review: Review, response: Response) -> bytes:
-    answer = {
-        "apiVersion": review["apiVersion"],
-        "kind": review["kind"],
-        "response": {**response, "uid": review["request"]["uid"]},
-    }
-    return msgspec.json.encode(answer)

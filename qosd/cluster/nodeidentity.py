@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 import ssl
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +30,7 @@ from koord.kube.credentials import pem_file
 from koord.kube.errors import APIError, KubeError
 from koord.kube.kind import CERTIFICATE_SIGNING_REQUEST, Key, Unstructured
 from koord.model.nodelink import CERTIFICATE_LIFETIME_S, NODE_GROUP, NODE_USER, SIGNER
+from koord.service.process import own_environment
 
 SIGNED_WITHIN_S = 60.0
 RENEWED_WITHIN_S = 10.0
@@ -71,10 +71,17 @@ class _Request:
 
 
 class NodeIdentity:
-    """``clock``: seconds, from any moment on."""
+    """``clock``: seconds, from any moment on. ``key_and_request``: PEM of both, for a user and a group."""
 
-    def __init__(self, client: Client, node_name: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        node_name: str,
+        clock: Callable[[], float],
+        key_and_request: Callable[[str, str], Awaitable[tuple[bytes, bytes]]] | None = None,
+    ) -> None:
         self._client, self._node_name, self._clock = client, node_name, clock
+        self._key_and_request = key_and_request or _key_and_request
         self._issued: _Issued | None = None
         self._due_s = float("-inf")
         self._unanswered: _Request | None = None
@@ -145,7 +152,7 @@ class NodeIdentity:
 
     async def _new_request(self) -> _Request:
         """Raises NoIdentity."""
-        key, request = await _key_and_request(f"{NODE_USER}{self._node_name}", NODE_GROUP)
+        key, request = await self._key_and_request(f"{NODE_USER}{self._node_name}", NODE_GROUP)
         name = f"nodelink-{self._node_name[:_NAME_CHARACTERS]}-{secrets.token_hex(5)}"
         return _Request(key, request, name)
 
@@ -212,7 +219,7 @@ async def _key_and_request(user: str, group: str) -> tuple[bytes, bytes]:
     try:
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", _PROGRAM, user, group),
-            stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=_environment(),
+            stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=own_environment(),
         )  # fmt: skip
     except OSError as error:
         raise NoIdentity(f"no key could be made: {error}") from error
@@ -229,12 +236,6 @@ async def _key_and_request(user: str, group: str) -> tuple[bytes, bytes]:
         raise NoIdentity(f"no key could be made: {last or f'exit code {child.returncode}'}")
     key, end, request = output.partition(_KEY_END)
     return key + end, request
-
-
-def _environment() -> dict[str, str]:
-    """Ours, so that the child imports from where we do and from nowhere else, whatever we were started by."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return ours | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if os.path.isabs(path))}
 
 
 def _context(ca: str, issued: _Issued | None = None) -> ssl.SSLContext:

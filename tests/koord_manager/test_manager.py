@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -134,6 +135,17 @@ async def test_a_port_that_is_in_use_is_said() -> None:
     (error,) = failures.each(ended.value)
     assert isinstance(error, OSError)
     assert error.errno == errno.EADDRINUSE
+
+
+@pytest.mark.parametrize("pem", ["", "nonsense", None])
+async def test_an_authority_of_clients_that_is_none_lets_nobody_in(pem: str | None, tmp_path: Path) -> None:
+    """Without one it would answer everybody."""
+    if pem is not None:
+        (tmp_path / "ca.crt").write_text(pem)
+    server, why = Server(), "No such file" if pem is None else "webhook-client-ca-file = .*: holds no certificate"
+    async with server.serving() as url, client(url) as api:
+        with pytest.raises((OSError, ValueError), match=why):
+            made(api, f"--webhook-client-ca-file={tmp_path}/ca.crt")
 
 
 def listens(port: int) -> bool:

@@ -177,6 +177,24 @@ async def test_clients_are_verified_if_their_authority_is_known(
         assert await run.server.unreadiness() == ""
 
 
+@pytest.mark.parametrize(
+    ("names", "status"), [((), 200), (("apiserver", "client"), 200), (("apiserver",), 403), (("Client",), 403)]
+)
+async def test_clients_may_be_known_by_name(
+    names: tuple[str, ...], status: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """An authority may sign for more than API servers."""
+    context = client_context(FIRST)
+    key, certificate = client_pair(CLIENT_CA)
+    file = tmp_path_factory.mktemp("client") / "client.pem"
+    file.write_bytes(key + certificate)
+    context.load_cert_chain(file)
+    async with running(client_ca=CLIENT_CA.certificate, client_names=names) as run:
+        found, body, _ = await run.post("/allow", context=context)
+        assert found == status
+        assert status == 200 or body == b"the client is client, which is none of those let in\n"
+
+
 @pytest.mark.parametrize(("signer", "is_let_in"), [(CA, True), (CLIENT_CA, False)])
 async def test_clients_of_the_servers_own_authority(
     signer: KeyPair, is_let_in: bool, tmp_path_factory: pytest.TempPathFactory

@@ -17,7 +17,8 @@ import pytest
 from koord.kube import certificates
 from koord.kube.certificates import ServingCertificate
 from koord.kube.livetls import LiveContext
-from koord.kube.webhookserver import Limits, Response, Review, WebhookServer, allow, deadline_s
+from koord.kube.reviews import Response, Review
+from koord.kube.webhookserver import Limits, WebhookServer, allow, deadline_s
 from tests.kube.pki import NAMES
 from tests.kube.waiting import until
 from tests.kube.webhookrig import (
@@ -85,7 +86,7 @@ async def test_a_handler_that_fails_refuses_and_is_named(path: str, why: str, ca
 
 
 async def test_a_message_that_no_json_can_hold(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL + 1, "koord.kube.webhookserver")  # no report of a test can hold it either
+    caplog.set_level(logging.CRITICAL + 1, "koord.kube.reviews")  # no report of a test can hold it either
 
     def handler(review: Review) -> Response:
         raise ValueError("\ud800" + "x" * 100_000)

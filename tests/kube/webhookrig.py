@@ -6,7 +6,7 @@ import asyncio
 import json
 import ssl
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,7 +17,8 @@ import aiohttp
 from koord.kube import certificates
 from koord.kube.certificates import ServingCertificate
 from koord.kube.livetls import LiveContext, client_context
-from koord.kube.webhookserver import Handler, Limits, Response, Review, WebhookServer, allow
+from koord.kube.reviews import Response, Review
+from koord.kube.webhookserver import Handler, LargeReviews, Limits, WebhookServer, allow
 from koord.service.metrics import histogram, take
 from tests.kube.pki import NAMES
 
@@ -141,11 +142,15 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    handlers: Mapping[str, Handler] = HANDLERS, limits: Limits = SMALL, client_ca: bytes | None = b""
+    handlers: Mapping[str, Handler] = HANDLERS,
+    limits: Limits = SMALL,
+    client_ca: bytes | None = b"",
+    large: LargeReviews | None = None,
+    client_names: Collection[str] = (),
 ) -> AsyncIterator[Running]:
     tls, metrics = LiveContext(client_ca), Metrics()
     tls.load(FIRST)
-    server = WebhookServer(handlers, tls, NAMES[0], metrics.webhook_seconds, limits)
+    server = WebhookServer(handlers, tls, NAMES[0], metrics.webhook_seconds, limits, large, client_names)
     await server.start("127.0.0.1", 0)
     try:
         yield Running(server, tls, metrics, handlers)

@@ -1,0 +1,71 @@
+"""The webhooks by their paths: ``judges`` with the manager's view of the cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Mapping
+from functools import partial
+
+from koord.kube.client import Client
+from koord.kube.reviews import Response, Review
+from koord.kube.webhookserver import Handler, Verdict
+from koord_manager.namespacelookup import NamespaceLookup
+from koord_manager.options import (
+    CONFIG_MAP_VALIDATING,
+    NODE_MUTATING,
+    NODE_VALIDATING,
+    POD_MUTATING,
+    POD_VALIDATING,
+    Options,
+)
+from koord_manager.view import ClusterView
+from koord_manager.webhooks import judges
+from koord_manager.webhooks.judges import Grounds, UnknownNamespace, judge
+from koord_manager.webhooks.largereviews import ReviewProcesses
+
+_GATES: Mapping[str, str] = {
+    judges.MUTATE_POD: POD_MUTATING,
+    judges.VALIDATE_POD: POD_VALIDATING,
+    judges.MUTATE_NODE_STATUS: NODE_MUTATING,
+    judges.VALIDATE_NODE: NODE_VALIDATING,
+    judges.VALIDATE_CONFIG_MAP: CONFIG_MAP_VALIDATING,
+}
+
+
+class Webhooks:
+    """``large``: for the server, beside the ``handlers``; whoever served them closes it."""
+
+    def __init__(self, client: Client, view: ClusterView, options: Options) -> None:
+        self._view = view
+        self._paths = frozenset(path for path, gate in _GATES.items() if options.is_on(gate))
+        self._config_map = options.config_namespace, options.slo_config_name
+        self._are_names_required = options.node_strategy_name_need_check
+        self._namespaces = NamespaceLookup(client, time.monotonic)
+        self.large = ReviewProcesses(self._grounds, self._namespaces.labels)
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        return {path: partial(self._handle, path) for path in _GATES}
+
+    def _handle(self, path: str, review: Review) -> Response | Awaitable[Response | Verdict]:
+        try:
+            return judge(path, review, self._grounds(path))
+        except UnknownNamespace as unknown:
+            return self._handle_in(unknown.name, path, review)
+
+    async def _handle_in(self, namespace: str, path: str, review: Review) -> Verdict:
+        """In one that no event has told of yet. Raises KubeError."""
+        labels = await self._namespaces.labels(namespace)
+        return lambda: judge(path, review, self._grounds(path), {namespace: labels})
+
+    def _grounds(self, path: str) -> Grounds:
+        """Those of now. Only what judges ConfigMaps looks at Nodes."""
+        nodes = self._view.nodes.objects.items() if path == judges.VALIDATE_CONFIG_MAP else ()
+        return Grounds(
+            self._paths,
+            self._view.admission(),
+            self._view.config,
+            self._config_map,
+            self._are_names_required,
+            [(key.name, node.metadata.labels) for key, node in nodes],
+        )

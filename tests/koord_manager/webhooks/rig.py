@@ -1,0 +1,87 @@
+"""The manager's webhooks on a view of an API server in memory, and the reviews that it asks for."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from koord.kube.client import Client
+from koord.kube.reviews import Response
+from koord_manager.options import PROGRAM
+from koord_manager.webhooks.webhooks import Webhooks
+from tests.koord_manager.support import CONFIG, Cluster
+
+NAMESPACES = "/api/v1/namespaces"
+GATES = "--feature-gates=ConfigMapValidatingWebhook=true,NodeValidatingWebhook=true"
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+COLOCATED = {"labels": {"koordinator.sh/enable-colocation": "true"}}
+SPEC = {
+    "namespaceSelector": {"matchLabels": COLOCATED["labels"]},
+    "qosClass": "BE",
+    "priorityClassName": "koord-batch",
+}
+
+
+def review(namespace: str, labels: dict[str, str] | None = None, operation: str = "CREATE") -> dict[str, Any]:
+    pod = {
+        "metadata": {"name": "p", "namespace": namespace, "labels": labels or {}},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}}]},
+    }
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "u1",
+            "operation": operation,
+            "namespace": namespace,
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "object": pod,
+        },
+    }
+
+
+def patched(response: Response) -> dict[str, Any]:
+    """The values of the response's patch by their paths."""
+    operations = json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
+    return {operation["path"]: operation.get("value") for operation in operations}
+
+
+def config_review(data: dict[str, str], name: str = CONFIG.name, old: dict[str, str] | None = None) -> dict[str, Any]:
+    document = review(CONFIG.namespace, operation="CREATE" if old is None else "UPDATE")
+    metadata = {"name": name, "namespace": CONFIG.namespace}
+    document["request"] |= {
+        "resource": {"group": "", "version": "v1", "resource": "configmaps"},
+        "object": {"metadata": metadata, "data": data},
+        "oldObject": None if old is None else {"metadata": metadata, "data": old},
+    }
+    return document
+
+
+def node_review(labels: dict[str, str], old: dict[str, str] | None) -> dict[str, Any]:
+    document = review("", operation="CREATE" if old is None else "UPDATE")
+    document["request"] |= {
+        "resource": {"group": "", "version": "v1", "resource": "nodes"},
+        "object": {"metadata": {"name": "n1", "labels": labels}},
+        "oldObject": None if old is None else {"metadata": {"name": "n1", "labels": old}},
+    }
+    return document
+
+
+@dataclass
+class Rig:
+    cluster: Cluster
+    api: Client
+    webhooks: Webhooks
+
+    def others(self, *flags: str) -> Webhooks:
+        """Of a manager that has these flags."""
+        return Webhooks(self.api, self.cluster.view, PROGRAM.load(PROGRAM.parse(list(flags))))
+
+    async def ask(self, path: str, document: dict[str, Any]) -> Response:
+        """On the event loop."""
+        answer: Any = self.webhooks.handlers[path](document)
+        if not isinstance(answer, dict):
+            answer = (await answer)()
+        return answer

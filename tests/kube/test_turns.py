@@ -1,0 +1,84 @@
+"""Turns: one at a time, each source's in their order, and none waits for more than one of every other."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from koord.kube.turns import Turns
+
+
+class Work:
+    """What is done in turn, and in which order."""
+
+    def __init__(self) -> None:
+        self.turns, self.order = Turns(), list[str]()
+        self.at_work = self.most_at_work = 0
+
+    async def do(self, source: str, name: str, passes: int = 1) -> None:
+        async with self.turns.turn(source):
+            self.at_work += 1
+            self.most_at_work = max(self.most_at_work, self.at_work)
+            for _ in range(passes):
+                await asyncio.sleep(0)
+            self.order.append(name)
+            self.at_work -= 1
+
+    async def all(self, names: str) -> None:
+        """``names``: such as ``a1 a2 b1``, which come in this order; the letter is the source."""
+        await asyncio.gather(*[self.do(name[0], name) for name in names.split()])
+
+
+@pytest.mark.parametrize(
+    ("come", "served"),
+    [
+        ("a1", "a1"),
+        ("a1 a2 a3", "a1 a2 a3"),
+        ("a1 a2 a3 a4 b1", "a1 a2 b1 a3 a4"),
+        ("a1 a2 a3 b1 b2 c1", "a1 a2 b1 c1 a3 b2"),
+        ("a1 b1 a2 b2 a3 b3", "a1 b1 a2 b2 a3 b3"),
+    ],
+)
+async def test_sources_take_turns(come: str, served: str) -> None:
+    work = Work()
+    await work.all(come)
+    assert (work.order, work.most_at_work) == (served.split(), 1)
+    await work.all(come)
+    assert work.order == served.split() * 2, "nothing is left behind"
+
+
+async def test_a_turn_begins_in_a_pass_of_the_loop_of_its_own() -> None:
+    """Also where nobody waits for it: other work of the loop comes between."""
+    turns, order = Turns(), list[str]()
+
+    async def work(name: str) -> None:
+        async with turns.turn("a"):
+            order.append(name)
+            asyncio.get_running_loop().call_soon(order.append, "other")
+
+    await asyncio.gather(*[work(name) for name in "123"])
+    assert order == ["1", "other", "2", "other", "3", "other"][: len(order)]
+
+
+@pytest.mark.parametrize("passes", range(6))
+@pytest.mark.parametrize("gone", ["a1", "a2", "b1"])
+async def test_who_is_cancelled_takes_nobodys_turn_with_him(gone: str, passes: int) -> None:
+    work = Work()
+    tasks = {name: asyncio.create_task(work.do(name[0], name, 2)) for name in ("a1", "a2", "b1", "b2")}
+    for _ in range(passes):
+        await asyncio.sleep(0)
+    tasks[gone].cancel()
+    async with asyncio.timeout(5):
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        await work.do("c", "c1")
+    assert {*work.order} >= {"a1", "a2", "b1", "b2", "c1"} - {gone}
+
+
+async def test_what_fails_in_a_turn_ends_it() -> None:
+    work = Work()
+    with pytest.raises(ZeroDivisionError):
+        async with work.turns.turn("a"):
+            raise ZeroDivisionError
+    await work.all("a1 b1")
+    assert work.order == ["a1", "b1"]
