@@ -147,6 +147,10 @@ def test_rights_of_units_are_there_without_the_daemonset_alone(helm: Helm) -> No
         ("--set", "manager.nodeLink.port=0,uninstall.enabled=false,crds.managed=false"),
         ("--set", "manager.tolerations[0].operator=Exists,manager.nodeSelector.a=b"),
         ("--set-string", "serviceAccount.annotations.a=b,imagePullSecrets[0].name=pull"),
+        ("--set", "manager.networkPolicy.enabled=true,manager.networkPolicy.apiServers={10.0.0.0/28,fd00::/64}"),
+        ("--set", "manager.networkPolicy.enabled=true,manager.networkPolicy.apiServers={10.0.0.0/28},"
+         "manager.networkPolicy.nodes={10.0.0.0/16},manager.networkPolicy.metrics[0].podSelector.matchLabels.a=b"),
+        ("--set", "manager.webhook.clientCASecret=ca,manager.webhook.clientNames={apiserver,other}"),
     ],
     ids=str,
 )  # fmt: skip
@@ -196,6 +200,10 @@ def test_values_without_effect_are_said(helm: Helm, koordinators: Path) -> None:
         ("sloControllerConfig.resource-qos-config.clusterStrategy.beClass.cpuQOS.groupIdentiy=1", "groupIdentiy"),
         ("sloControllerConfig.colocation-config.nodeConfigs[0].nodeselector.a=b", "nodeselector"),
         ("sloControllerConfig.system-config=\\{bad", "sloControllerConfig.system-config is text that is no JSON"),
+        ("manager.networkPolicy.enabled=true", "manager.networkPolicy.apiServers is empty"),
+        ("manager.networkPolicy.apiServers={10.0.0.1}", "apiServers"),
+        ("manager.networkPolicy.enabled=true,manager.hostNetwork=true", "manager.hostNetwork"),
+        ("manager.webhook.clientNames={apiserver}", "manager.webhook.clientCASecret"),
     ],
 )
 def test_a_value_that_cannot_work_is_refused_by_its_name(helm: Helm, value: str, complaint: str) -> None:

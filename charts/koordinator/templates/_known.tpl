@@ -50,12 +50,18 @@ manager.log.level: value
 manager.metrics.addr: value
 manager.metrics.port: value
 manager.monitorEnabled: value
+manager.networkPolicy.apiServers: value
+manager.networkPolicy.enabled: value
+manager.networkPolicy.metrics: value
+manager.networkPolicy.nodes: value
 manager.nodeAffinity: value
 manager.nodeLink.port: value
 manager.nodeSelector: value
 manager.replicas: value
 manager.resources: value
 manager.tolerations: value
+manager.webhook.clientCASecret: value
+manager.webhook.clientNames: value
 manager.webhook.port: value
 serviceAccount.annotations: value
 sloControllerConfig: value
@@ -78,6 +84,7 @@ manager.healthProbe: section
 manager.image: section
 manager.log: section
 manager.metrics: section
+manager.networkPolicy: section
 manager.nodeLink: section
 manager.webhook: section
 serviceAccount: section
