@@ -83,6 +83,8 @@ class NodeLinkServer:
         nobodys = certificates.issue_ca(_now())
         pair = certificates.issue_serving(nobodys, [SERVER_NAME], _now())
         self._configuration = _configuration(pair, nobodys.certificate)
+        self._ca: KeyPair | None = None
+        """What signs, since it was read for the certificate that is served."""
         self.certificate: ServingCertificate | None = None
         self.port = 0
 
@@ -127,16 +129,22 @@ class NodeLinkServer:
         """Handshakes that begin from now on see ``certificate``. Raises CertificateError and changes nothing then."""
         LiveContext(None).load(certificate)  # gRPC would find out with the next handshake
         self._configuration = _configuration(certificate.pair, certificate.ca_bundle or certificate.pair.certificate)
-        self.certificate = certificate
+        self.certificate, self._ca = certificate, None
 
     async def read_ca(self) -> KeyPair:
         """The authority that signs. Raises KubeError or CertificateError."""
+        if self._ca is not None:
+            return self._ca
+        served = self.certificate
         secret = await self._store.read_secret()
         data = (secret.data if secret is not None else None) or {}
         for key in (CA_KEY, CA_CERTIFICATE):
             if not data.get(key):
                 raise CertificateError(key, f"is missing in Secret {SECRET_NAME}")
-        return KeyPair(data[CA_KEY], data[CA_CERTIFICATE])
+        ca = KeyPair(data[CA_KEY], data[CA_CERTIFICATE])
+        if served is not None and served is self.certificate:
+            self._ca = ca
+        return ca
 
     def _methods(self) -> Mapping[str, grpc.RpcMethodHandler[bytes, bytes]]:
         return {path: self._handler(path, answer) for path, answer in self._service.methods.items()}

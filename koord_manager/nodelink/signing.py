@@ -61,6 +61,11 @@ class _Request(msgspec.Struct, frozen=True):
     spec: _Spec
     status: _Status = _Status()
 
+    @property
+    def is_answered(self) -> bool:
+        types = {condition.type for condition in self.status.conditions}
+        return bool(self.status.certificate or types & {"Denied", "Failed"})
+
 
 @dataclass(frozen=True, slots=True)
 class Approved:
@@ -102,9 +107,8 @@ def judge(stored: Unstructured, agents: Agents) -> Approved | Denied | None:
     try:
         read = msgspec.convert(stored.content, _Request)
     except msgspec.ValidationError as error:
-        return _denied(f"the request cannot be read: {error}")
-    types = {condition.type for condition in read.status.conditions}
-    if read.spec.signer_name != SIGNER or read.status.certificate or types & {"Denied", "Failed"}:
+        return Denied(f"the request cannot be read: {error}")
+    if read.spec.signer_name != SIGNER or read.is_answered:
         return None
     node = _node(read.spec, agents)
     if not node:
@@ -115,8 +119,16 @@ def judge(stored: Unstructured, agents: Agents) -> Approved | Denied | None:
     except Exception as error:  # noqa: BLE001 - what the library makes of a stranger's bytes: ValueError and many more
         return _denied(f"spec.request is no certificate request: {error}")
     if why:
-        return _denied(why)
-    return Approved(node, request, _lifetime(read.spec.expiration_seconds), "Approved" in types)
+        return Denied(why)
+    return Approved(node, request, _lifetime(read.spec.expiration_seconds), _is_approved(read))
+
+
+def is_answered(stored: Unstructured) -> bool:
+    """Does it have a certificate, or a condition by which it gets none?"""
+    try:
+        return msgspec.convert(stored.content, _Request).is_answered
+    except msgspec.ValidationError:
+        return False
 
 
 def _denied(why: str) -> Denied:
@@ -187,6 +199,10 @@ def _subject(name: x509.Name) -> dict[x509.ObjectIdentifier, list[Any]]:
     for attribute in name:
         subject.setdefault(attribute.oid, []).append(attribute.value)
     return subject
+
+
+def _is_approved(read: _Request) -> bool:
+    return any(condition.type == "Approved" for condition in read.status.conditions)
 
 
 def _lifetime(seconds: int | None) -> timedelta:

@@ -47,6 +47,9 @@ from qosd.sense.node import NodeRow
 NAME = "NodeLink"
 MOVED_PERCENT = 5
 CALL_S = 5.0
+CONNECT_S = 15.0
+"""Longer than a manager lets a handshake take: one that the node gives up first costs the manager as much as any, and
+where all nodes come at once it would do nothing else."""
 EVICTION_S = 30.0
 MAX_ANSWER_BYTES = 64 << 10
 _BACKOFF = Backoff(base_s=2.0, max_s=30.0)
@@ -185,11 +188,15 @@ class NodeLink:
         self._sequence += 1
         self._reported_level = self._level or freshfigures.level(snapshot)
         message = encoded(self._node_name, self._instance, self._sequence, snapshot.wall_ns, usage)
-        await link.call(_REPORT, message, CALL_S)
+        await link.call(_REPORT, message, self._patience_s(link))
         self._node.metrics.cluster_reports[NAME, "written"] += 1
         if self._why:
             _log.info("NodeLink: reports to koord-manager at %s", link.peer)
         self._reported_s, self._failures, self._why = self._clock(), 0, ""
+
+    def _patience_s(self, link: TLSClient) -> float:
+        """For a call: the first one on a link makes the connection, too."""
+        return CALL_S if link is self._link else CONNECT_S
 
     def _usage(self, snapshot: NodeSnapshot) -> FreshUsage | None:
         metric = self._metric()

@@ -278,3 +278,24 @@ async def test_requesters_take_turns() -> None:
         await until(lambda: "certificate" in status_of(server, "one"))
         done = sum("certificate" in status_of(server, f"many-{number:03}") for number in range(100))
     assert done <= 2
+
+
+async def test_a_certificate_is_two_requests_and_no_more() -> None:
+    """However late the events of the signer's own writes are."""
+    server = Server()
+    names = [f"r-{number:02}" for number in range(40)]
+    for number, name in enumerate(names):
+        user = f"system:node:n{number}"
+        server.put(REQUESTS, "", name, spec=spec(pem(names=(user,)), username=user))
+    async with signing(server):
+        await until(lambda: all("certificate" in status_of(server, name) for name in names))
+        await asyncio.sleep(0.3)
+    assert server.count("patch") == 2 * len(names)
+
+
+async def test_a_request_made_again_under_the_name_of_one_that_was_signed() -> None:
+    server = Server()
+    async with signing(server):
+        for uid in ("u1", "u2"):
+            server.put(REQUESTS, "", "r", metadata={"uid": uid}, spec=spec())
+            await until(lambda: "certificate" in status_of(server, "r"))

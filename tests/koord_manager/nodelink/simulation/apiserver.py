@@ -1,0 +1,155 @@
+"""An API server without sockets: certificate requests, the managers' Lease and their Secret.
+
+Each request takes ``LATENCY_S``. Who requests a certificate is the node whose transport it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections import Counter, deque
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+from koord.kube.client import Client, Limits
+from koord.kube.errors import APIError
+from koord.kube.ratelimit import RateLimit
+from koord.kube.transport import Request, Transport
+from koord.model.nodelink import SIGNER
+from tests.kube.server import JSONObject, merged
+
+LATENCY_S = 0.02
+BOOKMARK_S = 60.0
+KEPT_S = 3600.0
+"""A request that is answered is deleted then, as an API server's controllers do."""
+
+
+class Watch:
+    """What one watch is told."""
+
+    def __init__(self, end_s: float) -> None:
+        self._end_s, self._lines, self._told = end_s, deque[bytes](), asyncio.Event()
+        self.version = "0"
+
+    def tell(self, type_: str, stored: JSONObject) -> None:
+        self.version = stored["metadata"]["resourceVersion"]
+        self._lines.append(json.dumps({"type": type_, "object": stored}).encode() + b"\n")
+        self._told.set()
+
+    async def readany(self) -> bytes:
+        loop = asyncio.get_running_loop()
+        while not self._lines:
+            left_s = self._end_s - loop.time()
+            if left_s <= 0:
+                return b""
+            self._told.clear()
+            try:
+                async with asyncio.timeout(min(left_s, BOOKMARK_S)):
+                    await self._told.wait()
+            except TimeoutError:
+                self.tell("BOOKMARK", {"metadata": {"resourceVersion": self.version}})
+        lines = b"".join(self._lines)
+        self._lines.clear()
+        return lines
+
+
+class MemoryServer:
+    """``lease``: what nodes read. ``per_second``: how many requests came, by the second."""
+
+    def __init__(self) -> None:
+        self.lease: JSONObject = {}
+        self.requests: dict[str, JSONObject] = {}
+        self.per_second: Counter[int] = Counter()
+        self._watches: dict[str, set[Watch]] = {}
+        """By the name of the object that is watched, "" of all."""
+        self._version = 1
+
+    def client(self, qps: float, burst: int, node: str = "") -> Client:
+        clock = asyncio.get_running_loop().time
+        transport = cast(Transport, _Transport(self, node))
+        return Client(transport, Limits(RateLimit(qps, burst, clock)))
+
+    def answer(self, node: str, request: Request) -> JSONObject:
+        """Raises APIError."""
+        self.per_second[int(asyncio.get_running_loop().time())] += 1
+        name, subresource = ([*request.path.split("certificatesigningrequests")[-1].split("/"), "", ""])[1:3]
+        if "/leases/" in request.path:
+            return self.lease
+        body: Any = json.loads(request.body or b"{}")
+        if request.method == "POST":
+            return self._create(node, body)
+        if not name:
+            items = list(self.requests.values())
+            return {"metadata": {"resourceVersion": str(self._version)}, "items": items}
+        stored = self.requests.get(name)
+        if stored is None:
+            raise APIError(404, "NotFound", name)
+        if request.method == "GET":
+            return stored
+        if body["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"]:
+            raise APIError(409, "Conflict", name)
+        changed = self._write(merged(stored, {"status": body["status"]}), "MODIFIED")
+        if subresource == "status":
+            asyncio.get_running_loop().call_later(KEPT_S, self._delete, name)
+        return changed
+
+    def watch(self, request: Request) -> tuple[str, Watch]:
+        """Which, and what it is told. One begins with what it has missed."""
+        self.per_second[int(asyncio.get_running_loop().time())] += 1
+        name = request.query["fieldSelector"].partition("metadata.name=")[2]
+        made = Watch(asyncio.get_running_loop().time() + float(request.query["timeoutSeconds"]))
+        made.version = request.query["resourceVersion"]
+        for stored in [self.requests[name]] if name in self.requests else self.requests.values():
+            if int(stored["metadata"]["resourceVersion"]) > int(made.version):
+                made.tell("MODIFIED", stored)
+        self._watches.setdefault(name, set()).add(made)
+        return name, made
+
+    def forget(self, name: str, watch: Watch) -> None:
+        self._watches[name].discard(watch)
+        if not self._watches[name]:
+            del self._watches[name]
+
+    def _create(self, node: str, body: JSONObject) -> JSONObject:
+        name = body["metadata"]["name"]
+        if name in self.requests:
+            raise APIError(409, "AlreadyExists", name)
+        assert body["spec"]["signerName"] == SIGNER
+        who = {"username": f"system:node:{node}", "groups": ["system:nodes"]}
+        return self._write({"metadata": {"name": name, "uid": name}, "spec": {**body["spec"], **who}}, "ADDED")
+
+    def _write(self, stored: JSONObject, type_: str) -> JSONObject:
+        self._version += 1
+        name = stored["metadata"]["name"]
+        written = {**stored, "metadata": {**stored["metadata"], "resourceVersion": str(self._version)}}
+        if type_ == "DELETED":
+            del self.requests[name]
+        else:
+            self.requests[name] = written
+        for watch in (*self._watches.get(name, ()), *self._watches.get("", ())):
+            watch.tell(type_, written)
+        return written
+
+    def _delete(self, name: str) -> None:
+        self._write(self.requests[name], "DELETED")
+
+
+class _Transport:
+    def __init__(self, server: MemoryServer, node: str) -> None:
+        self._server, self._node = server, node
+
+    async def exchange(self, request: Request, timeout_s: float) -> bytes:
+        await asyncio.sleep(LATENCY_S / 2)
+        answer = json.dumps(self._server.answer(self._node, request)).encode()
+        await asyncio.sleep(LATENCY_S / 2)
+        return answer
+
+    @contextlib.asynccontextmanager
+    async def stream(self, request: Request, timeout_s: float) -> AsyncIterator[Watch]:
+        await asyncio.sleep(LATENCY_S)
+        name, watch = self._server.watch(request)
+        try:
+            yield watch
+        finally:
+            self._server.forget(name, watch)
