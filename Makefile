@@ -25,7 +25,11 @@
 #   make bench-idle      what cpu.idle brings latency-sensitive processes, against weights alone
 #   make bench-decode    what reading 10,000 pods costs natively, against schema.read
 #   make fuzz-proxy      malformed input and sieges of its memory for SECONDS=60 with SEED= (SIEGE=: one siege alone)
+#   make fuzz-manager    koord-manager under each attack for SECONDS=60, beside NODES=2000 honest nodes and an API server's
+#                        reviews (ATTACK=: those whose name it matches)
 #   make simulate-proxy  STEPS=1e6 of the proxy's relay between model ends, from SEED= on; LIFE=n runs one life again
+#   make soak-nodelink   NODES=10000 nodes on NodeLink for a day: certificates, renewals, managers that go; which part of
+#                        the time their figures are fresh
 #   make soak-eviction   STEPS=1e6 of a node whose pods are evicted, from SEED= on, against the rules; LIFE=n runs one again
 #   make soak-exhaustion N=50 times memory is filled for real, under a limit of the pods' own
 #   make storm           N=1000 SIGKILLs of the proxy under load, RESTARTS=20 of containerd
@@ -62,8 +66,9 @@ EXHAUSTIVE := tests/runtimeproxy/test_every_call.py tests/runtimeproxy/simulatio
 
 .PHONY: demo screenshot docs test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest soak-guest \
 	wheel deb bundle images chart clean bench-proxy bench-proxy-against bench-agent bench-agent-against bench-protection \
-	bench-idle bench-decode bench-webhooks bench-manager bench-nodelink fuzz-proxy simulate-proxy storm handover cluster \
-	test-cluster test-kubelet-reads soak-overcommit crds soak-proxy soak-agent soak-node soak-eviction soak-exhaustion
+	bench-idle bench-decode bench-webhooks bench-manager bench-nodelink fuzz-proxy fuzz-manager simulate-proxy storm handover \
+	cluster test-cluster test-kubelet-reads soak-overcommit crds soak-proxy soak-agent soak-node soak-nodelink soak-eviction \
+	soak-exhaustion
 
 $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto systemd/*)
 	./integration/setup-python $(VENV)
@@ -199,8 +204,15 @@ bench-decode: $(READY)
 fuzz-proxy: $(READY)
 	env SECONDS=$(SECONDS) SEED=$(SEED) $(PYTHON) -m integration.fuzz
 
+fuzz-manager: $(READY)
+	env SECONDS=$(SECONDS) NODES=$(NODES) ATTACK='$(ATTACK)' $(PYTHON) -m integration.managerfuzz
+
 simulate-proxy: $(READY)
 	env STEPS=$(STEPS) SEED=$(SEED) $(PYTHON) -m tests.runtimeproxy.simulation
+
+soak-nodelink: NODES = 10000
+soak-nodelink: $(READY)
+	env NODES=$(NODES) $(PYTHON) -m tests.koord_manager.nodelink.simulation
 
 soak-eviction: $(READY)
 	env STEPS=$(STEPS) SEED=$(SEED) $(PYTHON) -m tests.qosd.eviction

@@ -119,11 +119,26 @@ async def silent_nodelink(target: Target) -> None:
     await held(target, target.nodelink, 1500, None, b"", 20.0)
 
 
-async def large_reviews(target: Target) -> None:
+def containers(count: int, connections: int) -> Attack:
+    """Reviews of a pod with so many."""
     document = review(0)
-    containers = [{"name": f"c{number}", "resources": {"requests": {"cpu": "1"}}} for number in range(62_000)]
-    document["request"]["object"]["spec"]["containers"] = containers  # type: ignore[index]
-    await _posted(target, 8, [json.dumps(document).encode()])
+    listed = [{"name": f"c{number}", "resources": {"requests": {"cpu": "1"}}} for number in range(count)]
+    document["request"]["object"]["spec"]["containers"] = listed  # type: ignore[index]
+    return posting(json.dumps(document, separators=(",", ":")).encode(), connections)
+
+
+def empty_objects(count: int, connections: int) -> Attack:
+    """Reviews that are many times as large in memory."""
+    document = json.dumps(review(0)).encode()
+    objects = b"[" + b",".join([b"{}"] * count) + b"]"
+    return posting(document.replace(b'"spec": {', b'"spec": {"unheardOf": ' + objects + b", "), connections)
+
+
+def posting(body: bytes, connections: int) -> Attack:
+    async def attack(target: Target) -> None:
+        await _posted(target, connections, [body])
+
+    return attack
 
 
 async def forged_reviews(target: Target) -> None:
@@ -267,23 +282,26 @@ async def many_evictions(target: Target) -> None:
 
 
 ATTACKS: dict[str, Attack] = {
-    "D1 handshakes without a certificate": handshakes,
-    "D1 silent connections to NodeLink": silent_nodelink,
-    "D2 600 idle webhook connections": idle_webhooks,
-    "D2 560 slow heads": slow_heads,
-    "D4 reviews of 62,000 containers": large_reviews,
-    "D5 idle status connections": idle_pages,
-    "D10 forged namespaces": forged_reviews,
-    "D13 100 slow posts of 7 MB": slow_posts,
-    "D7 a node's PINGs": flood(_pings),
-    "D7 a node's SETTINGS": flood(_settings),
-    "D7 a node's WINDOW_UPDATEs": flood(_windows),
-    "D7 a node's resets": flood(_resets),
-    "D7 a node's empty DATA": flood(_empty_data),
-    "D7 a node's endless heads": flood(_large_heads),
-    "D3 a node's unfinished messages": flood(_unfinished, 200),
-    "D7 a node's large reports": many_reports,
-    "D7 a node's 800 evictions": many_evictions,
+    "handshakes without a certificate": handshakes,
+    "silent connections to NodeLink": silent_nodelink,
+    "600 idle webhook connections": idle_webhooks,
+    "560 slow heads": slow_heads,
+    "reviews of 250 containers": containers(250, 64),
+    "reviews of 4,096 containers": containers(4096, 8),
+    "reviews of 62,000 containers": containers(62_000, 8),
+    "reviews of 2,000,000 empty objects": empty_objects(2_000_000, 8),
+    "idle status connections": idle_pages,
+    "reviews in forged namespaces": forged_reviews,
+    "100 slow posts of 7 MB": slow_posts,
+    "a node's PINGs": flood(_pings),
+    "a node's SETTINGS": flood(_settings),
+    "a node's WINDOW_UPDATEs": flood(_windows),
+    "a node's resets": flood(_resets),
+    "a node's empty DATA": flood(_empty_data),
+    "a node's endless heads": flood(_large_heads),
+    "a node's unfinished messages": flood(_unfinished, 200),
+    "a node's large reports": many_reports,
+    "a node's 800 evictions": many_evictions,
 }
 
 
