@@ -46,6 +46,7 @@ def _service(arguments: Sequence[str]) -> Coroutine[Any, Any, None]:
     options = PROGRAM.load(PROGRAM.parse(arguments))
     _set_up_log(options.effective_log_level)
     _allow_descriptors()
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # each handshake that a stranger breaks off would be a line
     from koord_manager import manager  # noqa: PLC0415
 
     return manager.run(options, os.environ)

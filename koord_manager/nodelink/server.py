@@ -19,9 +19,10 @@ import contextlib
 import errno
 import logging
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -83,6 +84,8 @@ class NodeLinkServer:
         nobodys = certificates.issue_ca(_now())
         pair = certificates.issue_serving(nobodys, [SERVER_NAME], _now())
         self._configuration = _configuration(pair, nobodys.certificate)
+        self._news = deque[grpc.ServerCertificateConfiguration](maxlen=1)
+        """What no handshake has been told of yet."""
         self._ca: KeyPair | None = None
         """What signs, since it was read for the certificate that is served."""
         self.certificate: ServingCertificate | None = None
@@ -101,9 +104,8 @@ class NodeLinkServer:
         """Raises OSError."""
         server = grpc.aio.server(options=options())
         server.add_generic_rpc_handlers((_Handlers(self._methods()),))
-        credentials = grpc.dynamic_ssl_server_credentials(
-            self._configuration, lambda: self._configuration, require_client_authentication=True
-        )
+        take_news: Any = self._take_news  # the stubs do not know that there may be none
+        credentials = grpc.dynamic_ssl_server_credentials(self._configuration, take_news, True)
         address = f"[{host}]" if ":" in host else host or "[::]"
         listening_socket(host, port).close()  # says what is wrong with the address, which gRPC's log alone does
         try:
@@ -128,7 +130,7 @@ class NodeLinkServer:
     def load(self, certificate: ServingCertificate) -> None:
         """Handshakes that begin from now on see ``certificate``. Raises CertificateError and changes nothing then."""
         LiveContext(None).load(certificate)  # gRPC would find out with the next handshake
-        self._configuration = _configuration(certificate.pair, certificate.ca_bundle or certificate.pair.certificate)
+        self._news.append(_configuration(certificate.pair, certificate.ca_bundle or certificate.pair.certificate))
         self.certificate, self._ca = certificate, None
 
     async def read_ca(self) -> KeyPair:
@@ -145,6 +147,18 @@ class NodeLinkServer:
         if served is not None and served is self.certificate:
             self._ca = ca
         return ca
+
+    def _take_news(self) -> grpc.ServerCertificateConfiguration | None:
+        """For each handshake, in a thread of gRPC's: what is another since the last one; None if nothing is.
+
+        gRPC replaces what it has by what it gets here, and frees what other handshakes may be about to use
+        (https://github.com/grpc/grpc/issues/36693): with the same answer for each of them, whoever broke off
+        handshakes ended the process.
+        """
+        try:
+            return self._news.pop()
+        except IndexError:
+            return None
 
     def _methods(self) -> Mapping[str, grpc.RpcMethodHandler[bytes, bytes]]:
         return {path: self._handler(path, answer) for path, answer in self._service.methods.items()}

@@ -37,6 +37,7 @@ from tests.koord_manager.nodelink.rig import CALL_S, EVICT_POD, NAMESPACE, REPOR
 from tests.kube.pki import provided_data
 from tests.kube.server import Fault
 from tests.kube.support import NODES, until
+from tests.waiting import HANG_S
 
 SECRETS = "/api/v1/secrets"
 FOREIGN = certificates.issue_ca(datetime.now(UTC))
@@ -104,6 +105,34 @@ async def test_a_certificate_of_the_manager_itself_is_no_nodes() -> None:
         with made.client(context) as node:
             code, _ = await node.refusal()
             assert code in (UNAVAILABLE, UNAUTHENTICATED)
+
+
+async def test_strangers_who_break_off_handshakes_end_nothing() -> None:
+    """With several at a time gRPC must not be given a certificate anew for each of them."""
+    async with rig() as made:
+        loop, ended_s = asyncio.get_running_loop(), asyncio.get_running_loop().time() + 1.5
+
+        async def stranger() -> None:
+            while loop.time() < ended_s:
+                with contextlib.suppress(OSError):
+                    context = plain_context(made.ca)
+                    _, writer = await asyncio.open_connection("127.0.0.1", made.link.port, ssl=context,
+                                                              server_hostname=SERVER_NAME)  # fmt: skip
+                    await asyncio.sleep(0.01)
+                    writer.transport.abort()
+
+        await asyncio.gather(*[stranger() for _ in range(50)])
+        with made.client(await made.context()) as node:
+            await node.report()
+
+
+async def test_handshakes_are_told_of_a_certificate_once() -> None:
+    async with rig() as made, asyncio.timeout(HANG_S):
+        with made.client(await made.context()) as node:
+            await node.report()
+        assert made.link._take_news() is None
+        made.link.load(made.link.certificate)
+        assert [made.link._take_news() is None for _ in range(2)] == [False, True]
 
 
 async def test_the_server_is_known_by_its_name_and_authority() -> None:
