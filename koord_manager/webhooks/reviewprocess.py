@@ -20,7 +20,7 @@ from koord.service import log
 from koord_manager.webhooks.judges import Grounds, Namespaces, UnknownNamespace, judge
 from koord_manager.webhooks.largereviews import JOB, REPLY, UNKNOWN_NAMESPACE
 
-MEMORY_BYTES = 256 << 20
+MEMORY_BYTES = 128 << 20
 NICENESS = 10
 
 

@@ -25,6 +25,7 @@ from koord_manager.webhooks.judges import (
     VALIDATE_POD,
 )
 from koord_manager.webhooks.largereviews import LARGE_BYTES, ReviewProcess
+from koord_manager.webhooks.reviewprocess import MEMORY_BYTES
 from tests.koord_manager.support import PROFILES
 from tests.koord_manager.webhooks.rig import COLOCATED, NAMESPACES, Rig, config_review, node_review, review
 from tests.kube.support import until
@@ -260,5 +261,5 @@ async def test_a_process_outlives_the_signals_that_end_the_manager_and_ends_with
 
 async def test_its_memory_is_bounded_and_it_gives_way(rig: Rig) -> None:
     pid = await started(rig)
-    assert resource.prlimit(pid, resource.RLIMIT_DATA)[0] == 256 << 20
+    assert resource.prlimit(pid, resource.RLIMIT_DATA)[0] == MEMORY_BYTES
     assert os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, 0) or os.nice(0) == 19
