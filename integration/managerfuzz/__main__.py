@@ -28,7 +28,7 @@ from typing import Any
 
 from bench.nodelinkprocesses import Load, cpu_s, load, memory_mib
 from bench.table import Line, summary
-from integration.harness.processes import Process, wait_for
+from integration.harness.processes import HarnessError, Process, tail, wait_for
 from integration.managerfuzz.apiserver import NAMESPACE
 from integration.managerfuzz.attacks import ATTACKS
 from koord.kube.certificates import CA_CERTIFICATE, CA_KEY, KeyPair
@@ -140,7 +140,7 @@ class Memory(threading.Thread):
 
     def run(self) -> None:
         while not self._ended.wait(0.1):
-            self.most_mib = max(self.most_mib, memory_mib(self._pid) + sum(map(_memory_mib, _children(self._pid))))
+            self.most_mib = max(self.most_mib, sum(map(_memory_mib, (self._pid, *_children(self._pid)))))
 
     def end(self) -> float:
         self._ended.set()
@@ -149,12 +149,16 @@ class Memory(threading.Thread):
 
 
 def _children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
+    """Of its threads at this moment."""
+    found = list[int]()
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, task.read_text().split())
+    return found
 
 
 def _memory_mib(pid: int) -> float:
-    """0 of one that has just ended."""
+    """0 of one that has ended."""
     try:
         return memory_mib(pid)
     except (OSError, StopIteration):
@@ -201,12 +205,14 @@ def attacked(made: Cluster, clients: Load, honest: subprocess.Popen[bytes], name
             attacker.wait(seconds + 15)
     else:
         time.sleep(seconds)
+    if not made.manager.running:
+        raise HarnessError(f"{name}: the manager ended: {tail(made.directory / 'manager.log')}")
     passed_s = time.monotonic() - begun_s
     cores = (cpu_s(made.manager.pid) - used_s) / passed_s
     most_mib, noticed = memory.end(), asked(honest)
     clients.say("tell")
     good, bad = told(clients)
-    leads = made.holder == holder and made.manager.running
+    leads = made.holder == holder
     return Row(
         name or "nobody attacks",
         noticed["stall_s"],

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import logging
 import ssl
 import struct
 import time
@@ -317,6 +318,8 @@ def main() -> None:
     ca = KeyPair((options.pki / "ca.key").read_bytes(), (options.pki / "ca.crt").read_bytes())
     ports = options.webhooks, options.nodelink, options.metrics, options.health
     target = Target(*ports, ca, options.api, time.monotonic() + options.seconds)
+
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # of each write to a connection that was cut
 
     async def run() -> None:
         with contextlib.suppress(TimeoutError):

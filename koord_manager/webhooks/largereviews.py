@@ -47,9 +47,7 @@ class ProcessEnded(Exception):
 class ReviewProcesses:
     """``grounds``: those of now, for a path. ``labels`` asks for those of a namespace, and raises KubeError."""
 
-    def __init__(
-        self, grounds: Callable[[str], Grounds], labels: Callable[[str], Awaitable[Labels | None]]
-    ) -> None:
+    def __init__(self, grounds: Callable[[str], Grounds], labels: Callable[[str], Awaitable[Labels | None]]) -> None:
         self._grounds, self._labels = grounds, labels
         self._config_maps, self._others = ReviewProcess(), ReviewProcess()
 
