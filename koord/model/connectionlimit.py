@@ -43,6 +43,10 @@ class ConnectionLimit(Generic[K]):
     def __len__(self) -> int:
         return len(self._owners)
 
+    @property
+    def sources(self) -> int:
+        return len(self._sources)
+
     def add(self, key: K, source: str) -> K | None:
         """Takes ``key`` in. Returns the connection that has to be closed for it, which does not count any more."""
         self._owners[key] = source

@@ -1,14 +1,16 @@
 """The port that nodes call, on every replica: gRPC over TLS, for whoever has a certificate of the manager's authority.
 
-grpcio serves it: its transport works in threads of its own, so what a client does to it costs the manager's event loop
-nothing. The server's certificate and the authority that signs nodes' certificates come of one Secret, which is kept as
-the webhooks' is (`koord.kube.servingcerts`), but without a configuration to follow it (nodes read the authorities in
-the Lease), and by the manager alone: whom the authority certifies can be a node. Before the first certificate is there
-the server has one that nobody trusts.
+grpcio serves it, behind a `Gate` that takes the network's connections: gRPC's transport works in threads of its own, so
+what is said on a connection costs the manager's event loop no more than to hand it on. The server's certificate and the
+authority that signs nodes' certificates come of one Secret, which is kept as the webhooks' is
+(`koord.kube.servingcerts`), but without a configuration to follow it (nodes read the authorities in the Lease), and by
+the manager alone: whom the authority certifies can be a node. Before the first certificate is there the server has one
+that nobody trusts.
 
-Invariants: who has no certificate gets no further than the handshake, which has ``HANDSHAKE_S``; connections, calls of
-one connection, and bytes of a call are bounded; a node has ``MAX_CALLS`` calls at a time, and what goes beyond is
-refused, so none can take the others' place; connections end after ``AGE_S``, and after ``IDLE_S`` without a call.
+Invariants: who has no certificate gets no further than the handshake, which has ``HANDSHAKE_S``; connections of
+strangers and of each node, calls of one connection, and bytes of a call are bounded; a node has ``MAX_CALLS`` calls at
+a time, and what goes beyond is refused, so none can take the others' place; connections end after ``AGE_S``, and after
+``IDLE_S`` without a call.
 Fails with OSError if the port cannot be had.
 """
 
@@ -16,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import time
 from collections import Counter, deque
@@ -37,6 +38,7 @@ from koord.kube.tlslistener import listening_socket
 from koord.model.nodelink import CA_ANNOTATION, SERVER_NAME
 from koord_manager.certificatestore import CertificateStore
 from koord_manager.nodelink import identity
+from koord_manager.nodelink.gate import Gate
 from koord_manager.nodelink.service import NodeLinkService
 
 _log = logging.getLogger(__name__)
@@ -45,8 +47,6 @@ MAX_MESSAGE_BYTES = 64 << 10
 MAX_METADATA_BYTES = 8 << 10
 MAX_CALLS = 16
 """Of a node, and of a connection."""
-MAX_CONNECTIONS = 12_000
-"""Twice as many as a cluster of Kubernetes may have nodes; handshakes under way count."""
 HANDSHAKE_S, IDLE_S, AGE_S, GRACE_S = 10.0, 60.0, 3600.0, 30.0
 """``GRACE_S``: for calls under way on a connection of that age."""
 _DRAIN_S = 1.0
@@ -64,7 +64,6 @@ def options() -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
-        ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
         ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_S * 1000)),
         ("grpc.max_connection_idle_ms", int(IDLE_S * 1000)),
         ("grpc.max_connection_age_ms", int(AGE_S * 1000)),
@@ -81,6 +80,7 @@ class NodeLinkServer:
         self._service, self._store = service, store
         self._identity = Service("koordinator-nodelink", namespace, (SERVER_NAME,))
         self._calls = Counter[str]()
+        self._gate = Gate()
         nobodys = certificates.issue_ca(_now())
         pair = certificates.issue_serving(nobodys, [SERVER_NAME], _now())
         self._configuration = _configuration(pair, nobodys.certificate)
@@ -106,16 +106,13 @@ class NodeLinkServer:
         server.add_generic_rpc_handlers((_Handlers(self._methods()),))
         take_news: Any = self._take_news  # the stubs do not know that there may be none
         credentials = grpc.dynamic_ssl_server_credentials(self._configuration, take_news, True)
-        address = f"[{host}]" if ":" in host else host or "[::]"
-        listening_socket(host, port).close()  # says what is wrong with the address, which gRPC's log alone does
-        try:
-            self.port = server.add_secure_port(f"{address}:{port}", credentials)
-        except RuntimeError as error:
-            raise OSError(errno.EADDRINUSE, f"NodeLink cannot be served at {address}:{port}: {error}") from error
+        inner_port = server.add_secure_port("127.0.0.1:0", credentials)
+        listener = listening_socket(host, port)
+        self.port = listener.getsockname()[1]
         await server.start()
         _log.info("NodeLink at %s:%d", host, self.port)
         changed = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
+        async with self._gate.open(listener, inner_port), asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(servingloop.keep(self._store, self, self._identity, _now, changed)),
                 group.create_task(self._store.watch(changed, time.monotonic)),
@@ -180,6 +177,7 @@ class NodeLinkServer:
     async def _answered(self, answer: Answer, message: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         """Raises Refusal."""
         node = identity.node_of(context.auth_context(), self._service.wall_s())
+        self._gate.prove(int(context.peer().rpartition(":")[2]), node)
         if self._calls[node] >= MAX_CALLS:
             raise Refusal(RESOURCE_EXHAUSTED, f"{MAX_CALLS} calls of node {node} are under way")
         self._calls[node] += 1
