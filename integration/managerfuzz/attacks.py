@@ -117,7 +117,19 @@ async def handshakes(target: Target) -> None:
 
 
 async def silent_nodelink(target: Target) -> None:
-    await held(target, target.nodelink, 1500, None, b"", 20.0)
+    await held(target, target.nodelink, 6000, None, b"", 20.0)
+
+
+async def unfinished_handshakes(target: Target) -> None:
+    await held(target, target.nodelink, 6000, None, _hello(), 20.0)
+
+
+def _hello() -> bytes:
+    """What a handshake begins with."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        anybody(ALPN).wrap_bio(incoming, outgoing, server_hostname=SERVER_NAME).do_handshake()
+    return outgoing.read()
 
 
 def containers(count: int, connections: int) -> Attack:
@@ -270,6 +282,12 @@ async def _called(target: Target, method: str, message: bytes, at_once: int) -> 
         await asyncio.gather(*[call(link) for link in links for _ in range(4)])
 
 
+async def many_connections(target: Target) -> None:
+    """On each of which it has reported."""
+    report = pb.NodeReport(node=ATTACKER, instance="i", sequence=1)
+    await _called(target, "Report", report.SerializeToString(), 2000)
+
+
 async def many_reports(target: Target) -> None:
     """Of as many empty pods as a message may have."""
     report = pb.NodeReport(node=ATTACKER, instance="i", sequence=1, pods=[pb.PodUsage()] * 30_000)
@@ -285,6 +303,7 @@ async def many_evictions(target: Target) -> None:
 ATTACKS: dict[str, Attack] = {
     "handshakes without a certificate": handshakes,
     "silent connections to NodeLink": silent_nodelink,
+    "unfinished handshakes with NodeLink": unfinished_handshakes,
     "600 idle webhook connections": idle_webhooks,
     "560 slow heads": slow_heads,
     "reviews of 250 containers": containers(250, 64),
@@ -301,6 +320,7 @@ ATTACKS: dict[str, Attack] = {
     "a node's empty DATA": flood(_empty_data),
     "a node's endless heads": flood(_large_heads),
     "a node's unfinished messages": flood(_unfinished, 200),
+    "a node's 500 connections": many_connections,
     "a node's large reports": many_reports,
     "a node's 800 evictions": many_evictions,
 }

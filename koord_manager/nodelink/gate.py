@@ -39,6 +39,7 @@ class _Side(FairProtocol):
     """One end of a connection; ``other``: where its bytes go."""
 
     def __init__(self, connection: _Connection) -> None:
+        super().__init__()
         self._connection = connection
         self.transport: asyncio.Transport | None = None
         self.other = self
