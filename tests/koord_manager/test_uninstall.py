@@ -247,6 +247,18 @@ async def test_an_agent_that_is_not_ours_is_not_waited_for(annotations: dict[str
     assert time.monotonic() - began_s < PATIENT.timeout
 
 
+async def test_a_node_that_did_not_answer_is_not_waited_for_again() -> None:
+    server = Server()
+    async with server.serving() as url, client(url) as api:
+        fill(server, "n1")
+        asked = Uninstallation(api, PATIENT, 0.0)
+        asked.generations, asked.late = {"n1": GENERATION}, {"n1"}
+        began_s = time.monotonic()
+        said = await asked.await_pods()
+    assert time.monotonic() - began_s < PATIENT.timeout
+    assert "1 of 1 nodes hold values of Koord's" in said
+
+
 async def test_the_last_leader_is_waited_for() -> None:
     server = Server()
     async with server.serving() as url:
