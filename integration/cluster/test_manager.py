@@ -263,12 +263,33 @@ def test_what_a_tenant_may_write_on_a_pod_that_runs(
 
 @pytest.mark.parametrize(
     ("annotations", "refusal"),
-    [(BOUND, "the scheduler writes it"), (GREEDY, "it says what the pod's resources say"), (RESERVED, "reserve-pod")],
-    ids=["resource-status", "extended-resource-spec", "reserve-pod"],
+    [(BOUND, "the scheduler writes it"), (RESERVED, "reserve-pod")],
+    ids=["resource-status", "reserve-pod"],
 )
 def test_what_a_tenant_may_not_create(tenant: Api, annotations: Object, refusal: str) -> None:
     with pytest.raises(ApiError, match=refusal):
         tenant.create(objects.pods_of(SHOP), objects.pod("refused", {"cpu": "10m"}, annotations=annotations))
+
+
+BATCH_POD = {"labels": {"koordinator.sh/qosClass": "BE"}, "priorityClassName": "koord-batch"}
+BATCH_CPU = {"kubernetes.io/batch-cpu": "1k"}
+
+
+@pytest.mark.parametrize(
+    ("amounts", "members", "wanted"),
+    [
+        ({"cpu": "10m"}, {}, None),
+        (BATCH_CPU, BATCH_POD, {"containers": {"main": {"limits": BATCH_CPU, "requests": BATCH_CPU}}}),
+    ],
+    ids=["native", "batch"],
+)
+def test_what_a_created_pods_resources_say_replaces_what_a_tenant_made_up(
+    tenant: Api, amounts: Mapping[str, str], members: Mapping[str, Any], wanted: Object | None
+) -> None:
+    """By the mutating webhook, before the other one would refuse it."""
+    pod = objects.pod(f"greedy-{len(members)}", amounts, amounts, annotations=GREEDY, **members)
+    annotations = tenant.create(objects.pods_of(SHOP), pod)["metadata"].get("annotations", {})
+    assert json.loads(annotations.get(*GREEDY, "null")) == wanted
 
 
 def test_the_scheduler_binds_cpus(managed: Managed, tenant: Api) -> None:
