@@ -212,6 +212,7 @@ class Manager:
         figures.work_failed = lambda: {queue.name: queue.failed for queue in queues}
         figures.nodelink_nodes = lambda: len(self._fresh)
         figures.nodelink_calls = lambda: self._nodelink.counts.by_result
+        figures.nodelink_certificate_requests = lambda: self._nodelink.requests
         return figures
 
     @contextlib.asynccontextmanager

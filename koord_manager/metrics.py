@@ -38,6 +38,11 @@ class Metrics:
     work_failed: ByName = gauge("Looks that failed, and are repeated.", "controller", factory=lambda: _none)
     nodelink_nodes: Callable[[], float] = gauge("Nodes of which fresh figures are known.", factory=lambda: _zero)
     nodelink_calls: ByName = gauge("Calls on NodeLink, by what became of them.", "result", factory=lambda: _none)
+    nodelink_certificate_requests: ByName = gauge(
+        "Certificate requests of nodes that this replica answered, or left for newer ones (superseded), by the result.",
+        "result",
+        factory=lambda: _none,
+    )
     cached_objects: ByName = gauge("Objects in the caches, by kind.", "kind", factory=lambda: _none)
     crd_faults: ByName = gauge(
         "Fields and features of this release that the installed CustomResourceDefinition lacks.",

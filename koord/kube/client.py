@@ -27,7 +27,7 @@ from koord.kube.credentials import Credentials
 from koord.kube.errors import APIError, BadAnswer, KubeError, from_status, may_retry
 from koord.kube.kind import POD, Key, Kind, T
 from koord.kube.ratelimit import RateLimit
-from koord.kube.reading import Change, Entry, Page, Status
+from koord.kube.reading import Change, Entry, Keep, Page, Status
 from koord.kube.transport import Request, Transport
 
 _log = logging.getLogger(__name__)
@@ -108,10 +108,6 @@ def _nothing() -> None:
     pass
 
 
-def _as_it_is(entry: Entry[T]) -> Entry[T]:
-    return entry
-
-
 class Client:
     def __init__(
         self,
@@ -155,37 +151,38 @@ class Client:
         kind: Kind[T],
         selection: Selection = EVERYTHING,
         page_size: int = PAGE_SIZE,
-        keep: Callable[[Entry[T]], Entry[T]] = _as_it_is,
+        keep: Keep[T] = reading.as_it_is,
+        is_whole_allowed: bool = True,
     ) -> Page[T]:
         """All objects as they are at one moment, page by page.
 
-        ``keep`` makes of each entry the one that is listed, before the next page comes: of a list of large objects no
-        more than a page of them is ever in memory. Where the server forgets the moment between two pages, the list is
-        begun again, in one piece.
+        ``keep`` makes of each entry the one that is listed, or None, before the next one is read: of a list of large
+        objects no more than the text of a page is ever in memory. Where the server forgets the moment between two
+        pages, the list is begun again, in one piece, if that ``is_whole_allowed``.
         """
         try:
             return await self._list_pages(kind, selection, page_size, keep)
         except APIError as error:
-            if not error.is_expired or not page_size:
+            if not (error.is_expired and page_size and is_whole_allowed):
                 raise
             return await self._list_pages(kind, selection, 0, keep)
 
     async def _list_pages(
-        self, kind: Kind[T], selection: Selection, page_size: int, keep: Callable[[Entry[T]], Entry[T]]
+        self, kind: Kind[T], selection: Selection, page_size: int, keep: Keep[T]
     ) -> Page[T]:
         query = selection.query() | ({"limit": str(page_size)} if page_size else {})
         entries: list[Entry[T]] = []
         while True:
-            page = await self._page(kind, selection, query)
-            entries.extend(map(keep, page.entries))
+            page = await self._page(kind, selection, query, keep)
+            entries.extend(page.entries)
             if not page.continue_token:
                 return Page(tuple(entries), page.resource_version)
             query["continue"] = page.continue_token
 
-    async def _page(self, kind: Kind[T], selection: Selection, query: Mapping[str, str]) -> Page[T]:
+    async def _page(self, kind: Kind[T], selection: Selection, query: Mapping[str, str], keep: Keep[T]) -> Page[T]:
         body = await self._call(Request("GET", kind.collection_path(selection.namespace), query))
         try:
-            return reading.read_page(kind, body)
+            return reading.read_page(kind, body, keep)
         except ValueError as error:
             raise BadAnswer(f"no list of {kind.plural}: {error}") from error
 

@@ -24,7 +24,7 @@ from koord.kube.backoff import Backoff, Random
 from koord.kube.client import EVERYTHING, PAGE_SIZE, STALL_S, WATCH_TIMEOUT_S, Selection
 from koord.kube.errors import APIError, BadAnswer, KubeError, Stalled
 from koord.kube.kind import Key, Kind, T
-from koord.kube.reading import Change, ChangeType, Entry, Page
+from koord.kube.reading import Change, ChangeType, Entry, Keep, Page
 from koord.kube.store import Index, Store
 from koord.kube.stream import EventStream
 
@@ -48,7 +48,7 @@ class Lister(Protocol):
     """The part of ``Client`` that an informer needs."""
 
     async def list(
-        self, kind: Kind[T], selection: Selection, page_size: int, keep: Callable[[Entry[T]], Entry[T]]
+        self, kind: Kind[T], selection: Selection, page_size: int, keep: Keep[T], is_whole_allowed: bool
     ) -> Page[T]: ...
 
     def watch(
@@ -64,13 +64,15 @@ class Lister(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """``resync_s``: after how long each object is an event again without a change; 0: never.
+    """``resync_s``: after how long each object is an event again without a change; 0: never. ``is_whole_allowed``: may
+    a list that the server cannot go on with be one answer? Not where anybody makes large objects.
 
     A watch that said something, or that the server ended after ``settled_s`` or more, counts as a success, after which
     delays begin anew. ``refused``: the delays while the server does not know the kind, or lets nobody list it.
     """
 
     page_size: int = PAGE_SIZE
+    is_whole_allowed: bool = True
     watch_timeout_s: float = WATCH_TIMEOUT_S
     stall_s: float = STALL_S
     resync_s: float = 0.0
@@ -113,7 +115,8 @@ def _unchanged(value: T) -> T:
 class Informer(Generic[T]):
     """``stream`` gets an event for each change of the cache, made before the event can be read.
 
-    ``transform`` makes of an object that was read the one that the cache keeps; it must not fail.
+    ``transform`` makes of an object that was read the one that the cache keeps; it must not fail. None: the object is
+    as if it was not there.
     ``observe`` is called with "" at each word of the server, when the cache has taken it, and with the reason whenever
     there is none.
     """
@@ -130,7 +133,7 @@ class Informer(Generic[T]):
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         random: Random = uniform,
         observe: Callable[[str], None] = _unobserved,
-        transform: Callable[[T], T] = _unchanged,
+        transform: Callable[[T], T | None] = _unchanged,
     ) -> None:
         self.kind, self.selection, self._transform = kind, selection, transform
         self._client, self._stream, self._pace, self._observe = client, stream, pace, observe
@@ -187,7 +190,9 @@ class Informer(Generic[T]):
     async def _list_if_needed(self) -> None:
         if self._version:
             return
-        page = await self._client.list(self.kind, self.selection, self._pace.page_size, self._kept)
+        page = await self._client.list(
+            self.kind, self.selection, self._pace.page_size, self._kept, self._pace.is_whole_allowed
+        )
         if not page.resource_version:
             raise BadAnswer(f"a list of {self.kind.plural} has no resource version")
         self.counts.lists += 1
@@ -260,17 +265,22 @@ class Informer(Generic[T]):
             self._remove(entry.key)
         else:
             self.counts.changes += 1
-            self._put(self._kept(entry))
+            kept = self._kept(entry)
+            if kept is None:
+                self._remove(entry.key)
+            else:
+                self._put(kept)
         self._version = entry.resource_version or self._version
         self._heard()
 
-    def _kept(self, entry: Entry[T]) -> Entry[T]:
-        """With the object as the cache keeps it: the one that it has, if that is of the same version."""
+    def _kept(self, entry: Entry[T]) -> Entry[T] | None:
+        """With the object as the cache keeps it: the one that it has, if that is of the same version. None: not at all."""
         if entry.object is None:
             return entry
         known = self.get(entry.key)
         is_known = known is not None and known.metadata.resource_version == entry.resource_version
-        return msgspec.structs.replace(entry, object=known if is_known else self._transform(entry.object))
+        kept = known if is_known else self._transform(entry.object)
+        return None if kept is None else msgspec.structs.replace(entry, object=kept)
 
     def _put(self, entry: Entry[T]) -> None:
         """``entry``: from ``_kept``."""

@@ -7,7 +7,7 @@ Fails with ValueError where the answer itself is no list, or a line no change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, Generic, cast
 
@@ -25,6 +25,10 @@ class Entry(msgspec.Struct, Generic[T], frozen=True, gc=False):
     resource_version: str
     object: T | None
     problem: str = ""
+
+
+Keep = Callable[[Entry[T]], Entry[T] | None]
+"""Makes of an entry that was read the one that is listed; None: it is left out."""
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
@@ -119,13 +123,18 @@ def read_entry(kind: Kind[T], document: bytes | msgspec.Raw) -> Entry[T]:
     return Entry(Key(metadata.namespace, metadata.name), metadata.resource_version, value)
 
 
-def read_page(kind: Kind[T], body: bytes) -> Page[T]:
-    """The list in an answer. Raises ValueError if it is none."""
+def as_it_is(entry: Entry[T]) -> Entry[T]:
+    return entry
+
+
+def read_page(kind: Kind[T], body: bytes, keep: Keep[T] = as_it_is) -> Page[T]:
+    """The list in an answer; ``keep`` has each entry before the next one is read. Raises ValueError if it is none."""
     try:
         listed = _LIST.decode(body)
     except RecursionError as error:
         raise ValueError("is nested too deeply") from error
-    entries = tuple([read_entry(kind, item) for item in listed.items or ()])
+    kept = [keep(read_entry(kind, item)) for item in listed.items or ()]
+    entries = tuple([entry for entry in kept if entry is not None])
     return Page(entries, listed.metadata.resource_version, listed.metadata.continue_ or "")
 
 

@@ -44,6 +44,11 @@ class NodeLink:
     def counts(self) -> Counts:
         return self._service.counts
 
+    @property
+    def requests(self) -> Mapping[str, float]:
+        """Certificate requests, by what became of them."""
+        return self._signer.results
+
     def annotations(self) -> Mapping[str, str]:
         """What the leader says in its Lease."""
         return self._server.annotations()

@@ -25,6 +25,9 @@ from koord.kube.kind import Key, Unstructured
 from koord.model.core import Pod
 from koord.model.nodelink import CERTIFICATE_LIFETIME_S, NODE_GROUP, NODE_USER, SIGNER
 
+MAX_REQUEST_BYTES = 8192
+"""Of spec.request: five times what an RSA key of 4096 bits needs. An API server takes 1.5 MB."""
+TOO_LONG = "TooLong"
 LIFETIME = timedelta(seconds=CERTIFICATE_LIFETIME_S)
 SHORTEST = timedelta(minutes=10)
 USAGES = frozenset({"client auth", "digital signature", "key encipherment"})
@@ -48,23 +51,21 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
         return next(iter(self.extra.get(_CLAIM + name, ())), "")
 
 
-class _Condition(msgspec.Struct, frozen=True):
-    type: str = ""
+_NO_SPEC = _Spec(b"")
 
 
 class _Status(msgspec.Struct, frozen=True):
     certificate: bytes | None = None
-    conditions: tuple[_Condition, ...] = ()
-
-
-class _Request(msgspec.Struct, frozen=True):
-    spec: _Spec
-    status: _Status = _Status()
+    conditions: tuple[Mapping[str, Any], ...] = ()
 
     @property
-    def is_answered(self) -> bool:
-        types = {condition.type for condition in self.status.conditions}
-        return bool(self.status.certificate or types & {"Denied", "Failed"})
+    def is_answer(self) -> bool:
+        return bool(self.certificate) or any(each.get("type") in ("Denied", "Failed") for each in self.conditions)
+
+
+class _Head(msgspec.Struct, frozen=True):
+    spec: Mapping[str, Any]
+    status: _Status = _Status()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +75,35 @@ class Approved:
     node: str
     request: x509.CertificateSigningRequest
     lifetime: timedelta
-    is_recorded: bool
-    """The object says so already."""
 
 
 @dataclass(frozen=True, slots=True)
 class Denied:
+    """``reason``: of the condition, ``why`` its message."""
+
     why: str
+    reason: str = "NotThisNode"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request that waits for its answer, as much of it as that needs, which is little whatever the object's size.
+
+    ``conditions``: as the object has them. ``fault``: why it is not signed, whoever requested it; ``spec`` has no
+    request then.
+    """
+
+    name: str
+    uid: str
+    version: str
+    created: str
+    spec: _Spec
+    conditions: tuple[Mapping[str, Any], ...] = ()
+    fault: Denied | None = None
+
+    @property
+    def is_approved(self) -> bool:
+        return any(condition.get("type") == "Approved" for condition in self.conditions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,47 +125,50 @@ class Agents:
         return pod.spec.node_name or "" if pod is not None and pod.metadata.uid == uid else ""
 
 
-def judge(stored: Unstructured, agents: Agents) -> Approved | Denied | None:
-    """What is to become of a request; None if nothing is left to do. It never fails."""
+def read(stored: Unstructured) -> Request | None:
+    """What is to be answered; None if nothing is: the signer is another, or there is an answer. It never fails."""
+    kept = stored.metadata
+    name = kept.name, kept.uid, kept.resource_version, kept.creation_timestamp or ""
     try:
-        read = msgspec.convert(stored.content, _Request)
+        head = msgspec.convert(stored.content, _Head)
+        if head.spec.get("signerName") != SIGNER or head.status.is_answer:
+            return None
+        spec = msgspec.convert(head.spec, _Spec)
     except msgspec.ValidationError as error:
-        return Denied(f"the request cannot be read: {error}")
-    if read.spec.signer_name != SIGNER or read.is_answered:
-        return None
-    node = _node(read.spec, agents)
+        return Request(*name, _NO_SPEC, fault=Denied(_brief(f"the request cannot be read: {error}"), "Unreadable"))
+    if (size_bytes := len(spec.request)) > MAX_REQUEST_BYTES:
+        why = f"spec.request has {size_bytes} bytes, which is more than {MAX_REQUEST_BYTES}"
+        return Request(*name, msgspec.structs.replace(spec, request=b""), head.status.conditions, Denied(why, TOO_LONG))
+    return Request(*name, spec, head.status.conditions)
+
+
+def judge(request: Request, agents: Agents) -> Approved | Denied:
+    """What is to become of it. It never fails."""
+    if request.fault is not None:
+        return request.fault
+    spec = request.spec
+    node = _node(spec, agents)
     if not node:
-        return _denied(_no_node(read.spec, agents))
+        return Denied(_brief(_no_node(spec, agents)))
     try:
-        request = x509.load_pem_x509_csr(read.spec.request)
-        why = _fault(read.spec, request, node)
+        wanted = x509.load_pem_x509_csr(spec.request)
+        why = _fault(spec, wanted, node)
     except Exception as error:  # noqa: BLE001 - what the library makes of a stranger's bytes: ValueError and many more
-        return _denied(f"spec.request is no certificate request: {error}")
-    if why:
-        return Denied(why)
-    return Approved(node, request, _lifetime(read.spec.expiration_seconds), _is_approved(read))
+        return Denied(_brief(f"spec.request is no certificate request: {error}"))
+    return Denied(_brief(why)) if why else Approved(node, wanted, _lifetime(spec.expiration_seconds))
 
 
-def is_answered(stored: Unstructured) -> bool:
-    """Does it have a certificate, or a condition by which it gets none?"""
-    try:
-        return msgspec.convert(stored.content, _Request).is_answered
-    except msgspec.ValidationError:
-        return False
-
-
-def _denied(why: str) -> Denied:
+def _brief(why: str) -> str:
     """What it quotes is a stranger's, of any length."""
-    return Denied(why if len(why) <= MAX_WHY_CHARACTERS else f"{why[: MAX_WHY_CHARACTERS - 1]}…")
+    return why if len(why) <= MAX_WHY_CHARACTERS else f"{why[: MAX_WHY_CHARACTERS - 1]}…"
 
 
-def requester(stored: Unstructured) -> str:
-    """Who takes turns with others: the user, and of agents' pods the node or pod of the token."""
-    try:
-        spec = msgspec.convert(stored.content, _Request).spec
-    except msgspec.ValidationError:
-        return ""
-    return f"{spec.username} {spec.claim('node-name') or spec.claim('pod-uid')}"
+def requester(request: Request, agents: Agents) -> str:
+    """Who takes turns with others: a node, or of agents' pods the node or pod of the token; "" is whoever is neither."""
+    spec = request.spec
+    if spec.username == agents.user:
+        return f"{spec.username} {spec.claim('node-name') or spec.claim('pod-uid')}"
+    return spec.username if _is_node(spec) else ""
 
 
 def signed(approved: Approved, ca: KeyPair, now: datetime) -> bytes:
@@ -199,10 +225,6 @@ def _subject(name: x509.Name) -> dict[x509.ObjectIdentifier, list[Any]]:
     for attribute in name:
         subject.setdefault(attribute.oid, []).append(attribute.value)
     return subject
-
-
-def _is_approved(read: _Request) -> bool:
-    return any(condition.type == "Approved" for condition in read.status.conditions)
 
 
 def _lifetime(seconds: int | None) -> timedelta:

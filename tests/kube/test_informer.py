@@ -342,6 +342,23 @@ async def test_what_the_cache_keeps_is_made_once_of_each_version(server: Server)
     assert made == ["a 101", "b 102", "c 103", "b 104"]
 
 
+async def test_what_the_cache_has_no_use_for_is_as_if_it_was_not_there(server: Server) -> None:
+    def transform(pod: Pod) -> Pod | None:
+        return None if pod.spec.node_name == "gone" else pod
+
+    server.put(PODS, "default", "a", spec={"nodeName": "gone"})
+    async with following(server, transform=transform) as follower:
+        await until(lambda: len(follower.copy) == 2)
+        server.put(PODS, "default", "b", spec={"nodeName": "gone"})
+        server.put(PODS, "default", "a", spec={"nodeName": "n1"})
+        await until(lambda: {key.name for key in follower.copy} == {"a", "c"})
+        server.put(PODS, "default", "c", spec={"nodeName": "gone"})
+        server.cut_watches()
+        server.compact()
+        await until(lambda: {key.name for key in follower.copy} == {"a"})
+        assert {key.name for key in follower.informer.objects} == {"a"}
+
+
 async def test_a_resync_says_everything_again(server: Server) -> None:
     async with following(server, Pace(resync_s=0.05)) as follower:
         await until(lambda: follower.events.count(("a", "changed")) == 2)

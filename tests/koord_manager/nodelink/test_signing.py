@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import tracemalloc
 from base64 import b64encode, encodebytes
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -22,10 +23,20 @@ from koord.kube.kind import Key as KubeKey
 from koord.kube.kind import Unstructured
 from koord.model.core import ObjectMeta, Pod, PodSpec
 from koord.model.nodelink import SIGNER
-from koord_manager.nodelink.signer import Signer
-from koord_manager.nodelink.signing import LIFETIME, MAX_WHY_CHARACTERS, Agents, Approved, Denied, judge, signed
+from koord_manager.nodelink import signing as judging
+from koord_manager.nodelink.signer import MAX_WAITING, Signer
+from koord_manager.nodelink.signing import (
+    LIFETIME,
+    MAX_REQUEST_BYTES,
+    MAX_WHY_CHARACTERS,
+    Agents,
+    Approved,
+    Denied,
+    read,
+    signed,
+)
 from tests.koord_manager.nodelink.rig import AGENT, pods_token
-from tests.kube.server import JSONObject, Server
+from tests.kube.server import Fault, JSONObject, Server
 from tests.kube.support import client, until
 
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
@@ -66,6 +77,12 @@ def spec(request: bytes | None = None, **members: Any) -> JSONObject:
 
 def stored(spec: JSONObject, **status: Any) -> Unstructured:
     return Unstructured(ObjectMeta(name="r"), {"metadata": {"name": "r"}, "spec": spec, "status": status})
+
+
+def judge(stored: Unstructured, agents: Agents) -> Approved | Denied:
+    request = read(stored)
+    assert request is not None
+    return judging.judge(request, agents)
 
 
 def tampered() -> bytes:
@@ -113,6 +130,7 @@ def of_version_2() -> bytes:
         (spec(pem(key=rsa.generate_private_key(65537, 1024))), "neither ECDSA P-256 or P-384 nor RSA of 2048"),
         (spec(pem(key=ec.generate_private_key(ec.SECP224R1()))), "neither ECDSA P-256"),
         (spec(pem(key=ed25519.Ed25519PrivateKey.generate())), "neither ECDSA P-256"),
+        (spec(b"x" * (MAX_REQUEST_BYTES + 1)), "spec.request has 8193 bytes, which is more than 8192"),
         (spec(b"no request"), "spec.request is no certificate request"),
         (spec(tampered()), "is not signed by its own key"),
         (spec(of_version_2()), "spec.request is no certificate request"),
@@ -129,7 +147,7 @@ def test_denied(request_spec: JSONObject, why: str) -> None:
 
 def test_a_denial_quotes_a_stranger_in_brief() -> None:
     """It is logged, and stands in the object."""
-    verdict = judge(stored(spec(pem(names=["n" * 64] * 100))), AGENTS)
+    verdict = judge(stored(spec(pem(names=["n" * 64] * 60))), AGENTS)
     assert isinstance(verdict, Denied)
     assert verdict.why.startswith("system:node:n1 may not be certified as nnn")
     assert len(verdict.why) == MAX_WHY_CHARACTERS
@@ -204,20 +222,21 @@ def test_it_ends_with_the_authority_at_the_latest() -> None:
     ids=["another signer's", "denied", "failed", "done"],
 )
 def test_nothing_is_left_to_do(request_spec: JSONObject, status: JSONObject) -> None:
-    assert judge(stored(request_spec, **status), AGENTS) is None
+    assert read(stored(request_spec, **status)) is None
 
 
 @asynccontextmanager
-async def signing(server: Server, ca: KeyPair | None = CA) -> AsyncIterator[None]:
+async def signing(server: Server, ca: KeyPair | None = CA) -> AsyncIterator[Signer]:
     async def read_ca() -> KeyPair:
         if ca is None:
             raise CertificateError("ca-key.pem", "is missing")
         return ca
 
     async with server.serving() as url, client(url) as api:
-        running = asyncio.create_task(Signer(api, read_ca, AGENTS, time.monotonic, lambda: NOW).run())
+        signer = Signer(api, read_ca, AGENTS, time.monotonic, lambda: NOW)
+        running = asyncio.create_task(signer.run())
         try:
-            yield
+            yield signer
         finally:
             running.cancel()
             with suppress(asyncio.CancelledError):
@@ -269,14 +288,14 @@ async def test_without_an_authority_it_is_tried_again() -> None:
 
 
 async def test_requesters_take_turns() -> None:
-    """One with a hundred requests keeps another waiting for one of them."""
+    """One with a dozen requests keeps another waiting for one of them."""
     server = Server()
-    for number in range(100):
+    for number in range(12):
         server.put(REQUESTS, "", f"many-{number:03}", spec=spec())
     server.put(REQUESTS, "", "one", spec=spec(pem(names=("system:node:n2",)), username="system:node:n2"))
     async with signing(server):
         await until(lambda: "certificate" in status_of(server, "one"))
-        done = sum("certificate" in status_of(server, f"many-{number:03}") for number in range(100))
+        done = sum("certificate" in status_of(server, f"many-{number:03}") for number in range(12))
     assert done <= 2
 
 
@@ -299,3 +318,77 @@ async def test_a_request_made_again_under_the_name_of_one_that_was_signed() -> N
         for uid in ("u1", "u2"):
             server.put(REQUESTS, "", "r", metadata={"uid": uid}, spec=spec())
             await until(lambda: "certificate" in status_of(server, "r"))
+
+
+async def test_of_a_nodes_requests_the_newest_few_are_known_and_signed() -> None:
+    """The agent waits for its last one. In a list their order is that of their names."""
+    server = Server()
+    ages = {"a": 5, "b": 9, "c": 1, "d": 8, "e": 2, "f": 7, "g": 3}
+    for name, seconds in ages.items():
+        created = (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        server.put(REQUESTS, "", name, metadata={"creationTimestamp": created}, spec=spec())
+    newest = sorted(ages, key=ages.__getitem__)[:MAX_WAITING]
+    async with signing(server) as signer:
+        await until(lambda: all("certificate" in status_of(server, name) for name in newest))
+        await until(lambda: signer.waiting == 0)
+    assert not any(status_of(server, name) for name in set(ages) - set(newest))
+    assert signer.results == {"signed": MAX_WAITING, "superseded": len(ages) - MAX_WAITING}
+
+
+async def test_strangers_wait_in_one_place_whoever_they_are() -> None:
+    server = Server()
+    for number in range(15):
+        server.put(REQUESTS, "", f"r-{number:02}", spec=spec(username=f"user-{number}"))
+    server.put(REQUESTS, "", "own", spec=spec())
+    async with signing(server) as signer:
+        await until(lambda: "certificate" in status_of(server, "own"))
+        await until(lambda: signer.results["denied"] == MAX_WAITING)
+    assert signer.results["superseded"] == 15 - MAX_WAITING
+
+
+async def test_what_is_in_memory_of_large_requests(caplog: pytest.LogCaptureFixture) -> None:
+    """They come in pages of which none is large, the answered ones leave nothing, and the others their name."""
+    caplog.set_level("INFO")
+    server, large = Server(), b"x" * 200_000
+    for number in range(40):
+        status = {"status": {"conditions": [{"type": "Denied"}]}} if number % 2 else {}
+        user = f"system:node:n{number}"
+        server.put(REQUESTS, "", f"r-{number:02}", spec=spec(large, username=user), **status)
+    tracemalloc.start()
+    try:
+        async with signing(server, None) as signer:
+            await until(lambda: signer.results["too long"] == 20)
+            await until(lambda: signer.waiting == 0)
+        of_ours = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/koord/kube/reading.py")])
+    finally:
+        tracemalloc.stop()
+    assert sum(each.size for each in of_ours.statistics("filename")) < 5 * len(large)
+    pages = [query for verb, _, query, _ in server.requests if verb == "list"]
+    assert len(pages) == 3
+    assert {query["limit"] for query in pages} == {"16"}
+    assert "spec.request has 200000 bytes, which is more than 8192" in caplog.text
+    (denied,) = status_of(server, "r-00")["conditions"]
+    assert (denied["type"], denied["reason"]) == ("Denied", "TooLong")
+
+
+async def test_what_somebody_approved_and_is_not_signed_has_failed() -> None:
+    """An API server takes no denial of what is approved."""
+    server = Server()
+    approved = {"conditions": [{"type": "Approved", "status": "True"}]}
+    server.put(REQUESTS, "", "r", spec=spec(pem(names=("system:node:n2",))), status=approved)
+    async with signing(server):
+        await until(lambda: len(status_of(server, "r")["conditions"]) == 2)
+    assert [each["type"] for each in status_of(server, "r")["conditions"]] == ["Approved", "Failed"]
+    assert [path.rpartition("/")[2] for verb, path, *_ in server.requests if verb == "patch"] == ["status"]
+
+
+async def test_a_long_list_is_never_one_answer() -> None:
+    """Not even where the server forgets the moment between two pages."""
+    server = Server()
+    for number in range(40):
+        user = f"system:node:n{number}"
+        server.put(REQUESTS, "", f"r-{number:02}", spec=spec(pem(names=(user,)), username=user))
+    server.faults = [Fault("list"), Fault("list", status=410, reason="Expired")]
+    async with signing(server):
+        await until(lambda: all("certificate" in status_of(server, f"r-{number:02}") for number in range(40)))
+    assert all("limit" in query for verb, _, query, _ in server.requests if verb == "list")

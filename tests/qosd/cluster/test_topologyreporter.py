@@ -18,7 +18,7 @@ from msgspec import structs
 from koord.kube.client import Selection
 from koord.kube.errors import APIError, KubeError, Unreachable
 from koord.kube.kind import NODE_RESOURCE_TOPOLOGY, Key, Kind, T
-from koord.kube.reading import Change, ChangeType, Entry, Page, read_entry
+from koord.kube.reading import Change, ChangeType, Keep, Page, read_entry
 from koord.model.kubeletconfig import KubeletConfig
 from qosd.cluster.topologyreporter import GAP_S, HARDWARE_RETRY_S, HARDWARE_S, TopologyReporter
 from qosd.clusterstatus import PartState
@@ -71,13 +71,13 @@ class Cluster:
         self._news.put_nowait(self._late)
 
     async def list(
-        self, kind: Kind[T], selection: Selection, page_size: int, keep: Callable[[Entry[T]], Entry[T]]
+        self, kind: Kind[T], selection: Selection, page_size: int, keep: Keep[T], is_whole_allowed: bool
     ) -> Page[T]:
         await asyncio.sleep(0.1)
         self._called("list")
         assert selection.fields == f"metadata.name={NAME}"
-        entries = [] if self.content is None else [keep(read_entry(kind, json.dumps(self.content).encode()))]
-        return Page(tuple(entries), str(self.version))
+        entry = None if self.content is None else keep(read_entry(kind, json.dumps(self.content).encode()))
+        return Page(() if entry is None else (entry,), str(self.version))
 
     async def watch(
         self, kind: Kind[T], resource_version: str, selection: Selection, timeout_s: float, stall_s: float,
