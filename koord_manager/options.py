@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from koord.model import featuregates
 from koord.model.admission import gates as admission_gates
-from koord.model.admission.schedulerkeys import SCHEDULER_USERS
 from koord.model.featuregates import Gate
 from koord.model.sloconfig.loading import CONFIG_MAP_NAME
 from koord.service import optionvalues
@@ -88,8 +87,9 @@ class Options:
         "common names of client certificates that webhooks answer: a,b; '' = those of every one that is verified",
         parse=optionvalues.names)
     webhook_names: str = option("", "names and addresses besides, for webhook configurations with a URL: a,b")
-    scheduler_users: tuple[str, ...] = option(",".join(SCHEDULER_USERS),
-        "who, besides system:masters, may write pods' annotations that are the scheduler's: a,b",
+    scheduler_users: tuple[str, ...] = option("",
+        "who, besides system:masters, may write pods' annotations that are the scheduler's: a,b; '' = the account "
+        "koord-scheduler in --config-namespace, and system:kube-scheduler",
         parse=optionvalues.names)
     webhook_linger: float = option(5.0, "seconds that webhooks are served on after SIGTERM", metavar="SECONDS")
     nodelink_endpoint: str = option("",

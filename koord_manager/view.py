@@ -30,7 +30,7 @@ from koord.kube.kind import (
 from koord.kube.stream import EventStream, ObjectEvent
 from koord.model.admission import AdmissionContext, PriorityClassObject
 from koord.model.admission import profiles as admission_profiles
-from koord.model.admission.schedulerkeys import SCHEDULER_USERS
+from koord.model.admission.schedulerkeys import scheduler_users as default_scheduler_users
 from koord.model.core import Node, Pod
 from koord.model.featuregates import Settings
 from koord.model.nodemetric import NodeMetric
@@ -78,7 +78,7 @@ class Listener(Protocol):
 
 
 class ClusterView:
-    """``wall_s``: seconds since 1970."""
+    """``wall_s``: seconds since 1970. ``scheduler_users``: () is those of an installation in ``own_namespace``."""
 
     def __init__(
         self,
@@ -88,11 +88,11 @@ class ClusterView:
         gates: Settings,
         clock: Callable[[], float],
         wall_s: Callable[[], float],
-        scheduler_users: Collection[str] = SCHEDULER_USERS,
+        scheduler_users: Collection[str] = (),
     ) -> None:
         self._stream, self._wall_s, self.config_map_key = EventStream(), wall_s, config_map
         self._own_namespace, self._gates = own_namespace, gates
-        self._scheduler_users = frozenset(scheduler_users)
+        self._scheduler_users = frozenset(scheduler_users or default_scheduler_users(own_namespace))
 
         def follow(kind: Any, selection: Selection = EVERYTHING, **options: Any) -> Any:
             return Informer(client, kind, clock, selection, stream=self._stream, **options)

@@ -131,6 +131,18 @@ def test_rights_of_units_are_there_without_the_daemonset_alone(helm: Helm) -> No
     assert ("ServiceAccount", "koordlet") not in made
 
 
+def test_who_is_the_scheduler(helm: Helm) -> None:
+    """Without a list it is koord-scheduler's account in the namespace that the manager is told."""
+
+    def flags(*arguments: str) -> list[str]:
+        workload = documents(template(helm, *arguments))["Deployment", "koord-manager"]
+        return [each for each in workload["spec"]["template"]["spec"]["containers"][0]["args"] if "users" in each]
+
+    assert flags() == []
+    users = "system:serviceaccount:x:koord-scheduler", "batch"
+    assert flags("--set", f"manager.schedulerUsers={{{','.join(users)}}}") == [f"--scheduler-users={','.join(users)}"]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -20,7 +20,7 @@ from integration.cluster.api import Api, ApiError, Object
 from integration.cluster.controlplane import ControlPlane
 from integration.cluster.manager import NAMESPACE, Replica
 from integration.harness.processes import wait_for
-from koord.model.admission.schedulerkeys import SCHEDULER_USERS
+from koord.model.admission.schedulerkeys import scheduler_users
 
 METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
 SLOS = "/apis/slo.koordinator.sh/v1alpha1/nodeslos"
@@ -30,6 +30,7 @@ NAMES = ("manager-a", "manager-b")
 ENABLED = {"colocation-config": '{"enable": true}'}
 SOON_S = 30.0
 TENANT = "alice"
+SCHEDULER = scheduler_users(NAMESPACE)[0]
 _QUOTAS = itertools.count()
 BATCH = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory")
 PROFILE = {
@@ -222,7 +223,7 @@ def tenant(managed: Managed) -> Iterator[Api]:
     rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "create", "patch"]}
     managed.api.create(f"{rbac}/roles", {"metadata": {"name": "edit-pods"}, "rules": [rule]})
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "edit-pods"}
-    for user in (TENANT, SCHEDULER_USERS[0]):
+    for user in (TENANT, SCHEDULER):
         subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
         binding = {"metadata": {"generateName": "edit-"}, "roleRef": role, "subjects": [subject]}
         managed.api.create(f"{rbac}/rolebindings", binding)
@@ -295,7 +296,7 @@ def test_what_a_created_pods_resources_say_replaces_what_a_tenant_made_up(
 def test_the_scheduler_binds_cpus(managed: Managed, tenant: Api) -> None:
     created = create(managed.api, SHOP, "bound", {"cpu": "2"}, LSR, priorityClassName="koord-prod")
     path = f"{objects.pods_of(SHOP)}/{created['metadata']['name']}"
-    with managed.plane.api(SCHEDULER_USERS[0], ()) as scheduler:
+    with managed.plane.api(SCHEDULER, ()) as scheduler:
         scheduler.merge(path, {"metadata": {"annotations": BOUND}})
     tenant.merge(path, {"metadata": {"annotations": {"note": "an update that leaves it as it is"}}})
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any, cast
+
 import pytest
 
+from koord.kube.kind import Key
 from koord.service.options import OptionError
 from koord_manager.options import NODE_MUTATING, POD_MUTATING, PROGRAM, WEBHOOK_FRAMEWORK, Options
+from koord_manager.view import ClusterView
+
+NOBODY = cast(Any, None)
 
 
 def options(*argv: str) -> Options:
@@ -53,3 +60,18 @@ def test_gates(gates: str, gate: str, is_on: bool) -> None:
 def test_what_is_wrong_is_named(flag: str, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         options(flag)
+
+
+@pytest.mark.parametrize(
+    ("argv", "schedulers"),
+    [
+        ([], {"system:serviceaccount:koordinator-system:koord-scheduler", "system:kube-scheduler"}),
+        (["--config-namespace=x"], {"system:serviceaccount:x:koord-scheduler", "system:kube-scheduler"}),
+        (["--config-namespace=x", "--scheduler-users=a,b"], {"a", "b"}),
+    ],
+)
+def test_the_scheduler_is_that_of_the_installation(argv: list[str], schedulers: set[str]) -> None:
+    read = options(*argv)
+    namespace, users = read.config_namespace, read.scheduler_users
+    view = ClusterView(NOBODY, Key(namespace, "none"), namespace, {}, time.monotonic, time.time, users)
+    assert view.admission().scheduler_users == schedulers

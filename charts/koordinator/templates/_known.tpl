@@ -59,6 +59,7 @@ manager.nodeLink.port: value
 manager.nodeSelector: value
 manager.replicas: value
 manager.resources: value
+manager.schedulerUsers: value
 manager.tolerations: value
 manager.webhook.clientCASecret: value
 manager.webhook.clientNames: value

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from koord.model import core, featuregates
 from koord.model.admission import gates
 from koord.model.admission.priorityclasses import PriorityClassObjects
-from koord.model.admission.schedulerkeys import ADMINISTRATORS, SCHEDULER_USERS
+from koord.model.admission.schedulerkeys import ADMINISTRATORS, scheduler_users
 from koord.model.core import ObjectMeta
 from koord.model.featuregates import Settings
 from koord.model.profile import ClusterColocationProfile
 
 KUBE_SYSTEM = "kube-system"
+OWN_NAMESPACE = "koordinator-system"
+"""Unless it is installed in another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +28,9 @@ class AdmissionContext:
     profiles: tuple[ClusterColocationProfile, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     priority_classes: PriorityClassObjects = field(default_factory=dict)
-    own_namespace: str = "koordinator-system"
+    own_namespace: str = OWN_NAMESPACE
     feature_gates: Settings = field(default_factory=dict)
-    scheduler_users: frozenset[str] = frozenset(SCHEDULER_USERS)
+    scheduler_users: frozenset[str] = frozenset(scheduler_users(OWN_NAMESPACE))
     unread_profiles: tuple[str, ...] = ()
 
     def is_on(self, gate: str) -> bool:

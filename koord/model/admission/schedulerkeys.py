@@ -18,10 +18,13 @@ from koord.model.admission.validation import ErrorType, FieldError
 from koord.model.annotations.pod import KEYS
 
 RESOURCE_STATUS = KEYS["resource_status"].name
-SCHEDULER_USERS = ("system:serviceaccount:koordinator-system:koord-scheduler", "system:kube-scheduler")
-"""Who writes them, unless somebody says otherwise."""
 ADMINISTRATORS = "system:masters"
 """The group that may do all that an API server lets anybody do."""
+
+
+def scheduler_users(namespace: str) -> tuple[str, ...]:
+    """Who writes them in an installation in ``namespace``, unless somebody says otherwise."""
+    return f"system:serviceaccount:{namespace}:koord-scheduler", "system:kube-scheduler"
 
 
 def errors(pod: Document, old: Document | None = None) -> tuple[FieldError, ...]:
