@@ -13,6 +13,10 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from integration import build
 from integration.cluster import controlplane, objects, topologycrd
@@ -158,13 +162,20 @@ def topology(**metadata: Any) -> Object:
     return {**kind, "metadata": {"name": "n1", **metadata}, "topologyPolicies": ["None"], "zones": []}
 
 
-def request(signer: str) -> Object:
+def request(signer: str, names: int = 0) -> Object:
+    """``names``: in how many more, of 60 bytes."""
     _, pem = key_and_request("system:node:n1", NODES)
+    if names:
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "n" * 60)] * names)
+        made = x509.CertificateSigningRequestBuilder().subject_name(subject)
+        signed = made.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
+        pem = signed.public_bytes(serialization.Encoding.PEM)
     spec = {"request": base64.b64encode(pem).decode(), "signerName": signer, "usages": ["client auth"]}
     return {"metadata": {"name": "r"}, "spec": spec}
 
 
 MANAGER, UNINSTALLER, AGENT, KUBELET = "koord-manager", "koordinator-uninstall", "koordlet", "kubelet"
+OUTSIDE = "koordlet's account by a client certificate"
 RATIO = {"node.koordinator.sh/cpu-normalization-ratio": "1.00"}
 STRATEGIC = "application/strategic-merge-patch+json"
 WRITES = {
@@ -240,6 +251,10 @@ WRITES = {
         AGENT, "PATCH", f"{EVENTS}/of-n2", {"count": 2}, "has that node as its source.host"
     ),
     "kubelet's Event": Write(KUBELET, "POST", EVENTS, event("any", "kubelet"), content_type=JSON),
+    "the Event of one outside of pods": Write(OUTSIDE, "POST", EVENTS, event("n2"), content_type=JSON),
+    "and its report": Write(OUTSIDE, "PATCH", f"{METRICS}/n2", annotated(annotations={ANNOTATION: "{}"})),
+    "a long request": Write(AGENT, "POST", REQUESTS, request(SIGNER, 200), "has no more than 8 KiB", JSON),
+    "and kubelet's long one": Write(KUBELET, "POST", REQUESTS, request(SIGNER, 200), "has no more than 8 KiB", JSON),
     "a request for NodeLink": Write(AGENT, "POST", REQUESTS, request(SIGNER), content_type=JSON),
     "for kubelet": Write(
         AGENT, "POST", REQUESTS, request("kubernetes.io/kube-apiserver-client-kubelet"), f"the signer {SIGNER} alone",
@@ -274,6 +289,7 @@ def writers(plane: ControlPlane, render: Callable[..., list[Object]]) -> Iterato
         admin.create(EVENTS, event("n1", "kubelet", "kubelets"))
         made = {name: plane.api(f"{ACCOUNT}{name}", ()) for name in (MANAGER, UNINSTALLER)}
         made |= {AGENT: plane.anonymous(agents_token(admin, "n1")), KUBELET: plane.node_api("n1")}
+        made[OUTSIDE] = plane.api(f"{ACCOUNT}{AGENT}", ())
         clients = {name: stack.enter_context(client) for name, client in made.items()}
         with contextlib.suppress(HarnessError):  # then the tests say which is not
             wait_for(
