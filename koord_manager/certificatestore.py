@@ -10,6 +10,7 @@ import asyncio
 import logging
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
 
@@ -53,7 +54,7 @@ Look = Callable[[Sequence[WebhookConfiguration]], None]
 
 class CertificateStore:
     """``secret``: where it is. ``configurations``: as ``CONFIGURATIONS``; ``look`` sees them whenever they are read,
-    and those ``beside`` them, which are only looked at.
+    and those ``beside`` them, which are only looked at. ``may_be_provided``: whether somebody else may fill the Secret.
 
     Each call raises KubeError.
     """
@@ -65,9 +66,10 @@ class CertificateStore:
         configurations: Configurations,
         look: Look = lambda found: None,
         beside: Configurations = MappingProxyType({}),
+        may_be_provided: bool = True,
     ) -> None:
         self._client, self._key, self._configurations = client, secret, configurations
-        self._look, self._beside = look, beside
+        self._look, self._beside, self._may_be_provided = look, beside, may_be_provided
 
     async def read_configurations(self) -> Sequence[WebhookConfiguration]:
         found = await self._read(self._configurations)

@@ -57,7 +57,10 @@ _GUARDS = {
     "koordlet-nodes": "not .Values.koordlet.enabled",
     "koord-manager-nodelink": ".Values.manager.nodeLink.port",
     "koord-manager-evictions": "and .Values.koordlet.enabled .Values.manager.nodeLink.port",
-    "koordinator-nodelink-certs": ".Values.manager.nodeLink.port",
+    "koordinator-webhook-certs": 'include "koord.makesSecret" (list "koordinator-webhook-certs" $)',
+    "koordinator-nodelink-certs": (
+        'and .Values.manager.nodeLink.port (include "koord.makesSecret" (list "koordinator-nodelink-certs" $))'
+    ),
 }
 """By the name of an account, a role, a binding or a Secret: when anybody needs it. Others are always there."""
 _NODE_CLAIMS = 'semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version'

@@ -267,6 +267,26 @@ def test_an_upgrade_from_another_chart_keeps_what_says_so(
     finalize(api)
 
 
+@pytest.mark.usefixtures("namespace")
+def test_secrets_that_somebody_else_has_made_stay_as_they_are(helm: Helm, plane: ControlPlane, api: Api) -> None:
+    """Managers before this chart made theirs, and kubectl makes them."""
+    keys = {"ca.crt": "eA=="}
+    made = {"metadata": {"name": "koordinator-webhook-certs", "namespace": NAMESPACE}, "data": keys}
+    api.create(SECRETS, made)
+    for step in ("install", "upgrade"):
+        helm(step, RELEASE, str(CHART), "--set", "installation.createNamespace=false")
+        if step == "install":
+            api.merge(f"{SECRETS}/koordinator-nodelink-certs", {"data": keys})
+        found = {each["metadata"]["name"]: each for each in api.items(SECRETS) if each["type"] == "Opaque"}
+        assert {name: secret["data"] for name, secret in found.items()} == dict.fromkeys(
+            ("koordinator-nodelink-certs", "koordinator-webhook-certs"), keys
+        )
+        assert "annotations" not in found["koordinator-webhook-certs"]["metadata"]
+        assert found["koordinator-nodelink-certs"]["metadata"]["annotations"]["meta.helm.sh/release-name"] == RELEASE
+    helm("uninstall", RELEASE, "--no-hooks")
+    assert [name for name in found if api.exists(f"{SECRETS}/{name}")] == ["koordinator-webhook-certs"]
+
+
 def test_a_hook_that_fails_leaves_its_log_and_no_account(helm: Helm, plane: ControlPlane, api: Api) -> None:
     helm("install", RELEASE, str(CHART))
     running = helm.start("uninstall", RELEASE)

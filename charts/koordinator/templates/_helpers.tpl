@@ -40,6 +40,16 @@ imagePullSecrets:
 {{- if and $isOn (not (has (printf "%s=false" $name) $said)) -}}true{{- end -}}
 {{- end -}}
 
+{{- /* Whether the Secret is this release's to make, as "true" or "": (list "name" $). One that a manager or kubectl has made
+       stays as it is, with what is in it: helm takes over nothing that it does not own, and would fail. */ -}}
+{{- define "koord.makesSecret" -}}
+{{- $root := index . 1 -}}
+{{- $found := lookup "v1" "Secret" $root.Values.installation.namespace (index . 0) -}}
+{{- $release := dig "metadata" "annotations" "meta.helm.sh/release-name" "" $found -}}
+{{- $namespace := dig "metadata" "annotations" "meta.helm.sh/release-namespace" "" $found -}}
+{{- if or (not $found) (and (eq $release $root.Release.Name) (eq $namespace $root.Release.Namespace)) -}}true{{- end -}}
+{{- end -}}
+
 {{- /* The names of those that it does not know. */ -}}
 {{- define "koord.unknownGates" -}}
 {{- $known := include (index . 1) (index . 2) | fromYamlArray -}}
