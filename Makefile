@@ -26,7 +26,8 @@
 #   make bench-decode    what reading 10,000 pods costs natively, against schema.read
 #   make fuzz-proxy      malformed input and sieges of its memory for SECONDS=60 with SEED= (SIEGE=: one siege alone)
 #   make fuzz-manager    koord-manager under each attack for SECONDS=60, beside NODES=2000 honest nodes and an API server's
-#                        reviews (ATTACK=: those whose name it matches)
+#                        reviews (ATTACK=: those whose name it matches); fails where a bound is passed (STALL_S=0.5: wider on
+#                        a busy machine)
 #   make simulate-proxy  STEPS=1e6 of the proxy's relay between model ends, from SEED= on; LIFE=n runs one life again
 #   make soak-nodelink   NODES=10000 nodes on NodeLink for a day: certificates, renewals, managers that go; which part of
 #                        the time their figures are fresh
@@ -205,7 +206,7 @@ fuzz-proxy: $(READY)
 	env SECONDS=$(SECONDS) SEED=$(SEED) $(PYTHON) -m integration.fuzz
 
 fuzz-manager: $(READY)
-	env SECONDS=$(SECONDS) NODES=$(NODES) ATTACK='$(ATTACK)' $(PYTHON) -m integration.managerfuzz
+	env SECONDS=$(SECONDS) NODES=$(NODES) ATTACK='$(ATTACK)' STALL_S=$(STALL_S) $(PYTHON) -m integration.managerfuzz
 
 simulate-proxy: $(READY)
 	env STEPS=$(STEPS) SEED=$(SEED) $(PYTHON) -m tests.runtimeproxy.simulation

@@ -1,10 +1,10 @@
 """koord-manager under each attack, beside 2,000 honest nodes and an API server's reviews.
 
 ``python -m integration.managerfuzz`` (``make fuzz-manager``).
-Environment: SECONDS=60 of each attack, NODES=2000, ATTACK=a regular expression (all names). One row an attack; a bound
-that does not hold is marked, and the last line has the worst figure of each. The API server is one in memory; manager,
-TLS, nodes and attackers are real processes on loopback. Attackers give way to everybody else (nice), since theirs are
-other machines' CPUs. It fails if the manager died or did not lead any more; figures are of the machine, too.
+Environment: SECONDS=60 of each attack, NODES=2000, ATTACK=a regular expression (all names), STALL_S=0.5. One row an
+attack; the bounds that do not hold are named, and the last line has the worst figure of each. The API server is one in
+memory; manager, TLS, nodes and attackers are real processes on loopback. Attackers give way to everybody else (nice),
+since theirs are other machines' CPUs. It fails if the manager died, or a bound was passed in any row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,13 @@ from integration.managerfuzz.apiserver import NAMESPACE
 from integration.managerfuzz.attacks import ATTACKS
 from koord.kube.certificates import CA_CERTIFICATE, CA_KEY, KeyPair
 
-MOST_STALL_S, MOST_MIB, LEAST_PERCENT = 0.5, 400.0, 99.0
+MOST_STALL_S = float(os.environ.get("STALL_S") or 0.5)
+"""Half of the second within which a review is in time. On a machine that is busy with other work, such as one of a CI, a
+process waits as long for a CPU alone: STALL_S sets a wider one there."""
+MOST_MIB = 400.0
+"""Less than half of the chart's limit of 1 GiB: a second attack beside the first must not end the manager."""
+LEAST_PERCENT = 99.0
+"""Of honest reviews, in time, and of honest nodes' reports: one in a hundred may be lost with a connection."""
 BEFORE_S, BETWEEN_S, SETTLE_S = 10.0, 3.0, 240.0
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/koordinator-manager"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/koordinator-nodelink-certs"
@@ -177,15 +183,23 @@ class Row:
     wrong: str
 
     @property
-    def keeps(self) -> bool:
-        is_served = min(self.reviews_percent, self.reports_percent) >= LEAST_PERCENT
-        return is_served and self.leads and self.stall_s <= MOST_STALL_S and self.most_mib <= MOST_MIB
+    def passed(self) -> list[str]:
+        """The bounds that do not hold."""
+        bounds = {
+            f"stall > {MOST_STALL_S:g} s": self.stall_s > MOST_STALL_S,
+            f"memory > {MOST_MIB:g} MiB": self.most_mib > MOST_MIB,
+            f"reviews < {LEAST_PERCENT:g} %": self.reviews_percent < LEAST_PERCENT,
+            f"reports < {LEAST_PERCENT:g} %": self.reports_percent < LEAST_PERCENT,
+            "leadership lost": not self.leads,
+        }
+        return [bound for bound, is_passed in bounds.items() if is_passed]
 
     def text(self) -> str:
+        beyond = f"  <- {', '.join(self.passed)} {self.wrong}" if self.passed else ""
         return (
             f"{self.name:38} {self.stall_s:6.2f} s {self.most_mib:5.0f} MiB  reviews {self.reviews_percent:5.1f} %  "
             f"reports {self.reports_percent:5.1f} %  {'leads' if self.leads else 'LOST'}  {self.cores:.2f} core"
-            f"{'' if self.keeps else '  <- beyond a bound ' + self.wrong}"
+            f"{beyond}"
         )
 
 
@@ -260,14 +274,17 @@ def main() -> int:
                 rows.append(attacked(made, clients, honest, name, seconds))
                 print(rows[-1].text(), flush=True)
     print(summary(f"fuzz-manager: {nodes} nodes, {len(rows) - 1} attacks of {seconds:g} s", figures(rows)))
-    return 0 if all(row.leads for row in rows) else 1
+    for row in rows:
+        for bound in row.passed:
+            print(f"{row.name}: {bound}", file=sys.stderr)
+    return 1 if any(row.passed for row in rows) else 0
 
 
 def figures(rows: list[Row]) -> list[Line]:
     """The worst of all rows, each with its bound."""
     stall_s, most_mib = max(row.stall_s for row in rows), max(row.most_mib for row in rows)
     reviews, reports = min(row.reviews_percent for row in rows), min(row.reports_percent for row in rows)
-    kept, lost = sum(row.keeps for row in rows), sum(not row.leads for row in rows)
+    kept, lost = sum(not row.passed for row in rows), sum(not row.leads for row in rows)
     least = f">= {LEAST_PERCENT:g} %"
     return [
         Line("longest stall", f"{stall_s:.2f} s", f"<= {MOST_STALL_S:g} s", stall_s <= MOST_STALL_S),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import contextlib
 import itertools
 import json
@@ -19,13 +20,15 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
+
 from bench.nodelinkload import context as node_context
 from integration.managerfuzz.honest import review
 from koord.http2.frames import DATA, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame
 from koord.http2.hpack import literal
 from koord.http2.tlsclient import ALPN, TLSClient
 from koord.kube.certificates import KeyPair
-from koord.model.nodelink import SERVER_NAME
+from koord.model.nodelink import SERVER_NAME, SIGNER
 from koord.pb.koord import nodelink_pb2 as pb
 
 SOURCE = "127.0.0.66"
@@ -300,6 +303,20 @@ async def many_evictions(target: Target) -> None:
     await _called(target, "EvictPod", request.SerializeToString(), 800)
 
 
+async def large_certificate_requests(target: Target) -> None:
+    """As the API server takes them, which has no policy of ours before Kubernetes 1.30."""
+    spec = {"request": base64.b64encode(b"x" * 600_000).decode(), "signerName": SIGNER, "usages": ["client auth"]}
+    url = f"{target.api}/apis/certificates.k8s.io/v1/certificatesigningrequests"
+    async with aiohttp.ClientSession() as session:
+        for number in range(150):
+            if target.is_over:
+                return
+            body = {"metadata": {"name": f"large-{number}"}, "spec": spec}
+            with contextlib.suppress(aiohttp.ClientError):
+                async with session.post(url, json=body):
+                    pass
+
+
 ATTACKS: dict[str, Attack] = {
     "handshakes without a certificate": handshakes,
     "silent connections to NodeLink": silent_nodelink,
@@ -323,6 +340,7 @@ ATTACKS: dict[str, Attack] = {
     "a node's 500 connections": many_connections,
     "a node's large reports": many_reports,
     "a node's 800 evictions": many_evictions,
+    "a node's large certificate requests": large_certificate_requests,
 }
 
 
