@@ -6,8 +6,7 @@ values, ``sloControllerConfig`` is what the structs say. ``--check`` names each 
 written, and fails.
 
 Invariant: a manifest is changed by whole lines and by the name of the namespace alone, so what the chart installs with
-its default values is what ``manifests/`` holds, without the webhooks of gates that are off. A manifest that would not
-survive that raises ValueError.
+its default values is what ``manifests/`` holds. A manifest that would not survive that raises ValueError.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ import yaml
 
 from koord.model.featuregates import ALL_ALPHA, ALL_BETA
 from koord.model.featuregates import GATES as NODE_GATES
+from koord_manager.options import COLOCATION_PROFILE_CONTROLLER, WEBHOOK_GATES
 from koord_manager.options import GATES as MANAGER_GATES
-from koord_manager.options import WEBHOOK_GATES
 from release import valuesschema
 
 ROOT = Path(__file__).parents[1]
@@ -82,10 +81,10 @@ def templates(root: Path = ROOT) -> dict[str, str]:
     manager = manifests / "koord-manager"
     optional = _source(manifests / "optional" / "colocation-profile-controller.yaml")
     made["koord-manager/profiles.yaml"] = _guarded(
-        'include "koord.isOn" (list "ColocationProfileController" $)', optional
+        _is_on("koord.isOn", COLOCATION_PROFILE_CONTROLLER), optional
     )
     made["priorityclasses.yaml"] = _source(manager / "priorityclasses.yaml")
-    made["koord-manager/webhooks.yaml"] = _webhooks(_source(manager / "webhooks.yaml"))
+    made["koord-manager/webhooks.yaml"] = _webhooks(_source(manifests / "optional" / "webhooks.yaml"))
     for path in _RIGHTS:
         made[f"{path}.yaml"] = _rights(_source(manifests / f"{path}.yaml"))
     made["koordlet/units.yaml"] = _rights(_source(manifests / "optional" / "node-units.yaml"))
@@ -136,20 +135,21 @@ def _right(document: str) -> str:
 
 
 def _webhooks(text: str) -> str:
+    """Without the comment at its head, which is for whoever applies the file."""
     webhook, lines = "", []
-    for line in text.splitlines(keepends=True):
+    for line in text[text.index("apiVersion:") :].splitlines(keepends=True):
         if line.startswith(("  - name: ", "---")):
-            if _is_off(webhook):
+            if webhook:
                 lines.append(_END)
-            webhook = line.removeprefix("  - name: ").strip()
-            if _is_off(webhook):
-                lines.append(f'{{{{- if include "koord.isOn" (list "{WEBHOOK_GATES[webhook]}" $) }}}}\n')
+            webhook = line.removeprefix("  - name: ").strip() if line.startswith(" ") else ""
+            if webhook:
+                lines.append(f'{{{{- if {_is_on("koord.isServed", WEBHOOK_GATES[webhook])} }}}}\n')
         if line.strip() == "failurePolicy: Ignore" and webhook in _POLICIES:
             value = f"{{{{ .Values.webhookConfiguration.failurePolicy.{_POLICIES[webhook]} }}}}"
             line = line.replace("Ignore", value)  # noqa: PLW2901
         line = line.replace("timeoutSeconds: 10", "timeoutSeconds: {{ .Values.webhookConfiguration.timeoutSeconds }}")  # noqa: PLW2901
         lines.append(line)
-    if _is_off(webhook):
+    if webhook:
         lines.append(_END)
     return re.sub(
         r"^    matchConditions:\n(?:      .*\n)+",
@@ -159,9 +159,8 @@ def _webhooks(text: str) -> str:
     )
 
 
-def _is_off(webhook: str) -> bool:
-    """Is it one that is asked only where somebody turns its gate on?"""
-    return webhook in WEBHOOK_GATES and not MANAGER_GATES[WEBHOOK_GATES[webhook]].is_on
+def _is_on(helper: str, gate: str) -> str:
+    return f'include "{helper}" (list "{gate}" $ {str(MANAGER_GATES[gate].is_on).lower()})'
 
 
 def _known(values: Mapping[str, Any]) -> str:

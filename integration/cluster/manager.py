@@ -97,7 +97,7 @@ def configure(api: Api, data: Mapping[str, str]) -> None:
 def send_webhooks_to(api: Api, replica: Replica) -> None:
     """The webhook configurations, with ``replica`` in place of the Service; returns once they have its authority."""
     paths = []
-    for document in yaml.safe_load_all((MANIFESTS / "koord-manager" / "webhooks.yaml").read_text()):
+    for document in yaml.safe_load_all((MANIFESTS / "optional" / "webhooks.yaml").read_text()):
         configuration = _with_url(document, replica.webhook_port)
         plural = f"{configuration['kind'].lower()}s"
         path = f"/apis/admissionregistration.k8s.io/v1/{plural}/{configuration['metadata']['name']}"

@@ -27,7 +27,8 @@ from integration.cluster.helm import Helm
 from integration.cluster.manager import NAMESPACE, Replica
 from integration.harness.processes import HarnessError, wait_for
 from koord.model.nodestate import ANNOTATION, UNINSTALLED, NodeState
-from koord_manager.options import WEBHOOK_GATES
+from koord_manager.options import WEBHOOK_FRAMEWORK, WEBHOOK_GATES, feature_gates
+from koord_manager.options import Options as ManagerOptions
 from tests.charts.koordinator_values import VALUES
 
 ROOT = Path(__file__).parents[2]
@@ -102,16 +103,39 @@ def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
 ALL_WEBHOOKS = ",".join(f"{gate}=true" for gate in sorted(set(WEBHOOK_GATES.values())))
 
 
+def asked(helm: Helm, gates: str) -> set[str]:
+    """Names of webhooks that the chart registers."""
+    made = documents(template(helm, "--set", f"featureGates={gates.replace(',', chr(92) + ',')}"))
+    found = [each for each in made.values() if "WebhookConfiguration" in each["kind"]]
+    assert len(found) == 2
+    return {webhook["name"] for each in found for webhook in each["webhooks"] or ()}
+
+
+@pytest.mark.parametrize(
+    "gates",
+    [
+        "",
+        ALL_WEBHOOKS,
+        "NodeMutatingWebhook=1,NodeValidatingWebhook=T,ConfigMapValidatingWebhook=True",
+        " NodeMutatingWebhook = t , NodeValidatingWebhook=TRUE",
+        "NodeMutatingWebhook=true,NodeMutatingWebhook=false,NodeValidatingWebhook=0,NodeValidatingWebhook=1",
+        "NodeMutatingWebhook=F,AllAlpha=1",
+        "AllAlpha=true,AllAlpha=0",
+        "PodMutatingWebhook=false",
+        "AllBeta=f,PodValidatingWebhook=true",
+        "WebhookFramework=0,AllAlpha=true",
+        "AllBeta=false,WebhookFramework=true",
+    ],
+)
+def test_the_webhooks_are_those_that_the_manager_serves(helm: Helm, gates: str) -> None:
+    """Whatever Kubernetes takes for true."""
+    read = ManagerOptions(feature_gates=feature_gates(gates))
+    served = {name for name, gate in WEBHOOK_GATES.items() if read.is_on(WEBHOOK_FRAMEWORK) and read.is_on(gate)}
+    assert asked(helm, gates) == served
+
+
 def test_with_its_defaults_it_is_what_the_manifests_say(helm: Helm) -> None:
-    """But for the webhooks of gates that are off, of which the API server then asks nobody."""
-    made = documents(template(helm, "--set", f"featureGates={ALL_WEBHOOKS.replace(',', chr(92) + ',')}"))
-    asked = {
-        webhook["name"]
-        for document in documents(template(helm)).values()
-        if "WebhookConfiguration" in document["kind"]
-        for webhook in document["webhooks"]
-    }
-    assert asked == {"mpod-create.koordinator.sh", "vpod.koordinator.sh"}
+    made = documents(template(helm))
     files = [
         file for part in ("crds", "koord-manager", "koordlet") for file in (ROOT / "manifests" / part).glob("*.yaml")
     ]
@@ -121,6 +145,12 @@ def test_with_its_defaults_it_is_what_the_manifests_say(helm: Helm) -> None:
             if key[0] == "CustomResourceDefinition":
                 assert found["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
             assert found == manifest, key
+
+
+def test_with_every_gate_its_webhooks_are_those_of_the_manifest(helm: Helm) -> None:
+    made = documents(template(helm, "--set", f"featureGates={ALL_WEBHOOKS.replace(',', chr(92) + ',')}"))
+    every = documents((ROOT / "manifests" / "optional" / "webhooks.yaml").read_text())
+    assert {key: made[key] for key in every} == every
 
 
 def test_rights_of_units_are_there_without_the_daemonset_alone(helm: Helm) -> None:

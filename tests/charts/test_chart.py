@@ -14,6 +14,8 @@ import yaml
 import koord
 from koord.model.featuregates import GATES
 from koord.model.sloconfig.rows import ROWS, Layout, Row
+from koord_manager.options import GATES as MANAGER_GATES
+from koord_manager.options import WEBHOOK_GATES
 from qosd.giveback import BESIDE
 from release import chart
 from release.chart import CHART, ROOT, leaves
@@ -71,6 +73,19 @@ def test_a_manifest_with_helms_braces_is_refused(tmp_path: Path) -> None:
     manifest.write_text("data: '{{ x }}'")
     with pytest.raises(ValueError, match=r"x\.yaml"):
         chart._source(manifest)
+
+
+def test_kubectl_installs_the_webhooks_of_gates_that_are_on() -> None:
+    """As all of them are in the file of every gate, and no field that only newer API servers know."""
+    text = (ROOT / "manifests" / "koord-manager" / "webhooks.yaml").read_text()
+    every = list(yaml.safe_load_all((ROOT / "manifests" / "optional" / "webhooks.yaml").read_text()))
+    assert {each["name"] for document in every for each in document["webhooks"]} == WEBHOOK_GATES.keys()
+    for document in every:
+        document["webhooks"] = [
+            each for each in document["webhooks"] if MANAGER_GATES[WEBHOOK_GATES[each["name"]]].is_on
+        ]
+    assert list(yaml.safe_load_all(text)) == every
+    assert "matchConditions" not in text
 
 
 def test_the_chart_is_of_this_version() -> None:

@@ -32,12 +32,26 @@ imagePullSecrets:
 {{ join "," $kept }}
 {{- end -}}
 
-{{- /* Whether the manager's gate is on, as "true" or "": (list "Name" $). */ -}}
+{{- /* Whether the manager's gate is on, as "true" or "": (list "Name" $ false), the last being its default. As the manager
+       reads it: of two entries the last counts, and the name before the group. */ -}}
 {{- define "koord.isOn" -}}
-{{- $name := index . 0 -}}
-{{- $said := splitList "," ((index . 1).Values.featureGates | toString | nospace) -}}
-{{- $isOn := or (has (printf "%s=true" $name) $said) (has "AllAlpha=true" $said) -}}
-{{- if and $isOn (not (has (printf "%s=false" $name) $said)) -}}true{{- end -}}
+{{- $isOn := index . 2 -}}
+{{- $said := dict -}}
+{{- range $entry := splitList "," ((index . 1).Values.featureGates | toString) -}}
+{{- $parts := splitList "=" $entry -}}
+{{- if eq (len $parts) 2 -}}
+{{- $_ := set $said (index $parts 0 | trim) (has (index $parts 1 | trim) (list "1" "t" "T" "true" "True" "TRUE")) -}}
+{{- end -}}
+{{- end -}}
+{{- range $name := list (ternary "AllBeta" "AllAlpha" $isOn) (index . 0) -}}
+{{- if hasKey $said $name -}}{{- $isOn = get $said $name -}}{{- end -}}
+{{- end -}}
+{{- if $isOn -}}true{{- end -}}
+{{- end -}}
+
+{{- /* Whether the manager serves a webhook, as "true" or "": (list "Gate" $ false), as koord.isOn has it. */ -}}
+{{- define "koord.isServed" -}}
+{{- if and (include "koord.isOn" (list "WebhookFramework" (index . 1) true)) (include "koord.isOn" .) -}}true{{- end -}}
 {{- end -}}
 
 {{- /* Whether the Secret is this release's to make, as "true" or "": (list "name" $). One that a manager or kubectl has made
