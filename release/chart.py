@@ -53,7 +53,7 @@ _GUARDS = {
     "koordlet": ".Values.koordlet.enabled",
     "koordlet-kubelet": "and .Values.koordlet.enabled (not .Values.koordlet.listPods)",
     "koordlet-nodelink": "and .Values.koordlet.enabled .Values.manager.nodeLink.port",
-    "koordlet-nodes": "not .Values.koordlet.enabled",
+    "koordlet-nodes": ".Values.units.enabled",
     "koord-manager-nodelink": ".Values.manager.nodeLink.port",
     "koord-manager-evictions": "and .Values.koordlet.enabled .Values.manager.nodeLink.port",
     "koordinator-webhook-certs": 'include "koord.makesSecret" (list "koordinator-webhook-certs" $)',
@@ -80,9 +80,7 @@ def templates(root: Path = ROOT) -> dict[str, str]:
     made = {f"crds/{file.name}": _crd(_source(file), file.name) for file in sorted((manifests / "crds").glob("*.yaml"))}
     manager = manifests / "koord-manager"
     optional = _source(manifests / "optional" / "colocation-profile-controller.yaml")
-    made["koord-manager/profiles.yaml"] = _guarded(
-        _is_on("koord.isOn", COLOCATION_PROFILE_CONTROLLER), optional
-    )
+    made["koord-manager/profiles.yaml"] = _guarded(_is_on("koord.isOn", COLOCATION_PROFILE_CONTROLLER), optional)
     made["priorityclasses.yaml"] = _source(manager / "priorityclasses.yaml")
     made["koord-manager/webhooks.yaml"] = _webhooks(_source(manifests / "optional" / "webhooks.yaml"))
     for path in _RIGHTS:
@@ -143,7 +141,7 @@ def _webhooks(text: str) -> str:
                 lines.append(_END)
             webhook = line.removeprefix("  - name: ").strip() if line.startswith(" ") else ""
             if webhook:
-                lines.append(f'{{{{- if {_is_on("koord.isServed", WEBHOOK_GATES[webhook])} }}}}\n')
+                lines.append(f"{{{{- if {_is_on('koord.isServed', WEBHOOK_GATES[webhook])} }}}}\n")
         if line.strip() == "failurePolicy: Ignore" and webhook in _POLICIES:
             value = f"{{{{ .Values.webhookConfiguration.failurePolicy.{_POLICIES[webhook]} }}}}"
             line = line.replace("Ignore", value)  # noqa: PLW2901

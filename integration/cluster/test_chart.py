@@ -153,11 +153,14 @@ def test_with_every_gate_its_webhooks_are_those_of_the_manifest(helm: Helm) -> N
     assert {key: made[key] for key in every} == every
 
 
-def test_rights_of_units_are_there_without_the_daemonset_alone(helm: Helm) -> None:
+def test_rights_of_units_are_there_where_they_are_asked_for(helm: Helm) -> None:
     units = documents((ROOT / "manifests" / "optional" / "node-units.yaml").read_text())
     assert documents(template(helm)).keys().isdisjoint(units)
+    for daemonset in ("true", "false"):
+        made = documents(template(helm, "--set", f"koordlet.enabled={daemonset},units.enabled=true"))
+        assert {key: made.get(key) for key in units} == units
     made = documents(template(helm, "--set", "koordlet.enabled=false"))
-    assert {key: made.get(key) for key in units} == units
+    assert made.keys().isdisjoint(units)
     assert ("ServiceAccount", "koordlet") not in made
 
 

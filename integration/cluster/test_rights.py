@@ -66,7 +66,7 @@ def render(plane: ControlPlane) -> Callable[..., list[Object]]:
     ("values", "conditions"),
     [
         ((), {"DaemonSet", "kubelet", "NodeLink"}),
-        (("koordlet.enabled=false",), {"units", "NodeLink"}),
+        (("koordlet.enabled=false", "units.enabled=true"), {"units", "NodeLink"}),
         (
             ("koordlet.listPods=true", "manager.nodeLink.port=0", "featureGates=ColocationProfileController=true"),
             {"DaemonSet", "listPods", "profiles"},

@@ -34,8 +34,8 @@ from integration.managerfuzz.attacks import ATTACKS
 from koord.kube.certificates import CA_CERTIFICATE, CA_KEY, KeyPair
 
 MOST_STALL_S = float(os.environ.get("STALL_S") or 0.5)
-"""Half of the second within which a review is in time. On a machine that is busy with other work, such as one of a CI, a
-process waits as long for a CPU alone: STALL_S sets a wider one there."""
+"""Half of the second within which a review is in time. On a machine that is busy with other work, such as one of a CI,
+a process waits as long for a CPU alone: STALL_S sets a wider one there."""
 MOST_MIB = 400.0
 """Less than half of the chart's limit of 1 GiB: a second attack beside the first must not end the manager."""
 LEAST_PERCENT = 99.0

@@ -167,9 +167,7 @@ class Client:
                 raise
             return await self._list_pages(kind, selection, 0, keep)
 
-    async def _list_pages(
-        self, kind: Kind[T], selection: Selection, page_size: int, keep: Keep[T]
-    ) -> Page[T]:
+    async def _list_pages(self, kind: Kind[T], selection: Selection, page_size: int, keep: Keep[T]) -> Page[T]:
         query = selection.query() | ({"limit": str(page_size)} if page_size else {})
         entries: list[Entry[T]] = []
         while True:

@@ -274,7 +274,7 @@ class Informer(Generic[T]):
         self._heard()
 
     def _kept(self, entry: Entry[T]) -> Entry[T] | None:
-        """With the object as the cache keeps it: the one that it has, if that is of the same version. None: not at all."""
+        """With the object as the cache keeps it: the one that it has, if that is of the same version. None: none."""
         if entry.object is None:
             return entry
         known = self.get(entry.key)

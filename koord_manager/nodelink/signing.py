@@ -164,7 +164,7 @@ def _brief(why: str) -> str:
 
 
 def requester(request: Request, agents: Agents) -> str:
-    """Who takes turns with others: a node, or of agents' pods the node or pod of the token; "" is whoever is neither."""
+    """Who takes turns with others: a node, or of agents' pods the node or pod of the token; "" is everybody else."""
     spec = request.spec
     if spec.username == agents.user:
         return f"{spec.username} {spec.claim('node-name') or spec.claim('pod-uid')}"

@@ -68,6 +68,7 @@ serviceAccount.annotations: value
 sloControllerConfig: value
 uninstall.enabled: value
 uninstall.timeoutSeconds: value
+units.enabled: value
 webhookConfiguration.failurePolicy.nodeStatus: value
 webhookConfiguration.failurePolicy.nodes: value
 webhookConfiguration.failurePolicy.pods: value
@@ -90,6 +91,7 @@ manager.nodeLink: section
 manager.webhook: section
 serviceAccount: section
 uninstall: section
+units: section
 webhookConfiguration: section
 webhookConfiguration.failurePolicy: section
 {{- end }}
