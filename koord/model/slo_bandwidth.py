@@ -41,6 +41,22 @@ def checked(stated: ResourceQOSStrategy, total: Quantity | None, path: str, bad:
     return strategy
 
 
+def can_be_met(stated: ResourceQOSStrategy, total: Quantity | None) -> bool:
+    """Is there nothing of which ``checked`` would tell?"""
+    problems: list[SchemaError] = []
+    checked(stated, total, "", problems.append)
+    return not problems
+
+
+def without_network(stated: ResourceQOSStrategy) -> ResourceQOSStrategy:
+    """Asks for no bandwidth, so that none is too small for it."""
+    classes = {name: getattr(stated, name) for name in _CLASSES}
+    rest = {
+        name: msgspec.structs.replace(settings, network_qos=None) for name, settings in classes.items() if settings
+    }
+    return msgspec.structs.replace(stated, **rest)
+
+
 def _network(strategy: ResourceQOSStrategy, name: str) -> NetworkQOS:
     settings: ResourceQOS | None = getattr(strategy, name)
     return (settings and settings.network_qos) or NetworkQOS()

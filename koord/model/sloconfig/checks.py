@@ -140,13 +140,21 @@ def _overlaps(row: Row[Any], entries: Sequence[Entry[Any]], nodes: Nodes) -> lis
 
 
 def _overlapping(entries: Sequence[Entry[Any]]) -> Iterator[tuple[Entry[Any], Entry[Any], Labels, bool]]:
-    """Yields two entries that one node can match, its labels, and whether one matches all nodes of the other."""
+    """Yields two entries that one node can match, its labels, and whether one matches all nodes of the other.
+
+    Of entries that look at labels of their own neither matches all nodes of the other, and the labels are left out.
+    """
     selecting = [
-        (entry, entry.selector, selectors.listed(entry.selector))
+        (entry, entry.selector, selectors.listed(entry.selector), frozenset(selectors.keys(entry.selector)))
         for entry in entries
-        if entry.selector and not entry.selector.is_empty
+        if entry.selector and not entry.selector.is_empty and selectors.example([entry.selector]) is not None
     ]
-    for (first, selector, values), (second, other, other_values) in itertools.combinations(selecting, 2):
+    for (first, selector, values, keys), (second, other, other_values, other_keys) in itertools.combinations(
+        selecting, 2
+    ):
+        if keys.isdisjoint(other_keys):
+            yield first, second, {}, False
+            continue
         if selectors.are_disjoint(values, other_values):
             continue
         labels = selectors.example([selector, other])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.model.sloconfig import checks
+from koord.model.sloconfig import checks, mergedrules
 from koord.model.sloconfig.loading import load
 from koord.model.sloconfig.rows import ROWS, Layout
 from koord.model.sloconfig.violations import Reason, Violation
@@ -405,6 +405,52 @@ def test_a_node_that_two_entries_match_is_refused() -> None:
 
 def test_the_list_of_overlaps_ends() -> None:
     assert len(checks.check(selecting(*[A] * 300))) == checks.MOST_OVERLAPS
+
+
+def pairs_of(count: int, request: str, first: dict[str, Any] | None = None) -> dict[str, str]:
+    """Entries of two keys of which any two may have a node together; ``first`` is before those that ask."""
+    asking = [{"nodeSelector": exists(f"a{number}"), **network(lsClass=request)} for number in range(count)]
+    having = [
+        {"nodeSelector": exists(f"b{number}"), "totalNetworkBandwidth": f"{number + 1}G"} for number in range(count)
+    ]
+    return qos({}, *([first] if first else []), *asking) | bandwidth("1000G", *having)
+
+
+def exists(key: str) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": "Exists"}]}
+
+
+def test_the_list_of_wrong_pairs_ends_and_says_so() -> None:
+    *listed, last = checks.check(pairs_of(60, "500G"))
+    assert len({each.path for each in listed}) < len(listed) == mergedrules.MOST_FAULTS
+    assert last.message == "resource-qos-config: has more faults than are listed"
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        pytest.param(pairs_of(210, "1M"), "more than 40000 pairs, the most that can be checked", id="nothing is wrong"),
+        pytest.param(
+            pairs_of(200, "500G", {"nodeSelector": {"matchExpressions": [{"key": "z", "operator": "DoesNotExist"}]}}),
+            "more than 4000 pairs of them might have a node together, the most that can be checked",
+            id="nodes of an earlier entry",
+        ),
+    ],
+)
+def test_more_pairs_than_can_be_checked_are_refused(data: dict[str, str], why: str) -> None:
+    (violation,) = [each for each in checks.check(data) if each.reason is PARAMETER]
+    assert violation.path == "resource-qos-config" and why in violation.message
+
+
+def test_pairs_that_no_node_can_be_of_are_not_counted() -> None:
+    """However many are wrong: most are told apart by their values alone."""
+    pools = [{"matchLabels": {"pool": f"p{number}"}} for number in range(150)]
+    asking = [{"nodeSelector": pool, **network(lsClass="1000G")} for pool in pools]
+    having = [{"nodeSelector": pool, "totalNetworkBandwidth": f"{n + 1}G"} for n, pool in enumerate(pools)]
+    assert checks.check(qos({}, *asking[:-1], {**asking[-1], **network(lsClass="1G")}) | bandwidth("0", *having)) != []
+    fitting = [{**entry, "totalNetworkBandwidth": "1000G"} for entry in having[:149]]
+    wide = [{**entry, **network(lsClass="900G")} for entry in asking[:149]]
+    assert checks.check(qos({}, *wide) | bandwidth("0", *fitting, having[-1])) == []
 
 
 def test_more_entries_than_can_be_compared_are_refused() -> None:
