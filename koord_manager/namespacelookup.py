@@ -2,8 +2,12 @@
 
 A pod may be created a moment after its namespace, and the profile that selects the namespace has to find it. Whoever
 reaches the webhooks can ask for any name, so what that costs is bounded: requests have a rate of their own, which takes
-nothing from the controllers; a name is looked up once at a time, and one that does not exist not again for
-``ABSENT_S``; ``MAX_LOOKUPS`` names are looked up at a time. Fails with KubeError.
+nothing from the controllers; a name is looked up once at a time for each network of clients, and one that does not exist
+not again for ``ABSENT_S``; ``MAX_LOOKUPS`` are under way, of which each client has its `FairShare`, and their requests
+are sent in `Turns`, so that nobody's names keep another's waiting for more than one of them.
+
+Fails with OverloadedError, whatever of: an object of which nobody knows how to judge it has no verdict, and so the API
+server comes again, and does then what ``failurePolicy`` says.
 """
 
 from __future__ import annotations
@@ -15,9 +19,16 @@ from koord.kube.client import Client, Limits
 from koord.kube.errors import APIError, KubeError
 from koord.kube.kind import NAMESPACE, Key
 from koord.kube.ratelimit import RateLimit
+from koord.kube.reviews import OverloadedError
+from koord.kube.turns import Turns
+from koord.model.clientnetwork import network_of
+from koord.model.fairshare import FairShare
 
 QPS, BURST = 10.0, 20
 MAX_LOOKUPS = 32
+TIMEOUT_S = 2.0
+WAIT_S = 4.0
+"""For the turn, and for the answer; webhooks' configurations give reviews twice that and more."""
 ABSENT_S = 2.0
 MAX_ABSENT = 1000
 Labels = Mapping[str, str]
@@ -27,26 +38,46 @@ class NamespaceLookup:
     """``clock``: seconds."""
 
     def __init__(self, client: Client, clock: Callable[[], float]) -> None:
-        self._client = client.with_limits(Limits(RateLimit(QPS, BURST, clock), tries=1, timeout_s=2.0))
+        self._client = client.with_limits(Limits(tries=1, timeout_s=TIMEOUT_S))
+        self._rate, self._turns, self._share = RateLimit(QPS, BURST, clock), Turns(), FairShare(MAX_LOOKUPS)
         self._clock = clock
-        self._lookups: dict[str, asyncio.Task[Labels | None]] = {}
+        self._lookups: dict[tuple[str, str], asyncio.Task[Labels | None]] = {}
+        """By network and name."""
         self._absent: dict[str, float] = {}
         """By name until when, in the order in which that ends."""
 
-    async def labels(self, name: str) -> Labels | None:
-        """None: there is no such namespace. Raises KubeError."""
+    async def labels(self, name: str, source: str) -> Labels | None:
+        """For the client's address ``source``. None: there is no such namespace. Raises OverloadedError."""
         self._drop_expired()
         if name in self._absent:
             return None
-        lookup = self._lookups.get(name)
+        key = network_of(source), name
+        lookup = self._lookups.get(key)
         if lookup is None:
-            if len(self._lookups) >= MAX_LOOKUPS:
-                raise KubeError(f"namespace {name} is not known yet, and {MAX_LOOKUPS} others are looked up")
-            lookup = self._lookups[name] = asyncio.create_task(self._look_up(name))
-            lookup.add_done_callback(lambda _: self._lookups.pop(name, None))
-        return await asyncio.shield(lookup)
+            if not self._share.has_room(source):
+                raise OverloadedError(f"namespace {name} is not known yet, and too many others are looked up")
+            self._share.hold(source)
+            lookup = self._lookups[key] = asyncio.create_task(self._look_up(name, source))
+            lookup.add_done_callback(lambda task: self._forget(key, source, task))
+        try:
+            return await asyncio.shield(lookup)
+        except (KubeError, TimeoutError) as error:
+            raise OverloadedError(f"namespace {name} is not known yet: {str(error) or 'too many others are looked up'}") from error
 
-    async def _look_up(self, name: str) -> Labels | None:
+    def _forget(self, key: tuple[str, str], source: str, lookup: asyncio.Task[Labels | None]) -> None:
+        del self._lookups[key]
+        self._share.hold(source, -1)
+        if not lookup.cancelled():
+            lookup.exception()  # who asked may have gone
+
+    async def _look_up(self, name: str, source: str) -> Labels | None:
+        """Raises KubeError and TimeoutError."""
+        async with asyncio.timeout(WAIT_S):
+            async with self._turns.turn(source):
+                await self._rate.take()
+            return await self._asked(name)
+
+    async def _asked(self, name: str) -> Labels | None:
         try:
             namespace = await self._client.get(NAMESPACE, Key("", name))
         except APIError as error:

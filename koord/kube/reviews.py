@@ -51,6 +51,14 @@ class UndecodableError(ValueError):
         return Answer(Result.UNDECODABLE, f"{self}\n".encode())
 
 
+class OverloadedError(Exception):
+    """There is no verdict now, for want of what others use: the client is to come again."""
+
+    @property
+    def answer(self) -> Answer:
+        return Answer(Result.OVERLOADED, f"{self}\n".encode())
+
+
 class _Request(msgspec.Struct):
     uid: str
 
@@ -98,10 +106,10 @@ def answered(path: str, review: Review, response: Any) -> Answer:
         return failed(path, review, error)
 
 
-def failed(path: str, review: Review, error: Exception) -> Answer:
-    """For an ``except``: the handler of ``path`` raised ``error``."""
-    log.error("webhook %s", path, exc_info=error)
+def failed(path: str, review: Review, error: Exception, is_defect: bool = True) -> Answer:
+    """For an ``except``: the handler of ``path`` raised ``error``; where it did, the log says only of a defect."""
     message = f"the webhook {path} failed: {type(error).__name__}: {error}"[:_MAX_MESSAGE]
+    log.error("%s", message, exc_info=error if is_defect else None)
     message = message.encode(errors="replace").decode()  # without half characters, which JSON cannot hold
     status = {"status": "Failure", "reason": "InternalError", "code": 500, "message": message}
     return Answer(Result.FAILED, _encoded(review, {"allowed": False, "status": status}))

@@ -1,9 +1,11 @@
 """One piece of work at a time, and those whom it is done for take turns: who brings much waits behind his own.
 
-A server that works on whatever is there first belongs to whoever sends most. Here each source waits for one piece of
-every other one at most, and for all of its own that came before. Invariants: there is one holder at most; a turn begins
-in a pass of the event loop of its own, so that other work of the loop comes between two of them; who is cancelled while
-he waits takes nobody's turn with him.
+A server that works on whatever is there first belongs to whoever sends most. Here each network (`network_of`) waits for
+one piece of every other one at most, each address in it for one piece of every other address, and for all of its own
+that came before. Who has kept others waiting for long may be put behind: of ``_AHEAD`` turns he gets one if others want
+the rest. Invariants: there is one holder at most; a turn begins in a pass of the event loop of its own, so that other
+work of the loop comes between two of them; who is cancelled while he waits takes nobody's turn with him, and leaves
+nothing behind.
 """
 
 from __future__ import annotations
@@ -13,20 +15,24 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from koord.model.clientnetwork import network_of
+
+_AHEAD = 8
+
 
 class Turns:
     """For the event loop that runs."""
 
     def __init__(self) -> None:
         self._is_taken = False
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By source, in the order in which their turns come."""
+        self._ahead, self._behind = _Line(), _Line()
+        self._ahead_in_a_row = 0
 
     @asynccontextmanager
-    async def turn(self, source: str) -> AsyncIterator[None]:
+    async def turn(self, source: str, is_behind: bool = False) -> AsyncIterator[None]:
         """Of ``source``, for as long as the block lasts."""
         if self._is_taken:
-            await self._called(source)
+            await self._called(self._behind if is_behind else self._ahead, source)
         self._is_taken = True
         try:
             await asyncio.sleep(0)
@@ -34,25 +40,77 @@ class Turns:
         finally:
             self._call_next()
 
-    async def _called(self, source: str) -> None:
+    def are_others_ahead(self, source: str) -> bool:
+        """Does anybody who is not put behind wait, of another network than that of ``source``?"""
+        return self._ahead.has_others(network_of(source))
+
+    async def _called(self, line: _Line, source: str) -> None:
         called = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(source, deque()).append(called)
+        line.add(source, called)
         try:
             await called
         except asyncio.CancelledError:
-            if called.done() and not called.cancelled():
+            if called.cancelled():
+                line.remove(source, called)
+            else:
                 self._call_next()
             raise
 
     def _call_next(self) -> None:
-        """Futures of who was cancelled are still among them."""
-        while self._waiting:
-            source = next(iter(self._waiting))
-            queue = self._waiting.pop(source)
-            called = queue.popleft()
-            if queue:
-                self._waiting[source] = queue
+        called = None
+        if self._ahead_in_a_row < _AHEAD - 1:
+            called = self._ahead.take()
+        if called is None:
+            self._ahead_in_a_row = 0
+            called = self._behind.take() or self._ahead.take()
+        else:
+            self._ahead_in_a_row += 1
+        self._is_taken = called is not None
+        if called is not None:
+            called.set_result(None)
+
+
+class _Line:
+    """Who waits: by network, and by source in it, both in the order in which their turns come."""
+
+    def __init__(self) -> None:
+        self._networks: dict[str, dict[str, deque[asyncio.Future[None]]]] = {}
+
+    def add(self, source: str, called: asyncio.Future[None]) -> None:
+        self._networks.setdefault(network_of(source), {}).setdefault(source, deque()).append(called)
+
+    def take(self) -> asyncio.Future[None] | None:
+        """The next one who is not cancelled yet; both his network and his source come last then."""
+        while self._networks:
+            called = self._pop()
             if not called.done():
-                called.set_result(None)
-                return
-        self._is_taken = False
+                return called
+        return None
+
+    def _pop(self) -> asyncio.Future[None]:
+        network = next(iter(self._networks))
+        sources = self._networks.pop(network)
+        source = next(iter(sources))
+        queue = sources.pop(source)
+        called = queue.popleft()
+        if queue:
+            sources[source] = queue
+        if sources:
+            self._networks[network] = sources
+        return called
+
+    def remove(self, source: str, called: asyncio.Future[None]) -> None:
+        """``called`` is cancelled, and may have been passed over meanwhile."""
+        network = network_of(source)
+        sources = self._networks.get(network, {})
+        queue = sources.get(source, deque())
+        if called not in queue:
+            return
+        queue.remove(called)
+        if not queue:
+            del sources[source]
+        if not sources:
+            del self._networks[network]
+
+    def has_others(self, network: str) -> bool:
+        return len(self._networks) > (network in self._networks)

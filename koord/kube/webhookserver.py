@@ -8,8 +8,9 @@ What would keep the loop for long is a `LargeReviews`'s to judge. Whoever runs w
 
 What the caller gets when there is no response:
 * the handler raises, or returns what is none: a review that refuses with status 500;
-* it takes longer than four fifths of the API server's timeout, too much waits already, or the body is late or too
-  large: an HTTP error, upon which the API server does what ``failurePolicy`` says; after 503 it tries again first.
+* it takes longer than four fifths of the API server's timeout, too much waits already (what it waits for says so by
+  OverloadedError), or the body is late or too large: an HTTP error, upon which the API server does what
+  ``failurePolicy`` says; after 503 it tries again first. A client that has gone ends its handler.
 
 Invariants: number and size of what is held are bounded (`Limits`), whoever the clients are: API servers show no
 certificate unless their administrator configured one, so clients are verified only if ``LiveContext`` has their
@@ -26,7 +27,6 @@ import logging
 import re
 import ssl
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,22 +38,27 @@ from aiohttp import web
 from koord.kube import reviews
 from koord.kube.certificates import ServingCertificate
 from koord.kube.livetls import LiveContext, client_context
-from koord.kube.reviews import Answer, Response, Result, Review, UndecodableError
+from koord.kube.reviews import Answer, OverloadedError, Response, Result, Review, UndecodableError
 from koord.kube.tlslistener import TLSListener
 from koord.kube.turns import Turns
+from koord.model.fairshare import FairShare
 
 log = logging.getLogger("koord.kube.webhookserver")
 
 Verdict = Callable[[], Response]
-Handler = Callable[[Review], Response | Awaitable[Response | Verdict]]
-"""From an AdmissionReview to the ``response`` in its answer; a `Verdict` that was waited for is called in turn, too."""
+Waiting = Awaitable[Response | Verdict]
+Handler = Callable[[Review], Response | Waiting | Callable[[str], Waiting]]
+"""From an AdmissionReview to the ``response`` in its answer, or to what has to be awaited for it, or to what makes
+that of the client's address. A `Verdict` that was waited for is called in turn, too."""
 
 HEALTH_PATH = "/healthz"
 MIB = 1 << 20
 _DEFAULT_TIMEOUT_S = 10.0  # of a webhook whose configuration names none
 _PART_OF_TIMEOUT = 0.8
-_PART_OF_SOURCE = 0.5
-_TIMEOUT = re.compile(r"(?:^|&)timeout=(\d{1,4})s(?:&|$)", re.ASCII)
+_MOST_TIMEOUT_S = 30  # that a webhook's configuration may name
+_TIMEOUT = re.compile(r"(?:^|&)timeout=(\d{1,9})s(?:&|$)", re.ASCII)
+_LINE_BYTES = 8190
+_HEADERS = 128
 _CHECK_S = 5.0
 _CLOSE_S = 1.0
 _LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -93,9 +98,9 @@ class Limits:
 
     body_bytes: int = 7 * MIB
     buffered_bytes: int = 64 * MIB
-    """Of all requests, as their bytes come; those of one address may be half of it."""
+    """Of all requests, as their bytes come; each address has its `FairShare`."""
     requests: int = 512
-    """At a time; half of them of one address."""
+    """At a time, shared likewise."""
     connections: int = 512
     """Handshakes under way count too."""
     head_s: float = 10.0
@@ -121,7 +126,8 @@ def allow(review: Review) -> Response:
 def deadline_s(query: str) -> float:
     """How long a handler may take: part of the time that the API server waits, as its query says, ``timeout=30s``."""
     match = _TIMEOUT.search(query)
-    return _PART_OF_TIMEOUT * (float(match[1]) if match and int(match[1]) else _DEFAULT_TIMEOUT_S)
+    asked_s = int(match[1]) if match else 0
+    return _PART_OF_TIMEOUT * (min(asked_s, _MOST_TIMEOUT_S) or _DEFAULT_TIMEOUT_S)
 
 
 class WebhookServer:
@@ -152,7 +158,11 @@ class WebhookServer:
             self._forget,
             access_log=None,
             logger=log,
+            handler_cancellation=True,
             keepalive_timeout=limits.keepalive_s,
+            max_line_size=_LINE_BYTES,
+            max_field_size=_LINE_BYTES,
+            max_headers=_HEADERS,
             lingering_time=_CLOSE_S,
             auto_decompress=False,
         )
@@ -163,16 +173,15 @@ class WebhookServer:
         self._is_draining = False
         self._is_idle = asyncio.Event()
         self._is_idle.set()
-        self._requests, self._bytes = Counter[str](), Counter[str]()
-        """By address of the client."""
+        self._requests, self._bytes = FairShare(limits.requests), FairShare(limits.buffered_bytes)
 
     @property
     def requests_in_flight(self) -> int:
-        return self._requests.total()
+        return self._requests.held
 
     @property
     def buffered_bytes(self) -> int:
-        return self._bytes.total()
+        return self._bytes.held
 
     # life
 
@@ -275,9 +284,11 @@ class WebhookServer:
         if request.method != "POST":
             return web.Response(status=HTTPStatus.METHOD_NOT_ALLOWED, text="reviews are posted\n")
         self._heard(request.protocol)
-        begin = self._clock()
-        result, body = await self._answer(request, path, handler)
-        self._durations[path, result.value].observe(self._clock() - begin)
+        begin, result = self._clock(), Result.DISCONNECTED
+        try:
+            result, body = await self._answer(request, path, handler)
+        finally:  # a client that has gone cancels
+            self._durations[path, result.value].observe(self._clock() - begin)
         is_review = result in _REVIEWED
         if is_review and self._listener is not None and request.transport is not None:
             self._listener.used(request.transport)
@@ -301,28 +312,30 @@ class WebhookServer:
                     if self._large is not None and self._large.takes(path, len(body)):
                         return await self._large.answer(path, source, body)
                     return await self._judged(path, source, handler, body)
-        except (_Refusal, UndecodableError) as refusal:
+        except (_Refusal, UndecodableError, OverloadedError) as refusal:
             return refusal.answer
         except TimeoutError:
             log.warning("the webhook %s took longer than %g s", path, timeout_s)
             return Answer(Result.TIMED_OUT, b"the webhook takes too long\n")
 
     async def _judged(self, path: str, source: str, handler: Handler, body: bytes) -> Answer:
-        """Raises UndecodableError."""
+        """Raises UndecodableError and OverloadedError."""
         async with self._turns.turn(source):
             review = reviews.decoded(body)
             try:
                 response = handler(review)
             except Exception as error:  # noqa: BLE001 - a handler is a root of its own
                 return reviews.failed(path, review, error)
-        if not inspect.isawaitable(response):
+        if not callable(response) and not inspect.isawaitable(response):
             return reviews.answered(path, review, response)
         try:
-            awaited = await response
+            awaited = await (response(source) if callable(response) else response)
             if callable(awaited):
                 async with self._turns.turn(source):
                     awaited = awaited()
             return reviews.answered(path, review, awaited)
+        except OverloadedError:
+            raise
         except Exception as error:  # noqa: BLE001 - as above
             return reviews.failed(path, review, error)
 
@@ -343,30 +356,27 @@ class WebhookServer:
         limits, held_bytes = self._limits, 0
         if content_bytes is not None and content_bytes > limits.body_bytes:
             raise _Refusal(Result.TOO_LARGE, f"{content_bytes} bytes are more than {limits.body_bytes}")
-        self._check_room(self._requests, source, 1, limits.requests)
 
         def hold(count: int) -> None:
             nonlocal held_bytes
-            self._check_room(self._bytes, source, count, limits.buffered_bytes)
+            self._take(self._bytes, source, count)
             held_bytes += count
-            self._bytes[source] += count
 
-        self._requests[source] += 1
+        self._take(self._requests, source, 1)
         self._is_idle.clear()
         try:
             yield hold
         finally:
-            for counts, count in ((self._requests, 1), (self._bytes, held_bytes)):
-                counts[source] -= count
-                if not counts[source]:
-                    del counts[source]
-            if not self._requests:
+            self._requests.hold(source, -1)
+            self._bytes.hold(source, -held_bytes)
+            if not self._requests.held:
                 self._is_idle.set()
 
     @staticmethod
-    def _check_room(counts: Counter[str], source: str, count: int, most: int) -> None:
-        if counts.total() + count > most or counts[source] + count > most * _PART_OF_SOURCE:
+    def _take(share: FairShare, source: str, count: int) -> None:
+        if not share.has_room(source, count):
             raise _Refusal(Result.OVERLOADED, "too many requests wait already")
+        share.hold(source, count)
 
     async def _body(self, request: web.BaseRequest, hold: Callable[[int], None]) -> bytes:
         chunks: list[bytes] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from koord.kube.client import Client
@@ -47,15 +47,15 @@ class Webhooks:
     def handlers(self) -> Mapping[str, Handler]:
         return {path: partial(self._handle, path) for path in _GATES}
 
-    def _handle(self, path: str, review: Review) -> Response | Awaitable[Response | Verdict]:
+    def _handle(self, path: str, review: Review) -> Response | Callable[[str], Awaitable[Response | Verdict]]:
         try:
             return judge(path, review, self._grounds(path))
         except UnknownNamespace as unknown:
-            return self._handle_in(unknown.name, path, review)
+            return partial(self._handle_in, unknown.name, path, review)
 
-    async def _handle_in(self, namespace: str, path: str, review: Review) -> Verdict:
-        """In one that no event has told of yet. Raises KubeError."""
-        labels = await self._namespaces.labels(namespace)
+    async def _handle_in(self, namespace: str, path: str, review: Review, source: str) -> Verdict:
+        """In one that no event has told of yet. Raises OverloadedError."""
+        labels = await self._namespaces.labels(namespace, source)
         return lambda: judge(path, review, self._grounds(path), {namespace: labels})
 
     def _grounds(self, path: str) -> Grounds:

@@ -16,8 +16,8 @@ class Work:
         self.turns, self.order = Turns(), list[str]()
         self.at_work = self.most_at_work = 0
 
-    async def do(self, source: str, name: str, passes: int = 1) -> None:
-        async with self.turns.turn(source):
+    async def do(self, source: str, name: str, passes: int = 1, is_behind: bool = False) -> None:
+        async with self.turns.turn(source, is_behind):
             self.at_work += 1
             self.most_at_work = max(self.most_at_work, self.at_work)
             for _ in range(passes):
@@ -46,6 +46,47 @@ async def test_sources_take_turns(come: str, served: str) -> None:
     assert (work.order, work.most_at_work) == (served.split(), 1)
     await work.all(come)
     assert work.order == served.split() * 2, "nothing is left behind"
+
+
+async def test_networks_take_turns_and_addresses_within_them() -> None:
+    work = Work()
+    sources = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.1", "2001:db8::1", "2001:db8::2", "10.9.9.9"]
+    await asyncio.gather(*[work.do(source, f"{source}#{index}") for index, source in enumerate(sources)])
+    assert work.order == [
+        "10.0.0.1#0",  # nobody waits yet
+        "10.0.0.2#1",
+        "2001:db8::1#4",
+        "10.9.9.9#6",
+        "10.0.0.3#2",
+        "2001:db8::2#5",
+        "10.0.0.1#3",
+    ]
+
+
+async def test_who_is_put_behind_has_one_turn_of_eight() -> None:
+    work = Work()
+    behind = [work.do("z", f"z{number}", is_behind=True) for number in range(3)]
+    ahead = [work.do("a", f"a{number}") for number in range(15)]
+    await asyncio.gather(work.do("x", "x"), *behind, *ahead)
+    assert [work.order.index(f"z{number}") for number in range(3)] == [8, 16, 18]
+
+
+async def test_who_waits_ahead_of_others() -> None:
+    turns = Turns()
+
+    async def wait(source: str, is_behind: bool = False) -> None:
+        async with turns.turn(source, is_behind):
+            pass
+
+    async with turns.turn("10.0.0.1"):
+        waiting = [asyncio.create_task(wait("10.0.0.2")), asyncio.create_task(wait("10.1.1.1", is_behind=True))]
+        await asyncio.sleep(0)
+        assert not turns.are_others_ahead("10.0.0.1"), "only one of its own network, and one who is behind"
+        assert turns.are_others_ahead("10.1.1.1")
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert not turns.are_others_ahead("10.1.1.1")
 
 
 async def test_a_turn_begins_in_a_pass_of_the_loop_of_its_own() -> None:

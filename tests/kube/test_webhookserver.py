@@ -17,7 +17,7 @@ import pytest
 from koord.kube import certificates
 from koord.kube.certificates import ServingCertificate
 from koord.kube.livetls import LiveContext
-from koord.kube.reviews import Response, Review
+from koord.kube.reviews import OverloadedError, Response, Review
 from koord.kube.webhookserver import Limits, WebhookServer, allow, deadline_s
 from tests.kube.pki import NAMES
 from tests.kube.waiting import until
@@ -160,10 +160,55 @@ async def test_a_handler_that_hangs_is_given_up() -> None:
 
 @pytest.mark.parametrize(
     ("query", "api_timeout_s"),
-    [("", 10), ("timeout=30s", 30), ("timeout=0s", 10), ("timeout=1m0s", 10), ("xtimeout=3s", 10), ("a&timeout=2s", 2)],
+    [("", 10), ("timeout=30s", 30), ("timeout=0s", 10), ("timeout=9999s", 30), ("timeout=99999999s", 30), ("timeout=1m0s", 10), ("xtimeout=3s", 10), ("a&timeout=2s", 2)],
 )
 def test_a_handler_is_given_up_before_the_api_server_gives_up(query: str, api_timeout_s: float) -> None:
     assert deadline_s(query) == 0.8 * api_timeout_s
+
+
+async def test_a_client_that_goes_ends_its_handler() -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def wait(review: Review) -> Response:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+        return {"allowed": True}
+
+    async with running({"/wait": wait}) as run:
+        _, writer = await run.connect()
+        writer.write(request("/wait"))
+        await asyncio.wait_for(begun.wait(), 5)
+        writer.transport.abort()
+        await asyncio.wait_for(ended.wait(), 5)
+        await until(lambda: run.results() == {"disconnected": 1})
+        assert run.server.requests_in_flight == run.server.buffered_bytes == 0
+
+
+async def test_what_waits_for_others_says_so_and_knows_the_client() -> None:
+    async def wait(source: str) -> Response:
+        raise OverloadedError(f"too much for {source}")
+
+    async with running({"/wait": lambda review: wait}) as run:
+        status, answer, headers = await run.post("/wait", source="127.0.0.2")
+        assert (status, answer, headers["Retry-After"]) == (503, b"too much for 127.0.0.2\n", "1")
+        assert run.results() == {"overloaded": 1}
+
+
+@pytest.mark.parametrize(
+    "extra",
+    ["".join(f"A{number}: b\r\n" for number in range(200)), f"A: {'b' * 9000}\r\n"],
+    ids=["many", "long"],
+)
+async def test_a_head_that_is_too_large(extra: str) -> None:
+    async with running() as run:
+        reader, writer = await run.connect()
+        writer.write(request("/allow", extra=extra))
+        assert (await response(reader))[0] == 400
+        writer.close()
+        assert run.results() == {}
 
 
 @pytest.mark.parametrize("is_chunked", [False, True], ids=["length said", "chunked"])

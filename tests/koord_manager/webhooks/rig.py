@@ -83,5 +83,5 @@ class Rig:
         """On the event loop."""
         answer: Any = self.webhooks.handlers[path](document)
         if not isinstance(answer, dict):
-            answer = (await answer)()
+            answer = (await answer("127.0.0.1"))()
         return answer

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from koord.kube import reviews
-from koord.kube.reviews import Answer, Result, UndecodableError
+from koord.kube.reviews import Answer, OverloadedError, Result, UndecodableError
 from koord.kube.webhookserver import Limits
+from koord.model.sloconfig import checks
+from koord_manager.webhooks import largereviews
 from koord_manager.webhooks.judges import (
     MUTATE_NODE_STATUS,
     MUTATE_POD,
@@ -27,9 +29,10 @@ from koord_manager.webhooks.judges import (
 from koord_manager.webhooks.largereviews import LARGE_BYTES, ReviewProcess
 from koord_manager.webhooks.reviewprocess import MEMORY_BYTES
 from tests.koord_manager.support import PROFILES
+from tests.koord_manager.webhooks import endless
 from tests.koord_manager.webhooks.rig import COLOCATED, NAMESPACES, Rig, config_review, node_review, review
 from tests.kube.support import until
-from tests.kube.webhookrig import Running, running
+from tests.kube.webhookrig import Running, request, running
 
 PADDING = {"padding": "x" * LARGE_BYTES}
 CONFLICT = {"labels": {"koordinator.sh/qosClass": "BE", "koordinator.sh/priority-class": "koord-prod"}}
@@ -52,6 +55,23 @@ def pod_of(count: int) -> dict[str, Any]:
     containers = [{"name": f"c{number}", "resources": {"requests": {"cpu": "1"}}} for number in range(count)]
     document["request"]["object"]["spec"]["containers"] = containers
     return document
+
+
+def many_pairs() -> dict[str, str]:
+    """A ConfigMap that takes as long as one can."""
+
+    def entries(key: str, **strategy: Any) -> str:
+        found = [
+            {"nodeSelector": {"matchExpressions": [{"key": f"{key}{number}", "operator": "Exists"}]}}
+            | {name: value.replace("N", str(number + 1)) if isinstance(value, str) else value}
+            for number in range(checks.MOST_ENTRIES)
+            for name, value in strategy.items()
+        ]
+        return json.dumps({"nodeStrategies": found})
+
+    network = {"networkQOS": {"enable": True, "ingressRequest": "2M", "ingressLimit": "1"}}
+    system = entries("b", totalNetworkBandwidth="NG")
+    return {"resource-qos-config": entries("a", lsClass=network), "system-config": system}
 
 
 def process_of(rig: Rig, path: str = MUTATE_POD) -> ReviewProcess:
@@ -212,13 +232,16 @@ def refusal(answer: Answer) -> str:
     return message
 
 
-async def test_a_process_that_ends_refuses_its_review_and_is_replaced(rig: Rig) -> None:
+async def test_a_process_that_ends_refuses_its_review_and_is_replaced(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
     pid = await started(rig)
     os.kill(pid, signal.SIGSTOP)
     waiting = asyncio.create_task(rig.webhooks.large.answer(MUTATE_POD, "a", padded(review("jobs"))))
     await asyncio.sleep(0.1)
     os.kill(pid, signal.SIGKILL)
     assert "the process that judges large reviews has ended" in refusal(await waiting)
+    assert "has ended" in caplog.text and "Traceback" not in caplog.text
     assert await started(rig) != pid
 
 
@@ -248,6 +271,63 @@ async def test_a_review_that_needs_too_much_memory_is_refused_and_the_next_one_i
     bomb = json.dumps(review("jobs")).encode().replace(b'"spec": {', b'"spec": {"x": [' + b"{}," * 400_000 + b"{}], ")
     assert "MemoryError" in refusal(await rig.webhooks.large.answer(MUTATE_POD, "a", bomb))
     assert await started(rig) == pid
+
+
+async def test_a_review_that_needs_too_much_time_is_refused_and_the_next_one_is_judged(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(largereviews, "PROGRAM", endless.PROGRAM)
+    pid = await started(rig)
+    answer = await rig.webhooks.large.answer(MUTATE_POD, "a", padded(review(endless.ENDLESS)))
+    assert f"it takes more than {endless.LITTLE_S} s on the CPU to judge" in refusal(answer)
+    assert await started(rig) == pid
+
+
+async def test_what_cannot_be_interrupted_ends_with_its_process(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(largereviews, "PROGRAM", endless.PROGRAM)
+    pid = await started(rig)
+    answer = await rig.webhooks.large.answer(MUTATE_POD, "a", padded(review(endless.DEAF)))
+    assert "the process that judges large reviews has ended" in refusal(answer)
+    assert await started(rig) != pid
+
+
+async def test_a_review_that_takes_long_makes_room_for_another_networks(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is judged after it, in its own time."""
+    monkeypatch.setattr(largereviews, "TURN_S", 0.05)
+    long, short = json.dumps(config_review(many_pairs())).encode(), json.dumps(config_review({})).encode()
+    large = rig.webhooks.large
+    assert (await large.answer(VALIDATE_CONFIG_MAP, "10.0.0.1", long)).result is Result.REJECTED
+    first = asyncio.create_task(large.answer(VALIDATE_CONFIG_MAP, "10.0.0.1", long))
+    await asyncio.sleep(0)
+    of_its_own = asyncio.create_task(large.answer(VALIDATE_CONFIG_MAP, "10.0.0.2", long))
+    assert (await large.answer(VALIDATE_CONFIG_MAP, "10.1.0.1", short)).result is Result.ALLOWED
+    with pytest.raises(OverloadedError, match="the review takes long, and others wait"):
+        await first
+    assert (await of_its_own).result is Result.REJECTED
+
+
+@pytest.mark.parametrize(("turn_s", "goes_on"), [(10.0, True), (0.1, False)])
+async def test_a_client_that_goes_keeps_the_process_for_no_longer_than_a_turn(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, turn_s: float, goes_on: bool
+) -> None:
+    """What is soon done needs no other process after it."""
+    monkeypatch.setattr(largereviews, "TURN_S", turn_s)
+    pid = await started(rig)
+    os.kill(pid, signal.SIGSTOP)
+    async with served(rig) as run:
+        _, writer = await run.connect()
+        writer.write(request(MUTATE_POD, padded(review("jobs"))))
+        await until(lambda: run.server.requests_in_flight == 1)
+        await asyncio.sleep(0.1)
+        writer.transport.abort()
+        if goes_on:
+            os.kill(pid, signal.SIGCONT)
+        await until(lambda: run.server.requests_in_flight == 0)
+        assert process_of(rig).pid == (pid if goes_on else None)
+    await until(lambda: goes_on or not is_alive(pid))
+    assert (await rig.webhooks.large.answer(MUTATE_POD, "a", padded(review("jobs")))).result is Result.ALLOWED
 
 
 async def test_a_process_outlives_the_signals_that_end_the_manager_and_ends_with_it(rig: Rig) -> None:
