@@ -15,7 +15,7 @@ from typing import Any
 
 import uvloop
 
-from koord.service import failures, log
+from koord.service import failures, log, loglimit
 from koord.service.options import OptionError
 from koord_manager.options import PROGRAM, UNINSTALL
 
@@ -23,6 +23,15 @@ _log = logging.getLogger("koord_manager")
 _UNINSTALL = "uninstall"
 DESCRIPTORS = 65_536
 """More than NodeLink's and the webhooks' connections together."""
+
+STRANGERS = (
+    "asyncio",
+    "koord.kube.reviews",
+    "koord.kube.tlslistener",
+    "koord.kube.webhookserver",
+    "koord_manager.webhooks.largereviews",
+)
+"""Loggers of which whoever reaches a port can cause lines."""
 
 
 def main() -> None:
@@ -70,3 +79,4 @@ def _allow_descriptors() -> None:
 
 def _set_up_log(level: str) -> None:
     log.set_up(level, ("koord_manager", "koord"), os.environ)
+    loglimit.limit(*STRANGERS)
