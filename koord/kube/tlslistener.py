@@ -3,7 +3,8 @@
 asyncio's own servers tell of a connection after its handshake, and of one that failed never, so that nobody can count
 the clients that say nothing, and those cost a TLS object and a descriptor each. Here a handshake is a task. Invariant:
 handshakes and connections together are as many as the `ConnectionLimit` has, which also says whose place a newcomer
-takes: silent clients keep nobody out, and who has many connections gives his own.
+takes: silent clients keep nobody out, who has many connections gives his own, and who has shown no certificate, where
+one is asked for, goes before those who have.
 Fails with OSError from ``start``; a handshake's failure is its client's.
 """
 
@@ -13,6 +14,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Callable
 
 from koord.model.connectionlimit import ConnectionLimit
@@ -43,7 +45,7 @@ class TLSListener:
     ) -> None:
         self._tls, self._protocol = tls, protocol
         self._handshake_s, self._shutdown_s = handshake_s, shutdown_s
-        self._clients = ConnectionLimit[Client](most)
+        self._clients = ConnectionLimit[Client](most, time.monotonic)
         self._handshakes: set[asyncio.Task[None]] = set()
         self._socket: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
@@ -103,8 +105,8 @@ class TLSListener:
         self._handshakes.discard(handshake)
         self._clients.discard(handshake)
 
-    def _admit(self, client: Client, source: str) -> None:
-        given = self._clients.add(client, source)
+    def _admit(self, client: Client, source: str, is_known: bool = False) -> None:
+        given = self._clients.add(client, source, is_known)
         if isinstance(given, asyncio.Task):
             given.cancel()
         elif isinstance(given, asyncio.Transport):
@@ -126,7 +128,13 @@ class TLSListener:
         assert handshake is not None
         self._clients.discard(handshake)
         if not transport.is_closing():
-            self._admit(transport, source)
+            self._admit(transport, source, _has_certificate(transport))
+
+
+def _has_certificate(transport: asyncio.BaseTransport) -> bool:
+    """Has the client shown one that was verified? Where none is asked for, nobody has."""
+    tls = transport.get_extra_info("ssl_object")
+    return tls is not None and bool(tls.getpeercert())
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

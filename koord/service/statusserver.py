@@ -2,9 +2,9 @@
 
 One small HTTP/1.0 answer per connection, enough for Prometheus, curl and node agents, without a web server in the
 process. Invariants: a slow, hostile or broken client costs a bounded time and memory and nobody else: where there are
-``MAX_CLIENTS``, the newcomer is answered and who has waited longest is not, of the source that has most; a page that
-fails answers 500 and is logged; a port that other machines reach is the caller's choice, and then a ``Guard`` or TLS
-stands before the figures.
+``MAX_CLIENTS`` who have said something, the newcomer is answered and who has waited longest is not, of the network that
+has most; those who have said nothing yet are a `ClientListener`'s; a page that fails answers 500 and is logged; a port
+that other machines reach is the caller's choice, and then a ``Guard`` or TLS stands before the figures.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import socket
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from koord.model.connectionlimit import ConnectionLimit
+from koord.service import clientlistener, loglimit
+from koord.service.clientlistener import ClientListener
 from koord.service.optionvalues import listen_address
 from koord.service.unixsocket import permissions, prepare
 
@@ -87,8 +91,10 @@ class StatusServer:
         self._pages = pages
         self._guard = guard
         self._tls = tls
-        self._clients = ConnectionLimit[asyncio.Task[None]](MAX_CLIENTS)
-        self._server: asyncio.Server | None = None
+        self._listener: ClientListener | None = None
+        self._clients = ConnectionLimit[asyncio.Task[None]](MAX_CLIENTS, time.monotonic)
+        self._unbegun: dict[asyncio.Task[None], socket.socket] = {}
+        loglimit.limit(log.name, clientlistener.log.name)
 
     async def start(self, endpoint: str) -> None:
         """``endpoint``: an absolute path (socket of mode 0660), ``host:port``, or ``:port`` for every address.
@@ -98,39 +104,61 @@ class StatusServer:
         if endpoint.startswith("/"):
             prepare(Path(endpoint))
             with permissions(SOCKET_MODE):
-                self._server = await asyncio.start_unix_server(self._converse, endpoint, limit=MAX_HEAD_BYTES)
-            return
-        self._server = await asyncio.start_server(
-            self._converse, *listen_address(endpoint), limit=MAX_HEAD_BYTES, ssl=self._tls
-        )
+                listening = [clientlistener.unix_listening_socket(endpoint)]
+        else:
+            listening = await clientlistener.listening_sockets(*listen_address(endpoint))
+        self._listener = ClientListener(listening, self._spoken, TIMEOUT_S)
+        self._listener.open()
 
     @property
     def port(self) -> int:
         """The TCP port that is served."""
-        assert self._server is not None
-        return int(self._server.sockets[0].getsockname()[1])
+        assert self._listener is not None and not isinstance(self._listener.address, str)
+        return int(self._listener.address[1])
 
     def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        conversation = asyncio.current_task()
-        assert conversation is not None
-        given = self._clients.add(conversation, _source(writer))
+    def _spoken(self, accepted: socket.socket, source: str) -> None:
+        conversation = asyncio.create_task(self._converse())
+        self._unbegun[conversation] = accepted
+        conversation.add_done_callback(self._ended)
+        given = self._clients.add(conversation, source)
         if given is not None:
             given.cancel()
+
+    def _ended(self, conversation: asyncio.Task[None]) -> None:
+        self._clients.discard(conversation)
+        accepted = self._unbegun.pop(conversation, None)
+        if accepted is not None:
+            accepted.close()
+        if not conversation.cancelled() and (error := conversation.exception()) is not None:
+            log.error("a status client's request failed", exc_info=error)
+
+    async def _converse(self) -> None:
+        """Ends early, and with it the connection, where others need its place."""
+        conversation = asyncio.current_task()
+        assert conversation is not None
+        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(MAX_HEAD_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader)
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_encoded(await self._answer(head)))
-                await writer.drain()
+                accepted = self._unbegun.pop(conversation)
+                transport, _ = await loop.connect_accepted_socket(lambda: protocol, accepted, ssl=self._tls)
+                writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+                try:
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    writer.write(_encoded(await self._answer(head)))
+                    await writer.drain()
+                except asyncio.CancelledError:
+                    transport.abort()
+                    raise
+                finally:
+                    writer.close()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             log.debug("a status client went away or said too much")
-        finally:
-            self._clients.discard(conversation)
-            writer.close()
 
     async def _answer(self, head: bytes) -> Page:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
@@ -150,12 +178,6 @@ class StatusServer:
         except Exception:  # a page is a root of its own: it must not end the server
             log.exception("page %s", words[1])
             return Page(500, b"see the log\n")
-
-
-def _source(writer: asyncio.StreamWriter) -> str:
-    """The client's address; of a unix socket "", since whoever may open it is one of the same."""
-    peer = writer.get_extra_info("peername")
-    return str(peer[0]) if isinstance(peer, tuple) else ""
 
 
 def _header(head: bytes, name: bytes) -> bytes:

@@ -3,7 +3,7 @@
 gRPC accepts whoever comes, and each handshake costs it 80 KiB: who opens connections and says nothing takes the memory
 and the places of all nodes. Here a connection is a stranger until a call has come on it by a node's certificate, which
 `NodeLinkServer` says. Invariants: there are at most ``MOST_STRANGERS``, none of them for longer than ``PROOF_S`` or
-with more than ``PROOF_BYTES``; for a newcomer the source with most of them gives one (`ConnectionLimit`), and where
+with more than ``PROOF_BYTES``; for a newcomer the network with most of them gives one (`ConnectionLimit`), and where
 each has only one, the newcomer waits until somebody has had ``PATIENCE_S``: many nodes that come at once are let in one
 after the other, instead of cutting each other off. A node has ``NODE_CONNECTIONS``, of which the latest stay. What one
 end sends is read as fast as the other end reads.
@@ -148,7 +148,7 @@ class _Connection:
 
 class Gate:
     def __init__(self) -> None:
-        self._limit = ConnectionLimit[_Connection](MOST_STRANGERS)
+        self._limit = ConnectionLimit[_Connection](MOST_STRANGERS, time.monotonic)
         self._strangers: dict[_Connection, asyncio.TimerHandle] = {}
         """And the end of their patience; the one that has waited longest comes first."""
         self._by_port: dict[int, _Connection] = {}
@@ -228,7 +228,7 @@ class Gate:
 
     async def _wait_for_room(self) -> None:
         """Returns at once where somebody has more than one place, or has had one for ``PATIENCE_S``."""
-        while len(self._limit) >= MOST_STRANGERS and self._limit.sources == len(self._limit):
+        while len(self._limit) >= MOST_STRANGERS and self._limit.addresses == len(self._limit):
             wait_s = next(iter(self._strangers)).since_s + PATIENCE_S - time.monotonic()
             if wait_s <= 0:
                 return

@@ -6,12 +6,14 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from koord.kube import tlslistener
 from koord.kube.livetls import LiveContext, client_context
 from koord.kube.tlslistener import TLSListener
+from tests.kube.authority import Authority
 from tests.kube.pki import NAMES
 from tests.kube.waiting import until
 from tests.kube.webhookrig import FIRST
@@ -95,3 +97,26 @@ async def test_an_accept_that_fails_is_tried_again(
     await until(lambda: listener.handshakes == 1)
     assert "Too many open files" in caplog.text
     writer.close()
+
+
+@pytest.mark.parametrize("shows", [True, False])
+async def test_who_shows_no_certificate_goes_before_those_who_do(shows: bool, tmp_path: Path) -> None:
+    """Of one address: silent clients take the place of the only one with a certificate last."""
+    authority, context = Authority(), client_context(FIRST)
+    tls = LiveContext(authority.pem)
+    tls.load(FIRST)
+    if shows:
+        (tmp_path / "client.pem").write_bytes(authority.issue("api-server"))
+        context.load_cert_chain(tmp_path / "client.pem")
+    listener = TLSListener(tls.server_context, asyncio.Protocol, most=3, handshake_s=5, shutdown_s=1)
+    host, port = await listener.start("127.0.0.1", 0)
+    clients = [await asyncio.open_connection(host, port, ssl=context, server_hostname=NAMES[0])]
+    await until(lambda: not listener.handshakes)
+    clients += [await asyncio.open_connection(host, port) for _ in range(6)]
+    for reader, _ in clients[1 if shows else 0 : 4]:
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+    assert clients[0][0].at_eof() is not shows
+    for _, writer in clients:
+        writer.close()
+    await listener.stop()
+    await listener.cut()

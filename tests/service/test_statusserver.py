@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
+import socket
 import stat
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from koord.service import clientlistener, statusserver
 from koord.service.statusserver import MAX_CLIENTS, MAX_HEAD_BYTES, Guard, Maker, Page, StatusServer
 
 
@@ -83,14 +87,30 @@ async def test_an_endless_head_is_cut_off(endpoint: Path) -> None:
 
 async def test_silent_clients_keep_nobody_out(endpoint: Path) -> None:
     """Who has waited longest makes room."""
-    silent = [await asyncio.open_unix_connection(endpoint) for _ in range(2 * MAX_CLIENTS)]
+    silent = [await asyncio.open_unix_connection(endpoint) for _ in range(clientlistener.MOST + 9)]
     for _ in range(MAX_CLIENTS):
         assert b"200 OK" in await exchange(endpoint, b"GET /ok HTTP/1.0\r\n\r\n")
-    for reader, writer in silent[: MAX_CLIENTS + 1]:
+    for reader, writer in silent[:9]:
         assert await asyncio.wait_for(reader.read(), 2) == b""
         writer.close()
-    for _, writer in silent[MAX_CLIENTS + 1 :]:
+    assert not any(reader.at_eof() for reader, _ in silent[9 + MAX_CLIENTS :])
+    for _, writer in silent[9:]:
         writer.close()
+
+
+async def test_who_never_ends_his_head_keeps_nobody_out(endpoint: Path, caplog: pytest.LogCaptureFixture) -> None:
+    slow = [await asyncio.open_unix_connection(endpoint) for _ in range(2 * MAX_CLIENTS)]
+    for _, writer in slow:
+        writer.write(b"GET /ok")
+    for _ in range(MAX_CLIENTS):
+        assert b"200 OK" in await exchange(endpoint, b"GET /ok HTTP/1.0\r\n\r\n")
+    for reader, writer in slow[: MAX_CLIENTS + 1]:
+        with suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), 2) == b""
+        writer.close()
+    for _, writer in slow:
+        writer.close()
+    assert caplog.text == "", "nobody's going is a line"
 
 
 async def test_a_source_with_many_clients_gives_its_own() -> None:
@@ -99,12 +119,47 @@ async def test_a_source_with_many_clients_gives_its_own() -> None:
     await server.start("127.0.0.1:0")
     slow = await asyncio.open_connection("127.0.0.1", server.port, local_addr=("127.0.0.2", 0))
     await asyncio.sleep(0.02)
-    flood = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(3 * MAX_CLIENTS)]
+    flood = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(clientlistener.MOST + 50)]
+    for _, writer in flood[-3 * MAX_CLIENTS :]:
+        writer.write(b"GET /ok")
     await asyncio.sleep(0.05)
     slow[1].write(b"GET /ok HTTP/1.0\r\n\r\n")
     assert b"200 OK" in await asyncio.wait_for(slow[0].read(), 2)
     for _, writer in (slow, *flood):
         writer.close()
+    server.close()
+
+
+async def test_who_says_nothing_is_cut_off_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statusserver, "TIMEOUT_S", 0.1)
+    server = StatusServer(PAGES)
+    await server.start(str(tmp_path / "status.sock"))
+    for said in (b"", b"GET"):
+        assert await exchange(tmp_path / "status.sock", said) == b""
+    server.close()
+
+
+async def test_an_accept_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are no descriptors for a while."""
+    monkeypatch.setattr(clientlistener, "_PAUSE_S", 0.05)
+    server = StatusServer(PAGES)
+    await server.start("127.0.0.1:0")
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    other = socket.socket()
+    other.setblocking(False)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (other.fileno() + 1, hard))
+    try:
+        other.connect_ex(("127.0.0.1", server.port))
+        await asyncio.sleep(0.2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    writer.write(b"GET /ok HTTP/1.0\r\n\r\n")
+    assert b"200 OK" in await asyncio.wait_for(reader.read(), 2)
+    await asyncio.get_running_loop().sock_sendall(other, b"GET /ok HTTP/1.0\r\n\r\n")
+    assert b"200 OK" in await asyncio.wait_for(asyncio.get_running_loop().sock_recv(other, 1000), 2)
+    other.close()
+    writer.close()
     server.close()
 
 
