@@ -160,7 +160,16 @@ async def test_a_handler_that_hangs_is_given_up() -> None:
 
 @pytest.mark.parametrize(
     ("query", "api_timeout_s"),
-    [("", 10), ("timeout=30s", 30), ("timeout=0s", 10), ("timeout=9999s", 30), ("timeout=99999999s", 30), ("timeout=1m0s", 10), ("xtimeout=3s", 10), ("a&timeout=2s", 2)],
+    [
+        ("", 10),
+        ("timeout=30s", 30),
+        ("timeout=0s", 10),
+        ("timeout=9999s", 30),
+        ("timeout=99999999s", 30),
+        ("timeout=1m0s", 10),
+        ("xtimeout=3s", 10),
+        ("a&timeout=2s", 2),
+    ],
 )
 def test_a_handler_is_given_up_before_the_api_server_gives_up(query: str, api_timeout_s: float) -> None:
     assert deadline_s(query) == 0.8 * api_timeout_s
