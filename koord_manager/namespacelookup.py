@@ -2,9 +2,9 @@
 
 A pod may be created a moment after its namespace, and the profile that selects the namespace has to find it. Whoever
 reaches the webhooks can ask for any name, so what that costs is bounded: requests have a rate of their own, which takes
-nothing from the controllers; a name is looked up once at a time for each network of clients, and one that does not exist
-not again for ``ABSENT_S``; ``MAX_LOOKUPS`` are under way, of which each client has its `FairShare`, and their requests
-are sent in `Turns`, so that nobody's names keep another's waiting for more than one of them.
+nothing from the controllers; a name is looked up once at a time for each network of clients, and one that does not
+exist not again for ``ABSENT_S``; ``MAX_LOOKUPS`` are under way, of which each client has its `FairShare`, and their
+requests are sent in `Turns`, so that nobody's names keep another's waiting for more than one of them.
 
 Fails with OverloadedError, whatever of: an object of which nobody knows how to judge it has no verdict, and so the API
 server comes again, and does then what ``failurePolicy`` says.
@@ -62,7 +62,9 @@ class NamespaceLookup:
         try:
             return await asyncio.shield(lookup)
         except (KubeError, TimeoutError) as error:
-            raise OverloadedError(f"namespace {name} is not known yet: {str(error) or 'too many others are looked up'}") from error
+            raise OverloadedError(
+                f"namespace {name} is not known yet: {str(error) or 'too many others are looked up'}"
+            ) from error
 
     def _forget(self, key: tuple[str, str], source: str, lookup: asyncio.Task[Labels | None]) -> None:
         del self._lookups[key]

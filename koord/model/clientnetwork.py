@@ -1,7 +1,7 @@
 """To which network a client's address belongs: whoever has one address of it may well have them all.
 
-A machine has an IPv6 /64 for itself, and a tenant as many addresses of a cluster's pod network as he has pods, which are
-a /24 for each node. So what a client may cost is shared by network first, and within it by address. Pure.
+A machine has an IPv6 /64 for itself, and a tenant as many addresses of a cluster's pod network as he has pods, a /24
+for each node. So what a client may cost is shared by network first, and within it by address. Pure.
 """
 
 from __future__ import annotations

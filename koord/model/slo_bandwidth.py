@@ -51,9 +51,7 @@ def can_be_met(stated: ResourceQOSStrategy, total: Quantity | None) -> bool:
 def without_network(stated: ResourceQOSStrategy) -> ResourceQOSStrategy:
     """Asks for no bandwidth, so that none is too small for it."""
     classes = {name: getattr(stated, name) for name in _CLASSES}
-    rest = {
-        name: msgspec.structs.replace(settings, network_qos=None) for name, settings in classes.items() if settings
-    }
+    rest = {name: msgspec.structs.replace(settings, network_qos=None) for name, settings in classes.items() if settings}
     return msgspec.structs.replace(stated, **rest)
 
 

@@ -8,8 +8,8 @@ rules may take seconds of a few kilobytes, and one for all other large reviews; 
 Invariants: a process judges one review at a time, and the clients' addresses take turns (`Turns`), each of them for
 ``TURN_S`` on the CPU if others want the process, and nobody whose client has gone for longer than that; a network whose
 review was given up for it is put behind the others for a while. What is large costs the event loop the copying of its
-bytes alone; a process that has ended, whatever of, is another one for the next review, and the review that it ended with
-refuses its object. Fails with UndecodableError, and with OverloadedError where others want the process.
+bytes alone; a process that has ended, whatever of, is another one for the next review, and the review that it ended
+with refuses its object. Fails with UndecodableError, and with OverloadedError where others want the process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from dataclasses import fields
 from typing import Any
 
 from koord.kube import reviews
-from koord.kube.errors import KubeError
 from koord.kube.reviews import Answer, OverloadedError, Result
 from koord.kube.turns import Turns
 from koord.model.clientnetwork import network_of
@@ -127,7 +126,7 @@ class ReviewProcess:
                 raise
             finally:
                 if not judging.done():
-                    if self._begin_s is not None:
+                    if self._has_review():
                         self._put_behind(source)
                     judging.cancel()
                     await asyncio.wait({judging})
@@ -136,6 +135,9 @@ class ReviewProcess:
             if judging.cancelled():
                 raise OverloadedError("the review takes long, and others wait")
             return judging.result()
+
+    def _has_review(self) -> bool:
+        return self._begin_s is not None
 
     def _used_s(self) -> float:
         """By the review that is judged, on the CPU."""

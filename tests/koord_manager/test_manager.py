@@ -185,7 +185,9 @@ def test_the_log_names_what_ended_it(monkeypatch: pytest.MonkeyPatch, caplog: py
 @pytest.mark.parametrize("name", program.STRANGERS)
 def test_the_lines_that_strangers_cause_are_limited_by_loggers_that_there_are(name: str) -> None:
     module = importlib.import_module(name)
-    assert name == "asyncio" or name in [each.name for each in vars(module).values() if isinstance(each, logging.Logger)]
+    assert name == "asyncio" or name in [
+        each.name for each in vars(module).values() if isinstance(each, logging.Logger)
+    ]
 
 
 @pytest.mark.parametrize(("soft", "hard", "allowed"), [(256, 4096, 4096), (512, 512, 512), (1024, 70_000, 65_536)])

@@ -114,7 +114,7 @@ class _Pairs:
                     yield _Combination(path, asking, system_strategy, partial(self._can_be, user, systems))
 
     def _can_be(self, user: Entry[Any] | None, systems: Sequence[Entry[Any] | None]) -> bool:
-        """Is there a node of ``user`` and of one of ``systems``? None: of no entry of that key. Raises _TooManyPairs."""
+        """Is there a node of ``user`` and of one of ``systems``? None: of no entry. Raises _TooManyPairs."""
         config = self._config
         for system in systems:
             entries = [entry for entry in (user, system) if entry is not None and entry.selector is not None]
@@ -138,8 +138,8 @@ class _Pairs:
         self._pairs += 1
         if self._pairs > MOST_PAIRS:
             raise _TooManyPairs(
-                f"has networkQOS in entries that are, with the bandwidths of system-config, more than {MOST_PAIRS} pairs, "
-                "the most that can be checked"
+                f"has networkQOS in entries that are, with the bandwidths of system-config, more than {MOST_PAIRS} "
+                "pairs, the most that can be checked"
             )
 
     def _count_example(self) -> None:
