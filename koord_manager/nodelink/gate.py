@@ -2,11 +2,14 @@
 
 gRPC accepts whoever comes, and each handshake costs it 80 KiB: who opens connections and says nothing takes the memory
 and the places of all nodes. Here a connection is a stranger until a call has come on it by a node's certificate, which
-`NodeLinkServer` says. Invariants: there are at most ``MOST_STRANGERS``, none of them for longer than ``PROOF_S`` or
-with more than ``PROOF_BYTES``; for a newcomer the network with most of them gives one (`ConnectionLimit`), and where
-each has only one, the newcomer waits until somebody has had ``PATIENCE_S``: many nodes that come at once are let in one
-after the other, instead of cutting each other off. A node has ``NODE_CONNECTIONS``, of which the latest stay. What one
-end sends is read as fast as the other end reads.
+`NodeLinkServer` says.
+
+Invariants: there are at most ``MOST_STRANGERS``, none of them for longer than ``PROOF_S`` or with more than
+``PROOF_BYTES``; for a newcomer the network with most of them gives one (`ConnectionLimit`), and where each address has
+only one, the newcomer waits until somebody has had ``PATIENCE_S``: many nodes that come at once are let in one after
+the other, instead of cutting each other off. gRPC gets no more than ``STARTS_PER_S`` of one address, so that a node
+which connects again and again pays with its own time, and not with the others' handshakes. A node has
+``NODE_CONNECTIONS``, of which the latest stay. What one end sends is read as fast as the other end reads.
 A connection's failure is its client's.
 """
 
@@ -28,8 +31,10 @@ MOST_STRANGERS = 256
 PROOF_S, PATIENCE_S, LINGER_S = 15.0, 2.0, 1.0
 PROOF_BYTES = 256 << 10
 """From the client: a handshake and a call of 64 KiB fit in."""
+STARTS_PER_S = 100.0
 NODE_CONNECTIONS = 2
 """A new one and the one that it takes the place of, while both are there."""
+_MOST_REMEMBERED = 4096
 _PAUSE_S = 1.0
 """After an accept that failed, as for want of descriptors, which would fail again at once."""
 _LOOPBACK = "127.0.0.1"
@@ -81,7 +86,7 @@ class _Side(FairProtocol):
 class _Connection:
     """A stranger's, or ``node``'s."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, accepted: socket.socket) -> None:
         self._gate = gate
         self.client, self.server = _Side(self), _Side(self)
         self.client.other, self.server.other = self.server, self.client
@@ -91,20 +96,31 @@ class _Connection:
         self.since_s = time.monotonic()
         self._client_bytes = 0
         self._pauses: set[tuple[_Side, str]] = set()
+        self._accepted: socket.socket | None = accepted
+        """Until it has a transport."""
+        self.starting: asyncio.Task[None] | None = None
         self.is_closed = False
 
-    async def serve(self, accepted: socket.socket, inner_port: int) -> None:
+    async def serve(self, delay_s: float, inner_port: int) -> None:
         """Ends when both ends are connected. Raises OSError."""
         loop = asyncio.get_running_loop()
         try:
+            await asyncio.sleep(delay_s)
+            if self.is_closed:
+                return
             await loop.create_connection(lambda: self.server, _LOOPBACK, inner_port)
-            if self.is_closed or self.server.transport is None:
-                raise ConnectionAbortedError
+            accepted, self._accepted = self._accepted, None
+            if accepted is None or self.server.transport is None:  # it was closed meanwhile
+                self.close()
+                return
             self.port = self.server.transport.get_extra_info("sockname")[1]
             self._gate.connected(self)
-            await loop.connect_accepted_socket(lambda: self.client, accepted)
+            try:
+                await loop.connect_accepted_socket(lambda: self.client, accepted)
+            except BaseException:
+                accepted.close()
+                raise
         except BaseException:
-            accepted.close()
             self.close()
             raise
         if not self._gate.has(self):  # the server was quicker to end it
@@ -128,6 +144,11 @@ class _Connection:
 
     def close(self) -> None:
         """Each end has ``LINGER_S`` to read what was sent for it."""
+        if self._accepted is not None:
+            self._accepted.close()
+            self._accepted = None
+            if self.starting is not None:
+                self.starting.cancel()
         transports = [side.transport for side in (self.client, self.server) if side.transport is not None]
         for transport in transports:
             transport.close()
@@ -153,6 +174,8 @@ class Gate:
         """And the end of their patience; the one that has waited longest comes first."""
         self._by_port: dict[int, _Connection] = {}
         self._nodes: dict[str, list[_Connection]] = {}
+        self._next_s: dict[str, float] = {}
+        """When the next connection of an address may go on to gRPC's server."""
         self._has_room = asyncio.Event()
         self._connecting: set[asyncio.Task[None]] = set()
 
@@ -217,11 +240,12 @@ class Gate:
                 _log.warning("no connection can be accepted: %s", error)
                 await asyncio.sleep(_PAUSE_S)
                 continue
-            connection = _Connection(self)
+            connection = _Connection(self, accepted)
             self._strangers[connection] = loop.call_later(PROOF_S, connection.abort)
             if (given := self._limit.add(connection, address[0])) is not None:
                 given.abort()
-            task = asyncio.create_task(_connect(connection, accepted, inner_port))
+            task = asyncio.create_task(_connect(connection, self._delay_s(address[0]), inner_port))
+            connection.starting = task
             self._connecting.add(task)
             task.add_done_callback(self._connecting.discard)
             await asyncio.sleep(0)  # who floods the port is not to keep the loop
@@ -237,6 +261,16 @@ class Gate:
                 async with asyncio.timeout(wait_s):
                     await self._has_room.wait()
 
+    def _delay_s(self, source: str) -> float:
+        """Until it is this connection's turn among those of its address."""
+        now_s = time.monotonic()
+        if len(self._next_s) > _MOST_REMEMBERED:
+            self._next_s = {each: next_s for each, next_s in self._next_s.items() if next_s > now_s}
+        turn_s = max(now_s, self._next_s.get(source, 0.0))
+        if turn_s - now_s < PROOF_S:  # who waits longer is cut before, and puts off nobody
+            self._next_s[source] = turn_s + 1 / STARTS_PER_S
+        return turn_s - now_s
+
     def _discard_stranger(self, connection: _Connection) -> None:
         timer = self._strangers.pop(connection, None)
         if timer is not None:
@@ -245,6 +279,6 @@ class Gate:
             self._has_room.set()
 
 
-async def _connect(connection: _Connection, accepted: socket.socket, inner_port: int) -> None:
+async def _connect(connection: _Connection, delay_s: float, inner_port: int) -> None:
     with contextlib.suppress(OSError):
-        await connection.serve(accepted, inner_port)
+        await connection.serve(delay_s, inner_port)

@@ -175,6 +175,29 @@ async def test_silence_from_many_addresses_keeps_nobody_out(monkeypatch: pytest.
         assert await silent[0].has_ended()
 
 
+async def test_an_address_that_comes_too_often_waits_and_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "STARTS_PER_S", 0.5)
+    async with rig() as made:
+        first = await made.stranger()
+        again = [await made.connect() for _ in range(20)]
+        assert await (await made.node("n1", "127.0.0.2")).is_alive()
+        assert await first.is_alive()
+        assert len(made.ports) == 2, "nobody else has come through"
+        assert len(made.gate._connecting) == len(again)
+        for each in again:
+            each.close()
+    assert not made.gate._connecting
+
+
+@pytest.mark.usefixtures("few")
+async def test_nothing_waits_for_a_connection_that_was_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "STARTS_PER_S", 0.1)
+    async with rig() as made:
+        for _ in range(10 * FEW):
+            (await made.connect()).close()
+        await until(lambda: len(made.gate._connecting) <= FEW)
+
+
 async def test_a_stranger_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gates, "PROOF_S", 0.05)
     async with rig() as made:
