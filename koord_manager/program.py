@@ -29,9 +29,11 @@ STRANGERS = (
     "koord.kube.reviews",
     "koord.kube.tlslistener",
     "koord.kube.webhookserver",
+    "koord_manager.nodelink.gate",
+    "koord_manager.nodelink.server",
     "koord_manager.webhooks.largereviews",
 )
-"""Loggers of which whoever reaches a port can cause lines."""
+"""Loggers of which whoever reaches a port, or one node, can cause lines."""
 
 
 def main() -> None:
