@@ -18,7 +18,7 @@ from koord.model import priority
 from koord.model.admission import Finding, priorityclasses, translation
 from koord.model.admission.priorityclasses import PriorityClassObjects
 from koord.model.core import Pod
-from koord.model.priority import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
+from koord.model.priority import EXTENDED_RESOURCES
 from koord.model.profile import ClusterColocationProfile
 from koord.model.quantity import QuantityError
 from koordctl.manifests import Manifest
@@ -26,8 +26,6 @@ from koordctl.manifests import Manifest
 KIND, NAMESPACE = "ResourceQuota", "Namespace"
 _NATIVE = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
 """The amounts that a quota has every container state."""
-
-_UNCOUNTED = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
 _PRIORITY_CLASS, _NOT_BEST_EFFORT = "PriorityClass", "NotBestEffort"
 
 
@@ -76,7 +74,7 @@ def findings(
 def _uncounted(manifest: Manifest) -> Iterator[Finding]:
     hard = _spec(manifest).get("hard") if manifest.kind == KIND else None
     for name in hard if isinstance(hard, Mapping) else ():
-        if str(name).endswith(_UNCOUNTED):
+        if str(name).endswith(EXTENDED_RESOURCES):
             why = "Kubernetes counts no amounts of this resource, so it bounds nothing"
             remedy = "bound the number of such pods, by a quota of pods with the scope PriorityClass"
             yield Finding(manifest.label, f"spec.hard.{name}", f"{why}: {remedy}")

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from integration.harness.pods import Container, Pod
+from integration.node.kinds import EXTENDED_RESOURCES
 
 STARTED = "2025-01-01T00:00:00Z"
 
@@ -58,16 +59,21 @@ def _item(pod: Pod, priority: int, job: str) -> dict[str, Any]:
             "annotations": {**pod.annotations, "kubernetes.io/config.source": "api"},
             **({"ownerReferences": [owner]} if job else {}),
         },
-        "spec": {"priority": priority, "containers": [_container(each) for each in pod.containers]},
+        "spec": {"priority": priority, "containers": [_container(pod, each) for each in pod.containers]},
         "status": {"phase": "Running", "qosClass": pod.qos_class, "startTime": STARTED},
     }
 
 
-def _container(container: Container) -> dict[str, Any]:
+def _container(pod: Pod, container: Container) -> dict[str, Any]:
+    spec = json.loads(pod.annotations.get(EXTENDED_RESOURCES, "{}")).get("containers", {})
+    extended = spec.get(container.name, {})
     requests = {"cpu": f"{container.cpu_request_milli}m", "memory": str(container.memory_request_bytes)}
     limits = {"cpu": f"{container.cpu_limit_milli}m", "memory": str(container.memory_limit_bytes)}
     resources = {
-        name: {resource: amount for resource, amount in amounts.items() if amount not in ("0m", "0")}
+        name: {
+            **{resource: amount for resource, amount in amounts.items() if amount not in ("0m", "0")},
+            **extended.get(name, {}),
+        }
         for name, amounts in (("requests", requests), ("limits", limits))
     }
     return {"name": container.name, "resources": resources}

@@ -32,6 +32,8 @@ class _Slim(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 # metadata
 
+ANNOTATION_SOURCE, SOURCE_API = "kubernetes.io/config.source", "api"
+"""On each pod of kubelet's, from where it has it. In the API anybody may write it."""
 ANNOTATION_MIRROR = "kubernetes.io/config.mirror"
 """On a pod: it mirrors a static pod, and the value is what kubelet calls that pod's UID."""
 

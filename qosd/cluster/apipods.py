@@ -17,7 +17,7 @@ from msgspec import structs
 from koord.kube.client import STALL_S, Selection
 from koord.kube.informer import Informer, Lister
 from koord.kube.kind import POD
-from koord.model.core import ANNOTATION_MIRROR, Listed, Pod
+from koord.model.core import ANNOTATION_MIRROR, ANNOTATION_SOURCE, SOURCE_API, Listed, Pod
 from qosd.pods.http import FetchError
 from qosd.pods.kubelet import KubeletPod, of_pod
 
@@ -68,5 +68,10 @@ class APIPods:
 
 
 def _as_kubelet_has_it(pod: Pod) -> Pod:
-    uid = pod.metadata.annotations.get(ANNOTATION_MIRROR)
-    return pod if uid is None else structs.replace(pod, metadata=structs.replace(pod.metadata, uid=uid))
+    """What a pod of the API says of its source is its author's word, so it is the API whatever that is."""
+    meta = pod.metadata
+    if (uid := meta.annotations.get(ANNOTATION_MIRROR)) is not None:
+        meta = structs.replace(meta, uid=uid)
+    elif meta.annotations.get(ANNOTATION_SOURCE, SOURCE_API) != SOURCE_API:
+        meta = structs.replace(meta, annotations={**meta.annotations, ANNOTATION_SOURCE: SOURCE_API})
+    return pod if meta is pod.metadata else structs.replace(pod, metadata=meta)

@@ -20,6 +20,7 @@ from types import MappingProxyType
 import msgspec
 
 from koord.model import podtotal, priority
+from koord.model.core import ANNOTATION_SOURCE, SOURCE_API
 from koord.model.podtotal import Role
 from koord.model.qos import QoSClass
 from qosd.decide.shortage import Measure, OrderKey, Resource, Shortage, Victims
@@ -40,8 +41,6 @@ PATIENCE_S = 30
 LATE_S = 30
 """After the end of its grace period, what kubelet and the runtime may take to end a pod that is deleted."""
 _ALIVE = ("Pending", "Running")
-_SOURCE, _API = "kubernetes.io/config.source", "api"
-"""Kubelet's annotation on each pod, which says from where it has it."""
 
 Owner = Hashable
 """The controller of a pod, or the pod itself where nobody made it."""
@@ -241,7 +240,7 @@ def is_victim(pod: PodView, shortage: Shortage, node: NodeSnapshot) -> bool:
         return False
     if is_kata(pod, node.rules.node) or pod.qos is QoSClass.SYSTEM:
         return False
-    if not victims.with_static and pod.context.request.annotations.get(_SOURCE, _API) != _API:
+    if not victims.with_static and pod.context.request.annotations.get(ANNOTATION_SOURCE, SOURCE_API) != SOURCE_API:
         return False
     is_alive = pod.phase in _ALIVE or (not pod.phase and victims.priority_at_most is None)
     is_willing = annotations.may_be_evicted_by(victims.gate)

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from koord.model import cfs, cgroup_parent, qos
-from koord.model.annotations import ContainerResources, PodAnnotations, PodMemoryQOS
+from koord.model.annotations import ContainerResources, ExtendedResourceSpec, PodAnnotations, PodMemoryQOS
 from koord.model.cpuset import EMPTY, CPUSet
 from koord.model.crifields import Field
 from koord.model.podtotal import Role
@@ -28,6 +28,7 @@ from koord.model.requirements import ContainerAmounts
 
 BATCH, MID = "batch", "mid"
 _NAMES = {BATCH: (BATCH_CPU, BATCH_MEMORY), MID: (MID_CPU, MID_MEMORY)}
+_NOTHING = ContainerResources()
 _NEVER_BY_BAND = (QoSClass.LSE, QoSClass.LSR, QoSClass.SYSTEM)
 
 
@@ -110,6 +111,8 @@ class Request(msgspec.Struct, frozen=True):
     container_annotations: Mapping[str, str] | None = None
     cpu_request_milli: int | None = None
     """The CPU request of the whole pod, by kubelet's pod list; None: the list lacks the pod."""
+    extended: ExtendedResourceSpec | None = None
+    """The batch and mid amounts of the pod's spec, by kubelet's pod list; None: nobody tells."""
 
 
 class Amounts(msgspec.Struct, frozen=True):
@@ -173,14 +176,14 @@ class PodContext(msgspec.Struct, frozen=True):
     @classmethod
     def read(cls, request: Request) -> PodContext:
         """Decode labels and annotations; raises nothing, whatever they say."""
-        annotations = PodAnnotations.read(request.labels, request.annotations)
+        annotations, claims = _as_listed(PodAnnotations.read(request.labels, request.annotations), request.extended)
         kube_qos, is_free = cgroup_parent.kube_qos(request.cgroup_parent), _is_free(annotations)
         bound_cpus, excess = _bound_cpus(annotations, request)
         return cls(
             request=request,
             annotations=annotations,
             kube_qos=kube_qos,
-            problems=(*[f"{problem}; treated as absent" for problem in annotations.problems], *excess),
+            problems=(*[f"{problem}; treated as absent" for problem in annotations.problems], *claims, *excess),
             is_container=request.stage in CONTAINER_STAGES,
             raw_qos=annotations.qos_class,
             is_free=is_free,
@@ -263,6 +266,43 @@ class PodContext(msgspec.Struct, frozen=True):
             return batch
         mid = _amounts(MID, resources)
         return mid if mid.any else None
+
+
+def _as_listed(
+    annotations: PodAnnotations, listed: ExtendedResourceSpec | None
+) -> tuple[PodAnnotations, tuple[str, ...]]:
+    """Returns the annotations with the amounts that the spec has in ``listed``, and what is wrong in them.
+
+    extended-resource-spec repeats the spec for whoever does not see it, but a cluster without the webhook takes it from
+    anybody.
+    """
+    said = annotations.extended_resource_spec
+    if listed is None or said is None:
+        return annotations, ()
+    counts = ExtendedResourceSpec(
+        containers={name: listed.containers.get(name, _NOTHING) for name in said.containers},
+        init_containers={name: listed.init_containers.get(name, _NOTHING) for name in said.init_containers},
+    )
+    problems = [
+        f"annotation extended-resource-spec: container {name} has more there than in the pod's spec, which counts"
+        for of_annotation, of_spec in (
+            (said.containers, counts.containers), (said.init_containers, counts.init_containers),
+        )
+        for name, amounts in of_annotation.items()
+        if any(_is_more(_amounts(kind, amounts), _amounts(kind, of_spec[name])) for kind in (BATCH, MID))
+    ]  # fmt: skip
+    return replace(annotations, extended_resource_spec=counts), tuple(problems)
+
+
+def _is_more(amounts: Amounts, spec: Amounts) -> bool:
+    """A limit that is left out is more than any."""
+    pairs = (
+        (amounts.cpu_request_milli, spec.cpu_request_milli or spec.cpu_limit_milli),
+        (amounts.memory_request_bytes, spec.memory_request_bytes or spec.memory_limit_bytes),
+        (amounts.cpu_limit_milli or spec.cpu_limit_milli + 1, spec.cpu_limit_milli),
+        (amounts.memory_limit_bytes or spec.memory_limit_bytes + 1, spec.memory_limit_bytes),
+    )
+    return amounts.any and any(has > may for has, may in pairs)
 
 
 def _bound_cpus(annotations: PodAnnotations, request: Request) -> tuple[str, tuple[str, ...]]:

@@ -13,10 +13,19 @@ from typing import Any
 
 import msgspec
 
-from koord.model import cfs, core, podrequests
-from koord.model.core import ContainerStatus, Listed, Pod, PodSpec, ResourceRequirements
+from koord.model import cfs, core, podrequests, quantity
+from koord.model.annotations import ContainerResources, ExtendedResourceSpec
+from koord.model.core import (
+    ANNOTATION_SOURCE,
+    SOURCE_API,
+    ContainerStatus,
+    Listed,
+    Pod,
+    PodSpec,
+    ResourceRequirements,
+)
 from koord.model.podtotal import Role
-from koord.model.priority import CPU, MEMORY
+from koord.model.priority import CPU, EXTENDED_RESOURCES, MEMORY
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU, QuantityError
 from qosd.model.pod import OVERHEAD, Resources, SpecContainer
@@ -61,6 +70,9 @@ class KubeletPod(msgspec.Struct, frozen=True):
     spec_containers: tuple[SpecContainer, ...] | None = None
     """All containers of the spec with their native amounts; None: some cannot be read, or the pod has amounts of its
     own, which replace them."""
+    extended: ExtendedResourceSpec | None = None
+    """The batch and mid amounts of its containers; None: some cannot be read, or it is a static pod, which kubelet
+    lets request none: the manifest's annotation is all that says them."""
     facts: PodFacts = NO_FACTS
 
     @property
@@ -155,6 +167,7 @@ def of_pod(pod: Pod) -> KubeletPod:
             ]
         ),
         spec_containers=_spec_containers(spec),
+        extended=_extended(spec) if meta.annotations.get(ANNOTATION_SOURCE, SOURCE_API) == SOURCE_API else None,
         facts=_facts(pod),
     )
 
@@ -189,6 +202,25 @@ def _spec_containers(spec: PodSpec) -> tuple[SpecContainer, ...] | None:
     except QuantityError:
         return None
     return (*always, *containers)
+
+
+def _extended(spec: PodSpec) -> ExtendedResourceSpec | None:
+    try:
+        containers, init_containers = (
+            {container.name: _extended_amounts(container.resources) for container in containers}
+            for containers in (spec.containers, spec.init_containers)
+        )
+    except QuantityError:
+        return None
+    return ExtendedResourceSpec(containers=containers, init_containers=init_containers)
+
+
+def _extended_amounts(resources: ResourceRequirements) -> ContainerResources:
+    requests, limits = (
+        {name: quantity.from_json(amounts[name]) for name in EXTENDED_RESOURCES if name in amounts}
+        for amounts in (resources.requests, resources.limits)
+    )
+    return ContainerResources(requests=requests, limits=limits)
 
 
 def _container(status: ContainerStatus, resources: ResourceRequirements) -> KubeletContainer:

@@ -91,6 +91,7 @@ def _context(inputs: PodInputs, old: PodView | None) -> PodContext:
         cgroup_parent=detail.cgroup_parent or inputs.cgroup,
         requested=inputs.kubelet.requested if inputs.kubelet is not None else detail.pod_requested,
         cpu_request_milli=None if inputs.kubelet is None else inputs.kubelet.cpu_request_milli,
+        extended=None if inputs.kubelet is None else inputs.kubelet.extended,
     )
     return old.context if old is not None and old.context.request == request else PodContext.read(request)
 

@@ -16,14 +16,13 @@ from msgspec import Meta
 
 from koord.model import cfs, featuregates, quantity, schema
 from koord.model.cpuset import EMPTY, CPUSet
-from koord.model.priority import BATCH_CPU, BATCH_MEMORY, CPU, MID_CPU, MID_MEMORY, RENAMED
+from koord.model.priority import CPU, EXTENDED_RESOURCES, RENAMED
 from koord.model.quantity import Quantity
 from koord.model.schema import Bad, SchemaError
 from koord.model.slo_extensions import CPUSuppress
 from qosd.hooks.table import HOOK_NAMES
 from qosd.model.rules import CPUManagerPolicy, NodeRules, Pool
 
-EXTENDED = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
 _Number = Annotated[int, Meta(ge=0)]
 
 
@@ -161,8 +160,9 @@ def _allocatable(amounts: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
     """By today's names of the extended resources."""
     found = {RENAMED.get(name, name): amount for name, amount in amounts.items()}
     for name, amount in found.items():
-        if name not in EXTENDED:
-            raise SchemaError("node.allocatable", name, f"is no extended resource; there are {', '.join(EXTENDED)}")
+        if name not in EXTENDED_RESOURCES:
+            there_are = ", ".join(EXTENDED_RESOURCES)
+            raise SchemaError("node.allocatable", name, f"is no extended resource; there are {there_are}")
         if amount.nano < 0:
             raise SchemaError(f"node.allocatable[{name}]", str(amount), "is negative")
     return found

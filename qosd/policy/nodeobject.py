@@ -30,11 +30,10 @@ from koord.model.overcommit import amounts, nodeamounts, normalization
 from koord.model.overcommit.amounts import Reading
 from koord.model.overcommit.nodeamounts import NodeReservation
 from koord.model.overcommit.noderead import annotation
-from koord.model.priority import RENAMED
+from koord.model.priority import EXTENDED_RESOURCES, RENAMED
 from koord.model.quantity import Quantity, QuantityError
 from koord.model.topologyannotations import RESERVATION, SYSTEM_QOS_RESOURCE
 from qosd.model.rules import NodeRules
-from qosd.policy.nodefile import EXTENDED
 
 Changes = dict[str, Any]
 """Fields of ``NodeRules`` by name."""
@@ -129,7 +128,7 @@ def _extended(rules: NodeRules, facts: NodeFacts, bad: Bad) -> Changes:
     stated: dict[str, Quantity] = {}
     for name, amount in facts.allocatable.items():
         resource = RENAMED.get(name, name)
-        if resource in EXTENDED and (read := _amount(name, amount, bad)) is not None:
+        if resource in EXTENDED_RESOURCES and (read := _amount(name, amount, bad)) is not None:
             stated[resource] = read
     return {"allocatable": {**rules.allocatable, **stated}} if stated else {}
 

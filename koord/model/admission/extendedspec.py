@@ -23,11 +23,10 @@ from koord.model.admission import documents
 from koord.model.admission.documents import Document
 from koord.model.admission.errors import TranslationError
 from koord.model.annotations.pod import KEYS
-from koord.model.priority import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
+from koord.model.priority import EXTENDED_RESOURCES
 from koord.model.quantity import QuantityError
 
 ANNOTATION = KEYS["extended_resource_spec"].name
-RESOURCES = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
 
 
 def annotate(pod: Document) -> Document:
@@ -61,7 +60,8 @@ def _resources(container: Mapping[str, Any], path: str) -> dict[str, dict[str, s
 
 
 def _amounts(amounts: Mapping[str, Any], path: str) -> dict[str, str]:
-    return {name: _text(amounts[name], f"{path}.{name}") for name in RESOURCES if amounts.get(name) is not None}
+    named = [name for name in EXTENDED_RESOURCES if amounts.get(name) is not None]
+    return {name: _text(amounts[name], f"{path}.{name}") for name in named}
 
 
 def _text(amount: Any, path: str) -> str:

@@ -15,6 +15,7 @@ from tests.kube.server import Fault, Server
 from tests.kube.support import PODS, client
 from tests.waiting import HANG_S
 
+SOURCE = "kubernetes.io/config.source"
 RUNNING = {"phase": "Running", "qosClass": "Burstable"}
 
 
@@ -113,7 +114,7 @@ async def test_the_pods_of_this_node_and_what_becomes_of_them() -> None:
     server = Server()
     server.put(PODS, "default", "a", metadata={"uid": "a"}, spec={"nodeName": "n1", "priority": 9000}, status=RUNNING)
     server.put(PODS, "default", "b", metadata={"uid": "b"}, spec={"nodeName": "n2"})
-    mirror = {"uid": "m", "annotations": {"kubernetes.io/config.mirror": "of-the-file"}}
+    mirror = {"uid": "m", "annotations": {"kubernetes.io/config.mirror": "of-the-file", SOURCE: "file"}}
     server.put(PODS, "kube-system", "static", metadata=mirror, spec={"nodeName": "n1"})
     async with following(server) as pods:
         assert await known(pods) == {"a": "a", "static": "of-the-file"}
@@ -123,6 +124,16 @@ async def test_the_pods_of_this_node_and_what_becomes_of_them() -> None:
         async with asyncio.timeout(HANG_S):
             while await known(pods) != {"static": "of-the-file"}:  # noqa: ASYNC110 - a list has no event
                 await asyncio.sleep(0.002)
+
+
+async def test_who_says_that_his_pod_is_static_is_not_believed() -> None:
+    server = Server()
+    forged = {"uid": "a", "annotations": {SOURCE: "file", "note": "x"}}
+    server.put(PODS, "default", "a", metadata=forged, spec={"nodeName": "n1"})
+    async with following(server) as pods:
+        await known(pods)
+        (pod,) = (await pods.pods()).items
+        assert pod.annotations == {SOURCE: "api", "note": "x"} and pod.extended is not None
 
 
 async def test_a_pod_that_cannot_be_read_is_named() -> None:

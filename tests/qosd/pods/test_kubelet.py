@@ -358,6 +358,35 @@ def test_what_a_pod_says() -> None:
     )
 
 
+def batch(name: str, **amounts: str) -> dict[str, Any]:
+    named = {f"kubernetes.io/batch-{resource}": amount for resource, amount in amounts.items()}
+    return {"name": name, "resources": {"requests": {"memory": "1Gi", **named}, "limits": named}}
+
+
+TWO = {"kubernetes.io/batch-cpu": "2k"}
+STATIC, OF_THE_API = ({"annotations": {"kubernetes.io/config.source": source}} for source in ("file", "api"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "meta", "amounts"),
+    [
+        ({}, {}, ({}, {})),
+        ({"containers": [batch("a", cpu="2k"), batch("b")]}, {}, ({"a": TWO, "b": {}}, {})),
+        ({"initContainers": [batch("i", cpu="2k")]}, {}, ({}, {"i": TWO})),
+        ({"containers": [batch("a", cpu="2k")]}, OF_THE_API, ({"a": TWO}, {})),
+        ({"containers": [batch("a", cpu="many"), batch("b")]}, {}, None),
+        ({"containers": [batch("a")]}, STATIC, None),
+    ],
+    ids=["no containers", "of one container", "of an init container", "of the API", "no amount", "a static pod"],
+)
+def test_batch_amounts_of_the_spec(spec: Mapping[str, Any], meta: Mapping[str, Any], amounts: Any) -> None:
+    (pod,) = read_pods(listed(spec, **meta)).items
+    lists = () if pod.extended is None else (pod.extended.containers, pod.extended.init_containers)
+    limits = [{name: each.limits for name, each in of_list.items()} for of_list in lists]
+    read = [{name: {key: str(has) for key, has in of_one.items()} for name, of_one in each.items()} for each in limits]
+    assert tuple(read) == (amounts or ())
+
+
 JOB, SET = {"kind": "Job", "name": "j", "controller": True}, {"kind": "ReplicaSet", "name": "s"}
 
 
