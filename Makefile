@@ -66,7 +66,7 @@ EXHAUSTIVE := tests/runtimeproxy/test_every_call.py tests/runtimeproxy/simulatio
 	$(addprefix tests/qosd/,test_toys.py test_kernel_settings.py eviction/test_model.py)
 
 .PHONY: demo screenshot docs test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest soak-guest \
-	wheel deb bundle images chart clean bench-proxy bench-proxy-against bench-agent bench-agent-against bench-protection \
+	wheel deb bundle images lock chart clean bench-proxy bench-proxy-against bench-agent bench-agent-against bench-protection \
 	bench-idle bench-decode bench-webhooks bench-manager bench-nodelink fuzz-proxy fuzz-manager simulate-proxy storm handover \
 	cluster test-cluster test-kubelet-reads soak-overcommit crds soak-proxy soak-agent soak-node soak-nodelink soak-eviction \
 	soak-exhaustion
@@ -242,6 +242,15 @@ crds: $(READY)
 wheel: $(READY)
 	rm -f dist/koord-*.whl
 	$(PYTHON) -m build --wheel --outdir dist .
+
+# The versions that images, Debian package and bundle hold, and what their files hash to; each extra by itself.
+lock: $(READY)
+	$(PYTHON) -m pip install --quiet --editable '.[dev,lock]'
+	for extra in node cluster; do \
+		$(VENV)/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header \
+			--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-annotate \
+			--extra $$extra --output-file release/locks/$$extra.txt pyproject.toml; \
+	done
 
 chart: $(READY)
 	$(PYTHON) -m release.chart

@@ -1,13 +1,14 @@
 """The wheels that a node needs: ours, and those of its ``node`` dependencies for each Python, fetched by pip.
 
-Invariant: only binary wheels that run on ``GLIBC`` and later; nothing is compiled here or on the node. What cannot be
-had as such a wheel fails the build.
+Invariants: only binary wheels that run on ``GLIBC`` and later; nothing is compiled here or on the node. Of others the
+versions in ``release/locks`` (``make lock``), byte for byte. What cannot be had as such a wheel fails the build.
 """
 
 from __future__ import annotations
 
 import email.message
 import email.parser
+import shutil
 import sys
 import zipfile
 from collections.abc import Iterable
@@ -18,6 +19,8 @@ from release.run import BuildError, run
 
 NAME = "koord"
 EXTRA = "node"
+LOCKS = Path(__file__).parent / "locks"
+"""By extra: versions, and the hashes of their files."""
 GLIBC = (2, 28)
 _OLDEST_MANYLINUX_MINOR = 5
 
@@ -57,15 +60,25 @@ def fetch(ours: Path, pythons: Iterable[str], directory: Path, extras: str = EXT
 
     pip's own cache and configuration (index, proxy, certificates) apply. Raises BuildError.
     """
+    fetch_others(pythons, directory, extras)
+    shutil.copy2(ours, directory)
+    return in_directory(directory)
+
+
+def fetch_others(pythons: Iterable[str], directory: Path, extras: str) -> None:
+    """As ``fetch``, without ours."""
     directory.mkdir(parents=True, exist_ok=True)
+    locks = [word for lock in lock_files(extras) for word in ("--requirement", str(lock))]
     platforms = [f"manylinux_{GLIBC[0]}_{minor}_x86_64" for minor in range(GLIBC[1], _OLDEST_MANYLINUX_MINOR - 1, -1)]
     # pip expands only the old names by itself.
     chosen = [word for platform in [*platforms, "manylinux2014_x86_64"] for word in ("--platform", platform)]
     for version in pythons:
-        _download(
-            directory, "--implementation", "cp", "--python-version", version, *chosen, f"{ours.resolve()}[{extras}]"
-        )
-    return in_directory(directory)
+        target = "--implementation", "cp", "--python-version", version, *chosen
+        _download(directory, "--require-hashes", "--no-deps", *target, *locks)
+
+
+def lock_files(extras: str) -> list[Path]:
+    return [LOCKS / f"{extra}.txt" for extra in extras.split(",")]
 
 
 def fetch_pip(directory: Path) -> None:

@@ -1,7 +1,7 @@
 """Both images from Koord's wheel: which packages and programs each has, and how its tree is put together.
 
 With a cache directory the parts that do not follow from our own code are kept there: the interpreter's tree, by the
-interpreter and the page that lays it out, and the wheels of others, by what our wheel asks for.
+interpreter and the page that lays it out, and the wheels of others, by their versions and hashes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from release import tree
 from release.images import archive, python
 from release.images.archive import Image
 from release.run import run
-from release.wheels import NAME, Wheel, fetch, in_directory
+from release.wheels import Wheel, fetch_others, in_directory, lock_files
 
 REGISTRY = "localhost"
 """What the chart's values name by default: an image that a node has imported, and that no registry gives it."""
@@ -91,16 +91,12 @@ def lay_out_bare(root: Path) -> None:
 
 
 def _wheels(ours: Path, recipe: Recipe, cache: Path) -> list[Wheel]:
-    """``ours``, and the wheels of others that it asks for."""
-    wheel = Wheel.of(ours)
-    asked = "\n".join([recipe.extras, *map(str, wheel.metadata().get_all("Requires-Dist", []))])
-
-    def fetch_others(directory: Path) -> None:
-        for fetched in fetch(ours, [tree.PYTHON], directory, recipe.extras):
-            if fetched.name == NAME:
-                fetched.path.unlink()
-
-    return [wheel, *in_directory(_kept(cache / f"wheels-{_digest(asked)}", fetch_others))]
+    """``ours``, and the wheels of others that it needs."""
+    locked = "\n".join(lock.read_text(encoding="utf-8") for lock in lock_files(recipe.extras))
+    others = _kept(
+        cache / f"wheels-{_digest(locked)}", lambda directory: fetch_others([tree.PYTHON], directory, recipe.extras)
+    )
+    return [Wheel.of(ours), *in_directory(others)]
 
 
 def _wheel_of_checkout(directory: Path) -> Path:

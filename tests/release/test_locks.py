@@ -1,0 +1,39 @@
+"""What release/locks names is what pyproject.toml asks for: `make lock` after each change of a dependency."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from release.wheels import lock_files
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PINNED = re.compile(r"(?P<name>[a-z0-9-]+)==(?P<version>\S+)(?P<hashes>( \\\n    --hash=sha256:[0-9a-f]{64})+)\n")
+EXTRAS = ("node", "cluster")
+
+
+def pins(extra: str) -> dict[str, str]:
+    """Version by name; fails for a line that is neither a version nor a hash of its files."""
+    (lock,) = lock_files(extra)
+    text = lock.read_text(encoding="utf-8")
+    assert PINNED.sub("", text).strip() == ""
+    return {found["name"]: found["version"] for found in PINNED.finditer(text)}
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_each_dependency_is_locked(extra: str) -> None:
+    asked = [Requirement(text) for text in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"][extra]]]
+    pinned = pins(extra)
+    wrong = [str(each) for each in asked if not each.specifier.contains(pinned.get(canonicalize_name(each.name), "0"))]
+    assert wrong == []
+
+
+def test_both_locks_agree() -> None:
+    node, cluster = (pins(extra) for extra in EXTRAS)
+    assert {name: node[name] for name in node if name in cluster and node[name] != cluster[name]} == {}
