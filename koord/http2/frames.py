@@ -13,7 +13,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEADER_BYTES = 9
 DEFAULT_WINDOW_BYTES = 65_535
 MAX_WINDOW_BYTES = (1 << 31) - 1
-DEFAULT_MAX_FRAME_BYTES = 16_384
+DEFAULT_MAX_FRAME_BYTES, LARGEST_MAX_FRAME_BYTES = 16_384, (1 << 24) - 1
 MAX_HEADER_BLOCK_BYTES = 1 << 20
 MAX_CONTINUATIONS = 256
 MAX_STREAM_ID = (1 << 31) - 1
@@ -157,11 +157,18 @@ def last_stream_of(buffer: bytes, frame: Frame) -> int:
 
 
 def settings_of(buffer: bytes, frame: Frame) -> list[tuple[int, int]]:
-    """The (identifier, value) pairs of a SETTINGS frame, in order. Raises FrameError."""
+    """The (identifier, value) pairs of a SETTINGS frame, in order; sizes are in bounds. Raises FrameError."""
     payload = frame_payload(buffer, frame)
     if len(payload) % _SETTING.size:
         raise FrameError(FRAME_SIZE_ERROR, "SETTINGS that is not a multiple of 6 bytes")
-    return list(_SETTING.iter_unpack(payload))
+    pairs = list(_SETTING.iter_unpack(payload))
+    for identifier, value in pairs:
+        if identifier == INITIAL_WINDOW_SIZE and value > MAX_WINDOW_BYTES:
+            raise FrameError(FLOW_CONTROL_ERROR, f"INITIAL_WINDOW_SIZE {value}, at most {MAX_WINDOW_BYTES} is allowed")
+        if identifier == MAX_FRAME_SIZE and not DEFAULT_MAX_FRAME_BYTES <= value <= LARGEST_MAX_FRAME_BYTES:
+            allowed = f"{DEFAULT_MAX_FRAME_BYTES} to {LARGEST_MAX_FRAME_BYTES}"
+            raise FrameError(PROTOCOL_ERROR, f"MAX_FRAME_SIZE {value}, {allowed} is allowed")
+    return pairs
 
 
 def frame_header(length: int, kind: int, flags: int, stream: int) -> bytes:

@@ -19,9 +19,12 @@ from koord.http2.frames import (
     DATA,
     END_HEADERS,
     END_STREAM,
+    FLOW_CONTROL_ERROR,
     FRAME_SIZE_ERROR,
     GOAWAY,
     HEADERS,
+    INITIAL_WINDOW_SIZE,
+    MAX_FRAME_SIZE,
     PREFACE,
     PROTOCOL_ERROR,
     REFUSED_STREAM,
@@ -410,6 +413,9 @@ async def test_leaving_tells_the_client(tmp_path: Path) -> None:
         ),
         pytest.param(PREFACE + b"\xff\xff\xff\x00\x00\x00\x00\x00\x01", FRAME_SIZE_ERROR, id="oversized frame"),
         pytest.param(PREFACE + frame(HEADERS, 0, 1, b"") + frame(HEADERS, 0, 3, b""), PROTOCOL_ERROR, id="cut block"),
+        pytest.param(PREFACE + settings(((INITIAL_WINDOW_SIZE, 1 << 31),)), FLOW_CONTROL_ERROR, id="a large window"),
+        pytest.param(PREFACE + settings(((MAX_FRAME_SIZE, 16_383),)), PROTOCOL_ERROR, id="too small a frame"),
+        pytest.param(PREFACE + settings(((MAX_FRAME_SIZE, 1 << 24),)), PROTOCOL_ERROR, id="too large a frame"),
     ],
 )
 async def test_a_client_that_does_not_keep_to_the_protocol_is_told_and_costs_its_connection_only(
