@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from koord.kube.recorder import EventType, Recorder, Subject
 from koord.kube.servingcerts import Service, WebhookConfiguration
+from koord.model.core import ObjectMeta
 from koord_manager.certificatestore import CONFIGURATIONS
 from koord_manager.options import WEBHOOK_GATES
 
@@ -34,8 +35,14 @@ class InstalledWebhooks:
         """By configuration, what was said of it last."""
 
     def look(self, configurations: Iterable[WebhookConfiguration]) -> None:
-        """Says what is news about the configurations as they are now: of our names, and of Koordinator's."""
-        for configuration in configurations:
+        """Says what is news about the configurations as they are now: of our names, and of Koordinator's.
+
+        One of ours that is not among them is as one without webhooks.
+        """
+        found = {(each.kind, each.metadata.name): each for each in configurations}
+        for kind_name, (_, own_name) in CONFIGURATIONS.items():
+            found.setdefault((kind_name, own_name), WebhookConfiguration(kind_name, ObjectMeta(name=own_name)))
+        for configuration in found.values():
             kind, own_name = CONFIGURATIONS[configuration.kind]
             is_own, name = configuration.metadata.name == own_name, f"{kind} {configuration.metadata.name}"
             sentence = self._lack(configuration) if is_own else self._left_over(configuration)

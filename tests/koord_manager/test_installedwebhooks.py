@@ -42,18 +42,21 @@ def koordinators(**webhooks: ClientConfig) -> WebhookConfiguration:
 @pytest.mark.parametrize(
     ("gates", "found", "lacking"),
     [
+        ({POD_MUTATING}, None, POD),
+        (set(), None, ""),
         ({POD_MUTATING}, configuration(POD), ""),
         ({POD_MUTATING}, configuration(POD, "another.example.com"), ""),
         ({POD_MUTATING, NODE_MUTATING}, configuration(POD), NODE),
         ({POD_MUTATING, NODE_MUTATING}, configuration(), f"{POD}, {NODE}"),
-        ({POD_VALIDATING}, configuration(), ""),
+        ({POD_VALIDATING}, configuration(), VALIDATION),
         ({POD_VALIDATING}, configuration(kind="ValidatingWebhookConfiguration"), VALIDATION),
         (set(), configuration(), ""),
     ],
 )
-def test_what_lacks(gates: set[str], found: WebhookConfiguration, lacking: str) -> None:
-    events = Events()
-    InstalledWebhooks(SERVICE, gates.__contains__, events, lambda: True).look([found])  # type: ignore[arg-type]
+def test_what_lacks(gates: set[str], found: WebhookConfiguration | None, lacking: str) -> None:
+    """None: there is none."""
+    events, configurations = Events(), () if found is None else (found,)
+    InstalledWebhooks(SERVICE, gates.__contains__, events, lambda: True).look(configurations)  # type: ignore[arg-type]
     assert len(events) == bool(lacking)
     assert all(f"WebhookMissing: lacks {lacking}, so" in event for event in events)
 
