@@ -117,7 +117,6 @@ VALIDATING_WEBHOOK_CONFIGURATION = Kind(
 CERTIFICATE_SIGNING_REQUEST = Kind(
     "certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests", False, Unstructured
 )
-TOKEN_REVIEW = Kind("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", False, Unstructured)
 NODE_METRIC = Kind(nodemetric.GROUP, "v1alpha1", "NodeMetric", "nodemetrics", False, NodeMetric)
 NODE_SLO = Kind(nodemetric.GROUP, "v1alpha1", "NodeSLO", "nodeslos", False, Unstructured)
 CLUSTER_COLOCATION_PROFILE = Kind(
@@ -146,7 +145,6 @@ KINDS: tuple[Kind[Any], ...] = (
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
     CERTIFICATE_SIGNING_REQUEST,
-    TOKEN_REVIEW,
     NODE_METRIC,
     NODE_SLO,
     CLUSTER_COLOCATION_PROFILE,
