@@ -318,6 +318,7 @@ def test_secrets_that_somebody_else_has_made_stay_as_they_are(helm: Helm, plane:
         assert found["koordinator-nodelink-certs"]["metadata"]["annotations"]["meta.helm.sh/release-name"] == RELEASE
     helm("uninstall", RELEASE, "--no-hooks")
     assert [name for name in found if api.exists(f"{SECRETS}/{name}")] == ["koordinator-webhook-certs"]
+    api.delete(f"{SECRETS}/koordinator-webhook-certs")
 
 
 def test_a_hook_that_fails_leaves_its_log_and_no_account(helm: Helm, plane: ControlPlane, api: Api) -> None:
