@@ -178,7 +178,7 @@ class PodContext(msgspec.Struct, frozen=True):
         """Decode labels and annotations; raises nothing, whatever they say."""
         annotations, claims = _as_listed(PodAnnotations.read(request.labels, request.annotations), request.extended)
         kube_qos, is_free = cgroup_parent.kube_qos(request.cgroup_parent), _is_free(annotations)
-        bound_cpus, excess = _bound_cpus(annotations, request)
+        bound_cpus, excess = _bound_cpus(annotations, request, kube_qos)
         return cls(
             request=request,
             annotations=annotations,
@@ -305,14 +305,16 @@ def _is_more(amounts: Amounts, spec: Amounts) -> bool:
     return amounts.any and any(has > may for has, may in pairs)
 
 
-def _bound_cpus(annotations: PodAnnotations, request: Request) -> tuple[str, tuple[str, ...]]:
+def _bound_cpus(
+    annotations: PodAnnotations, request: Request, kube_qos: KubeQoS | None
+) -> tuple[str, tuple[str, ...]]:
     """Returns the CPUs that ``resource-status`` gives the pod, at most as many as it requests, and what is wrong there.
 
     The annotation is the scheduler's, but a cluster without the webhook takes it from anybody. Requests of an amplified
     node are larger than the CPUs that they stand for, so they cut nothing that the scheduler gave.
     """
     cpus = annotations.resource_status.cpuset if annotations.resource_status else EMPTY
-    requested_milli = _requested_milli(request)
+    requested_milli = _requested_milli(request, kube_qos)
     most = None if requested_milli is None else math.ceil(requested_milli / 1000)
     if most is None or len(cpus) <= most:
         return str(cpus), ()
@@ -321,11 +323,13 @@ def _bound_cpus(annotations: PodAnnotations, request: Request) -> tuple[str, tup
     return str(kept), (f"{why}; it has {kept or 'none of them'}",)
 
 
-def _requested_milli(request: Request) -> int | None:
-    """The pod's CPU request: by kubelet's list, else by the shares that kubelet asks for the whole pod."""
+def _requested_milli(request: Request, kube_qos: KubeQoS | None) -> int | None:
+    """The pod's CPU request: by kubelet's list, else by its tier, else by the shares that kubelet asks for it."""
     shares = request.requested.cpu_shares or 0
     if request.cpu_request_milli is not None:
         return request.cpu_request_milli
+    if kube_qos is KubeQoS.BEST_EFFORT:
+        return 0
     is_known = request.stage is HookStage.RUN_SANDBOX and shares > cfs.MIN_SHARES
     return round(shares * 1000 / cfs.SHARES_PER_CPU) if is_known else None
 

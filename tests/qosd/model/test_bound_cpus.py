@@ -47,6 +47,16 @@ def test_no_more_than_requested(
     assert [bound in problem for problem in pod.problems] == [True] * (bound != cpus)
 
 
+def test_whoever_is_of_kubelets_best_effort_tier_requests_nothing() -> None:
+    annotations = {"scheduling.koordinator.sh/resource-status": json.dumps({"cpuset": "1-63"})}
+    parent = "/kubepods/besteffort/podu"
+    pod = PodContext.read(
+        Request(HookStage.RUN_SANDBOX, "default", "p", "u", {}, annotations, parent, Resources(cpu_shares=2))
+    )
+    assert pod.bound_cpus == ""
+    assert pod.problems[0].endswith("it has none of them")
+
+
 def test_what_is_said_of_it() -> None:
     (problem,) = context("1-63", 100).problems
     assert problem == (
