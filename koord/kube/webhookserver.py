@@ -152,6 +152,7 @@ class WebhookServer:
         self._handlers, self._tls, self._name, self._durations = handlers, tls, name, durations
         self._limits, self._large, self._client_names, self._clock = limits, large, frozenset(client_names), clock
         self._turns = Turns()
+        self._checking: asyncio.Task[str] | None = None
         self._http = _HTTPServer(
             self._respond,
             self._expect,
@@ -220,7 +221,15 @@ class WebhookServer:
         self._silent.clear()
 
     async def unreadiness(self) -> str:
-        """Why API servers get no answer, "" if they do: a request to itself, verified as they verify it."""
+        """Why API servers get no answer, "" if they do: a request to itself, verified as they verify it.
+
+        Whoever asks while one is under way gets its answer: many who ask cost no more than one.
+        """
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(self._unreadiness())
+        return await asyncio.shield(self._checking)
+
+    async def _unreadiness(self) -> str:
         certificate = self._tls.certificate
         if self._is_draining or self._listener is None:
             return "the webhook server is stopping" if self._is_draining else "the webhook server has not started"

@@ -3,8 +3,9 @@
 One small HTTP/1.0 answer per connection, enough for Prometheus, curl and node agents, without a web server in the
 process. Invariants: a slow, hostile or broken client costs a bounded time and memory and nobody else: where there are
 ``MAX_CLIENTS`` who have said something, the newcomer is answered and who has waited longest is not, of the network that
-has most; those who have said nothing yet are a `ClientListener`'s; a page that fails answers 500 and is logged; a port
-that other machines reach is the caller's choice, and then a ``Guard`` or TLS stands before the figures.
+has most, and before those who have said all; those who have said nothing yet are a `ClientListener`'s; a page that
+fails answers 500 and is logged; a port that other machines reach is the caller's choice, and then a ``Guard`` or TLS
+stands before the figures.
 """
 
 from __future__ import annotations
@@ -150,6 +151,7 @@ class StatusServer:
                 writer = asyncio.StreamWriter(transport, protocol, reader, loop)
                 try:
                     head = await reader.readuntil(b"\r\n\r\n")
+                    self._clients.use(conversation)
                     writer.write(_encoded(await self._answer(head)))
                     await writer.drain()
                 except asyncio.CancelledError:

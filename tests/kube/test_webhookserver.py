@@ -452,6 +452,20 @@ async def test_readiness_is_a_request_verified_as_api_servers_verify_it() -> Non
     assert await server.unreadiness() == "the webhook server is stopping"
 
 
+async def test_who_gives_up_asking_for_readiness_costs_no_other_the_answer() -> None:
+    tls = LiveContext()
+    tls.load(FIRST)
+    server = WebhookServer(HANDLERS, tls, NAMES[0], Metrics().webhook_seconds)
+    await server.start("127.0.0.1", 0)
+    asking = [asyncio.create_task(server.unreadiness()) for _ in range(9)]
+    await asyncio.sleep(0)
+    asking.pop(0).cancel()
+    assert set(await asyncio.gather(*asking)) == {""}
+    tls.load(OTHER)
+    assert "certificate verify failed" in await server.unreadiness(), "the next one is another answer"
+    await server.stop(0, 0)
+
+
 async def test_a_taken_port_is_an_os_error() -> None:
     async with running() as run:
         with pytest.raises(OSError, match="in use"):

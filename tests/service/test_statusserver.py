@@ -113,6 +113,33 @@ async def test_who_never_ends_his_head_keeps_nobody_out(endpoint: Path, caplog: 
     assert caplog.text == "", "nobody's going is a line"
 
 
+async def test_who_has_asked_is_answered_however_many_begin_to_ask() -> None:
+    """All from one address, as a probe and a process of the same machine are."""
+    is_made = asyncio.Event()
+
+    async def page() -> Page:
+        await is_made.wait()
+        return Page(200, b"made")
+
+    server = StatusServer({"/slow": page})
+    await server.start("127.0.0.1:0")
+    asking = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(3)]
+    for _, writer in asking:
+        writer.write(b"GET /slow HTTP/1.0\r\n\r\n")
+    flood = []
+    for _ in range(3 * MAX_CLIENTS):
+        flood.append(await asyncio.open_connection("127.0.0.1", server.port))
+        flood[-1][1].write(b"GET /s")
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.05)
+    is_made.set()
+    for reader, _ in asking:
+        assert b"200 OK" in await asyncio.wait_for(reader.read(), 2)
+    for _, writer in (*asking, *flood):
+        writer.close()
+    server.close()
+
+
 async def test_a_source_with_many_clients_gives_its_own() -> None:
     """A client that takes its time is kept, however many another address has."""
     server = StatusServer(PAGES)
