@@ -228,4 +228,5 @@ def _subject(name: x509.Name) -> dict[x509.ObjectIdentifier, list[Any]]:
 
 
 def _lifetime(seconds: int | None) -> timedelta:
-    return LIFETIME if seconds is None else min(LIFETIME, max(SHORTEST, timedelta(seconds=seconds)))
+    longest_s = int(LIFETIME.total_seconds())
+    return LIFETIME if seconds is None else max(SHORTEST, timedelta(seconds=min(max(seconds, 0), longest_s)))

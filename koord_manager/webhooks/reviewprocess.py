@@ -97,7 +97,10 @@ def _answer(path: str, body: bytes, grounds: Grounds, namespaces: Namespaces) ->
         return reviews.answered(path, review, judge(path, review, grounds, namespaces))
     except (UndecodableError, UnknownNamespace):
         raise
-    except Exception as error:  # noqa: BLE001 - the root of a review, for want of memory, too
+    except MemoryError:
+        error = MemoryError(f"it takes more than {MEMORY_BYTES >> 20} MiB to judge")
+        return reviews.failed(path, review or reviews.envelope(body), error, is_defect=False)
+    except Exception as error:  # noqa: BLE001 - the root of a review
         return reviews.failed(path, review or reviews.envelope(body), error)
 
 

@@ -195,7 +195,13 @@ def test_what_is_signed_is_a_client_of_that_name_and_nothing_else(key: Key) -> N
 
 @pytest.mark.parametrize(
     ("seconds", "lifetime"),
-    [(None, LIFETIME), (3600, timedelta(hours=1)), (1, timedelta(minutes=10)), (10**9, LIFETIME)],
+    [
+        (None, LIFETIME),
+        (3600, timedelta(hours=1)),
+        (1, timedelta(minutes=10)),
+        (-1, timedelta(minutes=10)),
+        (2**62, LIFETIME),
+    ],
 )
 def test_how_long_it_is_valid(seconds: int | None, lifetime: timedelta) -> None:
     members = {} if seconds is None else {"expirationSeconds": seconds}
