@@ -23,7 +23,8 @@ _LONGEST_S = 10.0
 
 @dataclass
 class Noticed:
-    """``stall_s``: the longest answer to a probe. ``wrong``: of an answer that was not what the pod should get."""
+    """``reviews``: those that have ended. ``stall_s``: the longest answer to a probe. ``wrong``: of an answer that was
+    not what the pod should get."""
 
     reviews: int = 0
     in_time: int = 0
@@ -67,8 +68,18 @@ class Honest:
                 await asyncio.sleep(max(0.0, due_s - time.monotonic()))
 
     async def _review(self, session: aiohttp.ClientSession, number: int) -> None:
-        begun_s, noticed = time.monotonic(), self.noticed
-        noticed.reviews += 1
+        begun_s = time.monotonic()
+        wrong = await self._wrong(session, number)
+        self.noticed.reviews += 1
+        if wrong:
+            self.noticed.complain(wrong)
+        elif time.monotonic() - begun_s <= IN_TIME_S:
+            self.noticed.in_time += 1
+        else:
+            self.noticed.complain("late")
+
+    async def _wrong(self, session: aiohttp.ClientSession, number: int) -> str:
+        """What was wrong with its answer; "" = nothing."""
         url = f"https://127.0.0.1:{self._webhooks}/mutate-pod?timeout=10s"
         try:
             async with session.post(
@@ -76,26 +87,20 @@ class Honest:
             ) as answer:
                 document = await answer.json(content_type=None) if answer.status == 200 else {}
         except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:
-            noticed.complain(type(error).__name__)
-            return
-        if not document.get("response", {}).get("patch"):
-            noticed.complain(f"HTTP {answer.status}")
-        elif time.monotonic() - begun_s <= IN_TIME_S:
-            noticed.in_time += 1
-        else:
-            noticed.complain("late")
+            return type(error).__name__
+        return "" if document.get("response", {}).get("patch") else f"HTTP {answer.status}"
 
     async def _probe(self) -> None:
         while True:
-            begun_s, noticed = time.monotonic(), self.noticed
+            begun_s = time.monotonic()
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_LONGEST_S):
                     reader, writer = await asyncio.open_connection("127.0.0.1", self._health, local_addr=(SOURCE, 0))
                     writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
                     await reader.read()
                     writer.close()
-            noticed.probes += 1
-            noticed.stall_s = max(noticed.stall_s, time.monotonic() - begun_s)
+            self.noticed.probes += 1
+            self.noticed.stall_s = max(self.noticed.stall_s, time.monotonic() - begun_s)
             await asyncio.sleep(PROBE_S)
 
 
