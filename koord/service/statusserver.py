@@ -3,7 +3,8 @@
 One small HTTP/1.0 answer per connection, enough for Prometheus, curl and node agents, without a web server in the
 process. Invariants: a slow, hostile or broken client costs a bounded time and memory and nobody else: where there are
 ``MAX_CLIENTS`` who have said something, the newcomer is answered and who has waited longest is not, of the network that
-has most, and before those who have said all; those who have said nothing yet are a `ClientListener`'s; a page that
+has most, and before those who have said all; a page that can be made at once waits for nobody, so a probe of health is
+answered whatever comes from its own address; those who have said nothing yet are a `ClientListener`'s; a page that
 fails answers 500 and is logged; a port that other machines reach is the caller's choice, and then a ``Guard`` or TLS
 stands before the figures.
 """
@@ -31,6 +32,7 @@ log = logging.getLogger("koord.service.statusserver")
 MAX_CLIENTS = 16
 MAX_HEAD_BYTES = 8192
 TIMEOUT_S = 5.0
+_END = b"\r\n\r\n"
 SOCKET_MODE = 0o660
 HEALTH_PAGES = frozenset({"/healthz", "/readyz"})
 _REASONS = {
@@ -51,6 +53,9 @@ class Page:
     status: int
     body: bytes
     media_type: str = "text/plain; charset=utf-8"
+
+
+_FAILED = Page(500, b"see the log\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,8 @@ def read_token(file: str) -> str:
 
 Maker = Callable[[], Page | Awaitable[Page]]
 """Makes a page; one that takes long is made elsewhere (``asyncio.to_thread``) and waited for."""
+Begun = Awaitable[Page] | bytes | None
+"""Of a conversation: what makes its page, or what is left to send; None: its client has not said everything yet."""
 
 
 class StatusServer:
@@ -94,7 +101,7 @@ class StatusServer:
         self._tls = tls
         self._listener: ClientListener | None = None
         self._clients = ConnectionLimit[asyncio.Task[None]](MAX_CLIENTS, time.monotonic)
-        self._unbegun: dict[asyncio.Task[None], socket.socket] = {}
+        self._unbegun: dict[asyncio.Task[None], tuple[socket.socket, Begun]] = {}
         loglimit.limit(log.name, clientlistener.log.name)
 
     async def start(self, endpoint: str) -> None:
@@ -123,18 +130,33 @@ class StatusServer:
             self._listener = None
 
     def _spoken(self, accepted: socket.socket, source: str) -> None:
+        """A page that is there is sent at once, whoever else waits; for the rest there are ``MAX_CLIENTS`` places."""
+        begun: Begun = None
+        try:
+            if self._tls is None and (head := _whole_head(accepted)):
+                made = self._made(head)
+                begun = _unsent(accepted, _encoded(made)) if isinstance(made, Page) else made
+        except OSError:
+            begun = b""
+        if begun == b"":
+            accepted.close()
+            return
         conversation = asyncio.create_task(self._converse())
-        self._unbegun[conversation] = accepted
+        self._unbegun[conversation] = accepted, begun
         conversation.add_done_callback(self._ended)
         given = self._clients.add(conversation, source)
+        if begun is not None:
+            self._clients.use(conversation)
         if given is not None:
             given.cancel()
 
     def _ended(self, conversation: asyncio.Task[None]) -> None:
         self._clients.discard(conversation)
-        accepted = self._unbegun.pop(conversation, None)
-        if accepted is not None:
+        if conversation in self._unbegun:
+            accepted, begun = self._unbegun.pop(conversation)
             accepted.close()
+            if asyncio.iscoroutine(begun):
+                begun.close()
         if not conversation.cancelled() and (error := conversation.exception()) is not None:
             log.error("a status client's request failed", exc_info=error)
 
@@ -146,13 +168,19 @@ class StatusServer:
         protocol = asyncio.StreamReaderProtocol(reader)
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                accepted = self._unbegun.pop(conversation)
+                accepted, begun = self._unbegun[conversation]
+                if begun is not None and not isinstance(begun, bytes):
+                    begun = _encoded(await _awaited(begun))
+                del self._unbegun[conversation]
                 transport, _ = await loop.connect_accepted_socket(lambda: protocol, accepted, ssl=self._tls)
                 writer = asyncio.StreamWriter(transport, protocol, reader, loop)
                 try:
-                    head = await reader.readuntil(b"\r\n\r\n")
-                    self._clients.use(conversation)
-                    writer.write(_encoded(await self._answer(head)))
+                    if begun is None:
+                        head = await reader.readuntil(_END)
+                        self._clients.use(conversation)
+                        made = self._made(head)
+                        begun = _encoded(made if isinstance(made, Page) else await _awaited(made))
+                    writer.write(begun)
                     await writer.drain()
                 except asyncio.CancelledError:
                     transport.abort()
@@ -162,7 +190,8 @@ class StatusServer:
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             log.debug("a status client went away or said too much")
 
-    async def _answer(self, head: bytes) -> Page:
+    def _made(self, head: bytes) -> Page | Awaitable[Page]:
+        """The answer to a request with this ``head``, or what it has to be waited for."""
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/"):
             return Page(400, b"not HTTP\n")
@@ -175,11 +204,32 @@ class StatusServer:
         if make is None:
             return Page(404, f"see {' '.join(self._pages)}\n".encode())
         try:
-            made = make()
-            return made if isinstance(made, Page) else await made
+            return make()
         except Exception:  # a page is a root of its own: it must not end the server
-            log.exception("page %s", words[1])
-            return Page(500, b"see the log\n")
+            log.exception("page %s", path)
+            return _FAILED
+
+
+async def _awaited(made: Awaitable[Page]) -> Page:
+    try:
+        return await made
+    except Exception:  # as above
+        log.exception("a page that was waited for")
+        return _FAILED
+
+
+def _whole_head(accepted: socket.socket) -> bytes:
+    """What the client has said, taken from its socket, if a request's head is in it; else b"". Raises OSError."""
+    said = accepted.recv(MAX_HEAD_BYTES, socket.MSG_PEEK)
+    return accepted.recv(len(said)) if _END in said else b""
+
+
+def _unsent(accepted: socket.socket, answer: bytes) -> bytes:
+    """The rest that its buffer does not take. Raises OSError."""
+    try:
+        return answer[accepted.send(answer) :]
+    except (BlockingIOError, InterruptedError):
+        return answer
 
 
 def _header(head: bytes, name: bytes) -> bytes:
