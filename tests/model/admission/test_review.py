@@ -39,6 +39,7 @@ EVERYTHING = context(profile(labels={"t": "1"}))
 DEEP: Any = {}
 for _ in range(5000):
     DEEP = {"a": DEEP}
+UNREAD = "ClusterColocationProfile batch is not applied: spec.selector: operator 'in' is not one of In, NotIn"
 MIRROR = "kubernetes.io/config.mirror"
 WEBHOOKS = pytest.mark.parametrize("webhook", [mutate_pod, validate_pod], ids=["mutate", "validate"])
 
@@ -223,6 +224,19 @@ def test_what_is_in_doubt_is_a_warning_and_no_refusal() -> None:
     response = mutate_pod(review(pod()), context(odd))["response"]
     assert response["allowed"] is True and "patch" not in response
     assert len(response["warnings"]) == 1 and response["warnings"][0].startswith("ClusterColocationProfile odd matches")
+
+
+@pytest.mark.parametrize(
+    ("labels", "warnings"), [(None, [UNREAD]), ({"app": "a"}, None)], ids=["no profile matches", "another one matches"]
+)
+def test_a_profile_that_nobody_can_read_is_warned_of_where_it_may_be_missed(
+    labels: dict[str, str] | None, warnings: list[str] | None
+) -> None:
+    """Whom it selects is not known, so of a pod that another one matches nothing is said."""
+    readable = profile(selector={"matchLabels": {"app": "a"}}, labels={"t": "1"})
+    response = mutate_pod(review(pod(labels=labels)), context(readable, unread_profiles=(UNREAD,)))["response"]
+    assert response["allowed"] is True and ("patch" in response) is (warnings is None)
+    assert response.get("warnings") == warnings
 
 
 def test_a_dry_run_is_answered_alike() -> None:
