@@ -10,6 +10,7 @@ import resource
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from tests.kube.server import Fault, Server
 from tests.kube.support import client, until
 from tests.waiting import HANG_S
 
+LEASES = "/apis/coordination.k8s.io/v1", "leases"
 QUIET = ("--feature-gates=WebhookFramework=false", "--metrics-addr=")
 ALONE = "--enable-leader-election=false"
 
@@ -38,7 +40,7 @@ def made(api: Client, *argv: str) -> Manager:
 
 
 def holder(server: Server) -> str | None:
-    leases = server.objects.get(("/apis/coordination.k8s.io/v1", "leases"), {})
+    leases = server.objects.get(LEASES, {})
     return next((str(lease["spec"]["holderIdentity"]) for lease in leases.values()), None)
 
 
@@ -54,6 +56,36 @@ class SlowServer(Server):
         if request.method == "POST":
             await asyncio.sleep(0.2)
         return await super()._serve(request)
+
+
+class SleepyServer(Server):
+    """It refuses to make the first NodeMetric for now. Meanwhile the manager's machine sleeps, and another leads."""
+
+    slept_s = 0.0
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        if (request.method, request.path) == ("POST", METRICS) and not self.slept_s:
+            self.slept_s = 60.0
+            ((key, lease),) = self.objects[LEASES].items()
+            spec = {**lease["spec"], "holderIdentity": "manager-b", "leaseDurationSeconds": 3600}
+            self.write(LEASES, key, {**lease, "spec": spec})
+            self.faults.append(Fault("create", status=429, reason="TooManyRequests"))
+        return await super()._serve(request)
+
+
+async def test_who_led_until_he_slept_writes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was refused while he led is not sent again, though nothing has yet told him that another leads."""
+    server, stop, clock_gettime = SleepyServer(), asyncio.Event(), time.clock_gettime
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: clock_gettime(clock) + server.slept_s)
+    server.put(NODES, "", "n1")
+    async with server.serving() as url, client(url) as api:
+        running = asyncio.create_task(made(api).run(stop))
+        await until(lambda: server.slept_s > 0)
+        before = len(server.requests)
+        await until(lambda: any(verb == "get" and "/leases/" in path for verb, path, *_ in server.requests[before:]))
+        assert (holder(server), metrics(server)) == ("manager-b", 0)
+        stop.set()
+        await running
 
 
 async def test_a_view_that_dies_takes_the_leader_along(monkeypatch: pytest.MonkeyPatch) -> None:

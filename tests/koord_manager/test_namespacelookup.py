@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from koord.kube.ratelimit import RateLimit
 from koord.kube.reviews import OverloadedError
 from koord_manager import namespacelookup
 from koord_manager.namespacelookup import ABSENT_S, MAX_LOOKUPS, NamespaceLookup
@@ -28,11 +29,12 @@ class Rig:
 
 
 @asynccontextmanager
-async def looking() -> AsyncIterator[tuple[NamespaceLookup, Rig]]:
+async def looking(rate: RateLimit | None = None) -> AsyncIterator[tuple[NamespaceLookup, Rig]]:
+    """``rate``: of the client that the lookup is given, and shares with the controllers."""
     server = Server()
     server.put(NAMESPACES, "", "jobs", metadata={"labels": {"team": "a"}})
     rig = Rig(server)
-    async with server.serving() as url, client(url) as api:
+    async with server.serving() as url, client(url, rate=rate) as api:
         yield NamespaceLookup(api, lambda: rig.now_s), rig
 
 
@@ -95,6 +97,20 @@ async def test_nobodys_names_keep_anothers_waiting(monkeypatch: pytest.MonkeyPat
         for task in many:
             task.cancel()
         await asyncio.gather(*many, return_exceptions=True)
+
+
+async def test_strangers_names_take_nothing_of_the_controllers_rate() -> None:
+    """One request is all that the controllers have, and they have it still."""
+
+    async def at_once(_: float) -> None:
+        pass
+
+    rate = RateLimit(1.0, 1, lambda: 0.0, at_once)
+    async with looking(rate) as (lookup, rig):
+        await asyncio.gather(*[lookup.labels(f"nowhere-{number}", ONE) for number in range(5)])
+        assert rig.asked == 5
+    await rate.take()
+    assert rate.waited_s == 0.0
 
 
 async def test_a_name_that_waits_too_long_has_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
