@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koord.model.overcommit.normalization import CPUNormalization, ModelRatios
 from koord.model.slo import CPUSuppressPolicy
 from koord.model.sloconfig.config import SLOConfig
 from koord.model.sloconfig.loading import Consequence, Loaded, load, unknown_message
@@ -120,6 +121,62 @@ def test_a_bad_leaf_counts_as_absent_and_is_told(key: str, text: str, message: s
     assert (problem.key, problem.consequence) == (key, LEAF)
     assert loaded.kept_keys == frozenset()
     assert loaded.config.colocation == SLOConfig.defaults().colocation
+
+
+BESIDE: dict[str, tuple[str, dict[str, Any]]] = {
+    "cpu-burst-config": ("clusterStrategy", {"cpuBurstPercent": 200}),
+    "resource-threshold-config": ("clusterStrategy", {"enable": True}),
+    "resource-qos-config": ("clusterStrategy.lsClass.memoryQOS", {"wmarkRatio": 80}),
+    "system-config": ("clusterStrategy", {"minFreeKbytesFactor": 50}),
+}
+"""Where the leaves below are, and what else is there."""
+
+
+def at(place: str, members: dict[str, Any]) -> str:
+    for name in reversed(place.split(".")):
+        members = {name: members}
+    return json.dumps(members)
+
+
+@pytest.mark.parametrize(
+    ("key", "leaf", "value", "why"),
+    [
+        ("cpu-burst-config", "cfsQuotaBurstPercent", 99, "is less than 100"),
+        ("resource-threshold-config", "cpuEvictBESatisfactionLowerPercent", 0, "is not in 1..60"),
+        ("resource-threshold-config", "cpuEvictBESatisfactionLowerPercent", 61, "is not in 1..60"),
+        ("resource-threshold-config", "cpuEvictBESatisfactionUpperPercent", 0, "is not in 1..99"),
+        ("resource-threshold-config", "cpuEvictBESatisfactionUpperPercent", 100, "is not in 1..99"),
+        ("resource-qos-config", "minLimitPercent", 101, "is not in 0..100"),
+        ("resource-qos-config", "lowLimitPercent", 101, "is not in 0..100"),
+        ("system-config", "watermarkScaleFactor", 9, "is not in 10..400"),
+    ],
+)
+def test_what_stands_beside_a_leaf_that_is_out_of_range_counts(key: str, leaf: str, value: int, why: str) -> None:
+    place, rest = BESIDE[key]
+    loaded = load({key: at(place, {leaf: value, **rest})})
+    assert told(loaded) == [(f"{key}.{place}.{leaf}: {value} {why}", LEAF)]
+    assert loaded.config == load({key: at(place, rest)}).config != SLOConfig.defaults()
+
+
+def test_the_ratios_of_a_model_leave_another_models_alone() -> None:
+    models = {
+        "Xeon": {"baseRatio": 5.01, "turboEnabledRatio": 0.99, "hyperThreadEnabledRatio": 1.2},
+        "EPYC": {"baseRatio": 1.5, "turboEnabledRatio": 1.6},
+    }
+    loaded = load({"cpu-normalization-config": json.dumps({"enable": True, "ratioModel": models})})
+    of_xeon = "cpu-normalization-config.ratioModel.Xeon"
+    assert told(loaded) == [
+        (f"{of_xeon}.baseRatio: 5.01 is more than 5", LEAF),
+        (f"{of_xeon}.turboEnabledRatio: 0.99 is less than 1", LEAF),
+    ]
+    assert loaded.config.cpu_normalization.cluster == CPUNormalization(
+        enable=True,
+        default_ratio=SLOConfig.defaults().cpu_normalization.cluster.default_ratio,
+        ratio_model={
+            "Xeon": ModelRatios(hyper_thread_enabled_ratio=1.2),
+            "EPYC": ModelRatios(base_ratio=1.5, turbo_enabled_ratio=1.6),
+        },
+    )
 
 
 def test_a_bad_key_has_its_defaults_when_nothing_was_in_force() -> None:
