@@ -17,6 +17,8 @@ from integration.harness.processes import wait_for
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 FILES = sorted((Path(__file__).parents[2] / "manifests" / "crds").glob("*.yaml"))
+NODE_SLOS = "/apis/slo.koordinator.sh/v1alpha1/nodeslos"
+CLASSES = ("lsrClass", "lsClass", "beClass", "systemClass", "cgroupRoot")
 OURS = {"NodeMetric", "NodeSLO", "ClusterColocationProfile"}
 
 
@@ -62,6 +64,25 @@ def test_an_example_is_established_and_comes_back_unpruned(
     (served,) = (each for each in spec["versions"] if each["name"] == version)
     header = control_plane.kubectl("get", f"{spec['names']['plural']}.{spec['group']}", "-o", "wide").splitlines()[0]
     assert header.split() == ["NAME", *(column["name"].upper() for column in served["additionalPrinterColumns"])]
+
+
+@pytest.mark.parametrize(
+    "said", [{}, {"enable": True, "egressLimit": "50M", "ingressRequest": 20}], ids=["none", "some"]
+)
+def test_what_is_not_said_of_a_classs_network_is_filled_in(api: Api, said: Object) -> None:
+    """As with upstream's definition: its node agent takes a limit that is not there for 0."""
+    (definition,) = (each for each in _definitions() if each["spec"]["names"]["kind"] == "NodeSLO")
+    _establish(api, definition)
+    filled_in = {"ingressRequest": 0, "ingressLimit": 100, "egressRequest": 0, "egressLimit": 100}
+    strategy = {name: {"networkQOS": said, "cpuQOS": {}} for name in CLASSES}
+    manifest = {
+        "apiVersion": "slo.koordinator.sh/v1alpha1",
+        "kind": "NodeSLO",
+        "metadata": {"name": f"networks-{len(said)}"},
+        "spec": {"resourceQOSStrategy": strategy},
+    }
+    stored = api.create(NODE_SLOS, manifest)["spec"]["resourceQOSStrategy"]
+    assert stored == {name: {"networkQOS": {**filled_in, **said}, "cpuQOS": {}} for name in CLASSES}
 
 
 @pytest.mark.parametrize(

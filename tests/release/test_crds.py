@@ -423,19 +423,24 @@ def test_what_the_api_server_takes_beyond_a_struct_is_of_fields_that_are(row: Ow
     assert row.schemas.bounds.keys() <= {pattern(path) for path in FIELDS[row.kind.name]}
 
 
-DEFAULTS: Mapping[str, Mapping[str, int]] = {
-    "NodeMetric": {"health": False},
-    "NodeSLO": {"ingressRequest": 0, "ingressLimit": 100, "egressRequest": 0, "egressLimit": 100},
+DEFAULTS: Mapping[str, int] = {
+    "devices[].health": False,
+    "networkQOS.ingressRequest": 0,
+    "networkQOS.ingressLimit": 100,
+    "networkQOS.egressRequest": 0,
+    "networkQOS.egressLimit": 100,
 }
+"""By how the paths end, wherever upstream has such a part."""
 
 
 @pytest.mark.parametrize("name", UPSTREAM)
 def test_nothing_is_required_or_filled_in_that_upstream_does_not(name: str) -> None:
     required = {path: set(field["required"]) for path, field in FIELDS[name].items() if "required" in field}
-    assert required == {path: REQUIRED[path.rsplit(".", 1)[-1]] for path in required}
-    fields = FIELDS[name].items()
-    filled_in = {path.rsplit(".", 1)[-1]: field["default"] for path, field in fields if "default" in field}
-    assert filled_in == DEFAULTS.get(name, {})
+    parts = {path: path.rsplit(".", 1)[-1] for path in FIELDS[name]}
+    assert required == {path: REQUIRED[part] for path, part in parts.items() if part in REQUIRED}
+    filled_in = {path: field["default"] for path, field in FIELDS[name].items() if "default" in field}
+    stated = [path for owner, path, *_ in EVERY if owner == name]
+    assert filled_in == {path: value for path in stated for end, value in DEFAULTS.items() if path.endswith(f".{end}")}
 
 
 def test_the_table_of_required_members_is_of_members_that_are() -> None:
