@@ -6,8 +6,14 @@ import os
 import subprocess
 from pathlib import Path
 
+import yaml
+
+from integration import build
+from integration.cluster.api import Object
 from integration.harness.processes import HarnessError
 
+CHART = Path(__file__).parents[2] / "charts" / "koordinator"
+RELEASE = "koordinator"
 COMMAND_S = 300.0
 
 
@@ -34,3 +40,13 @@ class Helm:
         argv = [str(self.program), *arguments]
         pipe = subprocess.PIPE
         return subprocess.Popen(argv, env=self._environment, stdout=pipe, stderr=pipe, text=True)
+
+
+def template(helm: Helm, *arguments: str) -> str:
+    """What helm would apply to a cluster of the release that is built here, or of another ``--kube-version``."""
+    return helm("template", RELEASE, str(CHART), "--kube-version", build.kubernetes_version(), *arguments)
+
+
+def documents(text: str) -> dict[tuple[str, str], Object]:
+    """By kind and name."""
+    return {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text) if each}

@@ -21,9 +21,9 @@ import yaml
 
 from integration import build
 from integration.cluster import controlplane, objects
-from integration.cluster.api import Api, Object
+from integration.cluster.api import Api
 from integration.cluster.controlplane import ControlPlane, Options
-from integration.cluster.helm import Helm
+from integration.cluster.helm import CHART, RELEASE, Helm, documents, template
 from integration.cluster.manager import NAMESPACE, Replica
 from integration.harness.processes import HarnessError, wait_for
 from koord.model.nodestate import ANNOTATION, UNINSTALLED, NodeState
@@ -32,8 +32,6 @@ from koord_manager.options import Options as ManagerOptions
 from tests.charts.koordinator_values import VALUES
 
 ROOT = Path(__file__).parents[2]
-CHART = ROOT / "charts" / "koordinator"
-RELEASE, KUBERNETES = "koordinator", build.kubernetes_version()
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -85,15 +83,6 @@ def koordinators(tmp_path: Path) -> Path:
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(VALUES))
     return file
-
-
-def template(helm: Helm, *arguments: str) -> str:
-    """What helm would apply to a cluster of the release that ``plane`` runs."""
-    return helm("template", RELEASE, str(CHART), "--kube-version", KUBERNETES, *arguments)
-
-
-def documents(text: str) -> dict[tuple[str, str], Object]:
-    return {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text) if each}
 
 
 def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
