@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from integration.cluster.controlplane import ControlPlane
 from integration.cluster.manager import NAMESPACE, Replica
 from integration.harness.processes import wait_for
 from koord.model.admission.schedulerkeys import scheduler_users
+from tests import docpages
 
 METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
 SLOS = "/apis/slo.koordinator.sh/v1alpha1/nodeslos"
@@ -31,7 +33,7 @@ ENABLED = {"colocation-config": '{"enable": true}'}
 SOON_S = 30.0
 TENANT = "alice"
 SCHEDULER = scheduler_users(NAMESPACE)[0]
-_QUOTAS = itertools.count()
+_QUOTAS, _PODS = itertools.count(), itertools.count()
 BATCH = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory")
 PROFILE = {
     "apiVersion": "config.koordinator.sh/v1alpha1",
@@ -231,45 +233,101 @@ def tenant(managed: Managed) -> Iterator[Api]:
         yield own
 
 
-BOUND = {"scheduling.koordinator.sh/resource-status": '{"cpuset": "1-63"}'}
-GREEDY = {"node.koordinator.sh/extended-resource-spec": '{"containers": {"main": {"limits": {"batch-cpu": "64000"}}}}'}
-LSR = {"koordinator.sh/qosClass": "LSR"}
-RESERVED = {"scheduling.koordinator.sh/reserve-pod": "true"}
-TENANTS = (
-    ("resource-status", {"annotations": BOUND}, "the scheduler writes it"),
-    ("extended-resource-spec", {"annotations": GREEDY}, "it says what the pod's resources say"),
-    ("qosClass", {"labels": {"koordinator.sh/qosClass": "BE"}}, "koordinator.sh/qosClass"),
-    ("cpuBurst", {"annotations": {"koordinator.sh/cpuBurst": '{"policy": "none"}'}}, ""),
+RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
+EXTENDED_SPEC = "node.koordinator.sh/extended-resource-spec"
+BOUND = {RESOURCE_STATUS: '{"cpuset": "1-63"}'}
+GREEDY = {EXTENDED_SPEC: '{"containers": {"main": {"limits": {"batch-cpu": "64000"}}}}'}
+QOS, SUB_PRIORITY, CLASS_NAME = "koordinator.sh/qosClass", "koordinator.sh/priority", "priorityClassName"
+RESERVE_POD = "scheduling.koordinator.sh/reserve-pod"
+LSR = {QOS: "LSR"}
+CPU_BURST, MEMORY_QOS = "koordinator.sh/cpuBurst", "koordinator.sh/memoryQOS"
+NONE = '{"policy": "none"}'
+CREATED = (
+    (QOS, "LS", ""),
+    (CLASS_NAME, "koord-prod", ""),
+    (SUB_PRIORITY, "100", ""),
+    (RESOURCE_STATUS, BOUND[RESOURCE_STATUS], "the scheduler writes it"),
+    (RESERVE_POD, "true", "it is reserved for the scheduler"),
+    (CPU_BURST, NONE, ""),
+    (MEMORY_QOS, NONE, ""),
 )
-"""Of the table in docs/security.md: a name, the metadata of an update, and what the refusal says; "" = it is let in."""
+"""Of the table in docs/security.md: what a pod says when it is created, and the refusal; "" = it is let in."""
+CHANGED = (
+    (QOS, "LS", "BE", f"labels.{QOS}: Invalid value: 'BE': field is immutable: keep 'LS'"),
+    (CLASS_NAME, None, "koord-prod", "pod updates may not change fields other than"),
+    (SUB_PRIORITY, None, "100", f"labels.{SUB_PRIORITY}: Invalid value: '100': field is immutable: leave it out"),
+    (SUB_PRIORITY, "100", "101", f"labels.{SUB_PRIORITY}: Invalid value: '101': field is immutable: keep '100'"),
+    (SUB_PRIORITY, "100", None, f"labels.{SUB_PRIORITY}: Invalid value: '': field is immutable: keep '100'"),
+    (RESOURCE_STATUS, None, BOUND[RESOURCE_STATUS], "the scheduler writes it"),
+    (EXTENDED_SPEC, None, GREEDY[EXTENDED_SPEC], "it says what the pod's resources say"),
+    (RESERVE_POD, None, "true", "it is reserved for the scheduler"),
+    (CPU_BURST, None, NONE, ""),
+    (MEMORY_QOS, None, NONE, ""),
+)
+"""The same of a pod that runs: what it said, and what it is to say. None: nothing."""
 
 
-@pytest.mark.parametrize(("name", "metadata", "refusal"), TENANTS, ids=[row[0] for row in TENANTS])
+MAY_CREATE_AND_CHANGE = {
+    "yes": (True, True),
+    "on creation": (True, False),
+    "only what the pod's resources say": (True, False),
+    "never": (False, False),
+}
+"""What the page says."""
+
+
+def test_the_page_says_what_a_tenant_is_seen_to_write() -> None:
+    """A pod with another's amounts is let in as well, but not with those: see below."""
+    _, _, rest = docpages.page("security.md").partition("\n## What a tenant may write on a pod\n")
+    rows = re.findall(r"^\| (`.*?) \| ([^|,;]*)", rest.partition("\n## ")[0], re.MULTILINE)
+    said = {name: MAY_CREATE_AND_CHANGE[verdict.strip()] for names, verdict in rows for name in names.split("`")[1::2]}
+    said[MEMORY_QOS] = said.pop("memoryQOS")
+    created = {(EXTENDED_SPEC, True), *((name, not refusal) for name, _, refusal in CREATED)}
+    changed = {(name, not refusal) for name, *_, refusal in CHANGED}
+    assert created == {(name, may_create) for name, (may_create, _) in said.items()}
+    assert changed == {(name, may_change) for name, (_, may_change) in said.items()}
+
+
+@pytest.mark.parametrize(("name", "value", "refusal"), CREATED)
+def test_what_a_tenant_may_create(tenant: Api, name: str, value: str, refusal: str) -> None:
+    try:
+        created = tenant.create(objects.pods_of(SHOP), saying(name, value))
+        assert not refusal and said_of(created, name) == value
+    except ApiError as error:
+        assert refusal and refusal in error.message
+
+
+@pytest.mark.parametrize(("name", "before", "now", "refusal"), CHANGED)
 def test_what_a_tenant_may_write_on_a_pod_that_runs(
-    managed: Managed, tenant: Api, name: str, metadata: Object, refusal: str
+    tenant: Api, name: str, before: str | None, now: str | None, refusal: str
 ) -> None:
-    pod = create(tenant, SHOP, f"later-{name.lower()}", {"cpu": "10m"}, {"koordinator.sh/qosClass": "LS"})
+    pod = tenant.create(objects.pods_of(SHOP), saying(name, before))
     path = f"{objects.pods_of(SHOP)}/{pod['metadata']['name']}"
-    before = pod["metadata"].get("annotations", {}), pod["metadata"]["labels"]
-    if refusal:
-        with pytest.raises(ApiError, match=refusal):
-            tenant.merge(path, {"metadata": metadata})
-        after = managed.api.get(path)["metadata"]
-        assert (after.get("annotations", {}), after["labels"]) == before
-    else:
-        assert tenant.merge(path, {"metadata": metadata})["metadata"]["annotations"].items() >= (
-            metadata["annotations"].items()
-        )
+    try:
+        tenant.merge(path, written(name, now))
+        assert not refusal
+    except ApiError as error:
+        assert refusal and refusal in error.message
+    assert said_of(tenant.get(path), name) == (before if refusal else now)
 
 
-@pytest.mark.parametrize(
-    ("annotations", "refusal"),
-    [(BOUND, "the scheduler writes it"), (RESERVED, "reserve-pod")],
-    ids=["resource-status", "reserve-pod"],
-)
-def test_what_a_tenant_may_not_create(tenant: Api, annotations: Object, refusal: str) -> None:
-    with pytest.raises(ApiError, match=refusal):
-        tenant.create(objects.pods_of(SHOP), objects.pod("refused", {"cpu": "10m"}, annotations=annotations))
+def written(name: str, value: str | None) -> Object:
+    """A patch of a pod: of its spec, or of a label or an annotation."""
+    if name == CLASS_NAME:
+        return {"spec": {name: value}}
+    return {"metadata": {"labels" if name in (QOS, SUB_PRIORITY) else "annotations": {name: value}}}
+
+
+def saying(name: str, value: str | None) -> Object:
+    """A pod that says it; None: that says nothing."""
+    patch = written(name, value) if value is not None else {}
+    return objects.pod(f"tenants-{next(_PODS)}", {"cpu": "10m"}, **patch.get("metadata", {}), **patch.get("spec", {}))
+
+
+def said_of(pod: Object, name: str) -> object:
+    metadata = pod["metadata"]
+    places = pod["spec"], metadata.get("labels", {}), metadata.get("annotations", {})
+    return next((place[name] for place in places if name in place), None)
 
 
 BATCH_POD = {"labels": {"koordinator.sh/qosClass": "BE"}, "priorityClassName": "koord-batch"}
