@@ -9,7 +9,8 @@ Invariants: there are at most ``MOST_STRANGERS``, none of them for longer than `
 only one, the newcomer waits until somebody has had ``PATIENCE_S``: many nodes that come at once are let in one after
 the other, instead of cutting each other off. gRPC gets no more than ``STARTS_PER_S`` of one address, so that a node
 which connects again and again pays with its own time, and not with the others' handshakes. A node has
-``NODE_CONNECTIONS``, of which the latest stay. What one end sends is read as fast as the other end reads.
+``NODE_CONNECTIONS``, of which the latest stay. What one end sends is read as fast as the other end reads, and of a
+client no faster than ``BYTES_PER_S``: a node that floods gRPC with frames pays with its own time for them, too.
 A connection's failure is its client's.
 """
 
@@ -32,6 +33,8 @@ PROOF_S, PATIENCE_S, LINGER_S = 15.0, 2.0, 1.0
 PROOF_BYTES = 256 << 10
 """From the client: a handshake and a call of 64 KiB fit in."""
 STARTS_PER_S = 100.0
+BURST_BYTES, BYTES_PER_S = 1 << 20, float(256 << 10)
+"""Sixteen calls of 64 KiB at once; and twenty times what a node sends that reports as much every five seconds."""
 NODE_CONNECTIONS = 2
 """A new one and the one that it takes the place of, while both are there."""
 _MOST_REMEMBERED = 4096
@@ -58,10 +61,13 @@ class _Side(FairProtocol):
         self._early.clear()
 
     def data_received(self, data: bytes) -> None:
-        if self._connection.may_pass(self, len(data)):
-            self.other.write(data)
-        else:
+        if not self._connection.may_pass(self, len(data)):
             self._connection.close()
+            return
+        self.other.write(data)
+        if (wait_s := self._connection.wait_s(self, len(data))) > 0:
+            self._connection.pause(self, "rate")
+            asyncio.get_running_loop().call_later(wait_s, self._connection.resume, self, "rate")
 
     def write(self, data: bytes) -> None:
         if self.transport is None:
@@ -95,6 +101,8 @@ class _Connection:
         self.node = ""
         self.since_s = time.monotonic()
         self._client_bytes = 0
+        self._paid_until_s = 0.0
+        """By this time the client may have sent what it has sent."""
         self._pauses: set[tuple[_Side, str]] = set()
         self._accepted: socket.socket | None = accepted
         """Until it has a transport."""
@@ -130,6 +138,14 @@ class _Connection:
         if side is self.client and not self.node:
             self._client_bytes += size_bytes
         return not self.is_closed and (bool(self.node) or self._client_bytes <= PROOF_BYTES)
+
+    def wait_s(self, side: _Side, size_bytes: int) -> float:
+        """Counts what came, and returns for how long nothing more is to be read of it; nothing, if not above 0."""
+        if side is not self.client:
+            return 0.0
+        now_s = time.monotonic()
+        self._paid_until_s = max(self._paid_until_s, now_s - BURST_BYTES / BYTES_PER_S) + size_bytes / BYTES_PER_S
+        return self._paid_until_s - now_s
 
     def pause(self, side: _Side, why: str) -> None:
         self._pauses.add((side, why))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
@@ -242,3 +243,20 @@ async def test_a_server_that_is_not_there_ends_the_connection() -> None:
             reader, writer = await asyncio.open_connection(*listener.getsockname()[:2])
             assert await Client(reader, writer).has_ended()
             await until(lambda: not gate.strangers)
+
+
+async def test_a_node_that_floods_is_read_no_faster_than_it_may_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets everything through in the end, and another one at once."""
+    monkeypatch.setattr(gates, "BURST_BYTES", len(PLENTY) // 4)
+    monkeypatch.setattr(gates, "BYTES_PER_S", float(len(PLENTY)))
+    async with rig() as made:
+        flooding, other = await made.node("a"), await made.node("b")
+        began_s = time.monotonic()
+        echoing = asyncio.create_task(flooding.echoed(PLENTY))
+        for _ in range(9):
+            assert await other.is_alive()
+        assert not echoing.done()
+        assert await echoing == PLENTY
+        assert time.monotonic() - began_s >= 0.7, "three quarters of it, at its size a second"
+        for each in (flooding, other):
+            each.close()
