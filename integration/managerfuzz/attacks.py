@@ -24,7 +24,20 @@ import aiohttp
 
 from bench.nodelinkload import context as node_context
 from integration.managerfuzz.honest import review
-from koord.http2.frames import DATA, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame
+from koord.http2.frames import (
+    DATA,
+    DEFAULT_MAX_FRAME_BYTES,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    PING,
+    PREFACE,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    frame,
+    split,
+)
 from koord.http2.hpack import literal
 from koord.http2.tlsclient import ALPN, TLSClient
 from koord.kube.certificates import KeyPair
@@ -193,12 +206,22 @@ async def _posted(target: Target, count: int, bodies: Iterator[bytes] | list[byt
 
 
 def _call_head() -> bytes:
-    fields = (b":method", b"POST"), (b":scheme", b"https"), (b":path", f"{_PATH}Report".encode())
-    return b"".join(literal(*each) for each in (*fields, (b"content-type", b"application/grpc"), (b"te", b"trailers")))
+    pseudo = (b":method", b"POST"), (b":scheme", b"https"), (b":path", f"{_PATH}Report".encode()), (b":authority", b"x")
+    return b"".join(literal(*each) for each in (*pseudo, (b"content-type", b"application/grpc"), (b"te", b"trailers")))
 
 
-def _streams() -> Iterator[int]:
-    return itertools.count(1, 2)
+async def _proven(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Iterator[int]:
+    """Makes one call, by which the manager knows the node. Returns the streams that follow. Raises OSError and
+    TimeoutError."""
+    call = frame(HEADERS, END_HEADERS, 1, _call_head()) + frame(DATA, END_STREAM, 1, bytes(5))
+    writer.write(PREFACE + frame(SETTINGS, 0, 0, b"") + call)
+    said = b""
+    async with asyncio.timeout(5):
+        while not any(each[1] & END_STREAM and each[2] == 1 for each in split(said, 0, DEFAULT_MAX_FRAME_BYTES)[0]):
+            if not (more := await reader.read(1 << 16)):
+                raise ConnectionResetError
+            said += more
+    return itertools.count(3, 2)
 
 
 def _pings(streams: Iterator[int]) -> bytes:
@@ -216,12 +239,12 @@ def _windows(streams: Iterator[int]) -> bytes:
 def _resets(streams: Iterator[int]) -> bytes:
     cancelled = struct.pack(">I", 8)
     numbers = [next(streams) for _ in range(200)]
-    return b"".join(frame(HEADERS, 4, n, _call_head()) + frame(RST_STREAM, 0, n, cancelled) for n in numbers)
+    return b"".join(frame(HEADERS, END_HEADERS, n, _call_head()) + frame(RST_STREAM, 0, n, cancelled) for n in numbers)
 
 
 def _empty_data(streams: Iterator[int]) -> bytes:
     number = next(streams)
-    return frame(HEADERS, 4, number, _call_head()) + frame(DATA, 0, number, b"") * 1500
+    return frame(HEADERS, END_HEADERS, number, _call_head()) + frame(DATA, 0, number, b"") * 1500
 
 
 def _large_heads(streams: Iterator[int]) -> bytes:
@@ -231,11 +254,13 @@ def _large_heads(streams: Iterator[int]) -> bytes:
 
 def _unfinished(streams: Iterator[int]) -> bytes:
     number = next(streams)
-    return frame(HEADERS, 4, number, _call_head()) + frame(DATA, 0, number, b"\0\0\x0f\xff\xff" + bytes(16_000))
+    part = b"\0\0\x0f\xff\xff" + bytes(16_000)
+    return frame(HEADERS, END_HEADERS, number, _call_head()) + frame(DATA, 0, number, part)
 
 
-def flood(frames: Callable[[Iterator[int]], bytes], connections: int = 8) -> Attack:
-    """One node's connections send ``frames`` as fast as they are taken; every other one reads no answer."""
+def flood(frames: Callable[[Iterator[int]], bytes], connections: int = 2) -> Attack:
+    """One node's connections, each proven by a call, send ``frames`` as fast as they are taken; every other one reads
+    no answer."""
 
     async def attack(target: Target) -> None:
         tls = node_context(ATTACKER, target.ca, target.ca.certificate)
@@ -244,10 +269,10 @@ def flood(frames: Callable[[Iterator[int]], bytes], connections: int = 8) -> Att
             while not target.is_over:
                 with contextlib.suppress(OSError, TimeoutError):
                     reader, writer = await opened(target.nodelink, tls)
-                    draining = None if is_deaf else asyncio.create_task(_drained(reader))
+                    draining = None
                     try:
-                        writer.write(PREFACE + frame(SETTINGS, 0, 0, b""))
-                        streams = _streams()
+                        streams = await _proven(reader, writer)
+                        draining = None if is_deaf else asyncio.create_task(_drained(reader))
                         while not target.is_over and not writer.is_closing():
                             writer.write(frames(streams))
                             async with asyncio.timeout(2):
