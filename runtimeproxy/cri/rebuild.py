@@ -12,6 +12,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from koord.http2.client import UnaryError
@@ -40,6 +41,10 @@ class RebuildFailed(Exception):
         self.code = code
 
 
+_Object = tuple[str, str]
+"""Its kind and its id: a client may give one id to both kinds."""
+
+
 class Rebuilder:
     """Asks the runtime behind ``caller``; long answers are read ``apart``."""
 
@@ -47,7 +52,7 @@ class Rebuilder:
         self._caller, self._apart = caller, apart or Apart()
         self._calls = 0  # that run now; a plain number, since a semaphore whose release fails has a slot less for ever
         self._turns: deque[asyncio.Future[None]] = deque()
-        self._under_way: dict[str, asyncio.Task[Any]] = {}
+        self._under_way: dict[_Object, asyncio.Task[Any]] = {}
 
     async def sandboxes(self, service: str) -> list[tuple[str, PodEntry]]:
         """Id and entry (without cgroup parent) of every sandbox. Raises RebuildFailed."""
@@ -68,30 +73,33 @@ class Rebuilder:
 
     async def pod(self, service: str, pod_id: str, timeout_s: float) -> PodEntry | None:
         """The sandbox as the runtime has it; raises RebuildFailed."""
-        return await self._shared(pod_id, timeout_s, lambda: self._pod(service, pod_id))
+        return await self._shared(("sandbox", pod_id), timeout_s, partial(self._pod, service, pod_id))
 
     async def container(self, service: str, container_id: str, timeout_s: float) -> ContainerEntry | None:
         """The container as the runtime has it; raises RebuildFailed."""
-        return await self._shared(container_id, timeout_s, lambda: self._container(service, container_id))
+        read = partial(self._container, service, container_id)
+        return await self._shared(("container", container_id), timeout_s, read)
 
     def close(self) -> None:
         for task in self._under_way.values():
             task.cancel()
         self._caller.close()
 
-    async def _shared(self, key: str, timeout_s: float, read: Callable[[], Awaitable[T | None]]) -> T | None:
+    async def _shared(self, key: _Object, timeout_s: float, read: Callable[[], Awaitable[T | None]]) -> T | None:
         task: asyncio.Task[tuple[T | None, Exception | None]] | None = self._under_way.get(key)
         if task is None:
             task = self._under_way[key] = asyncio.ensure_future(self._bounded(key, read))
         await asyncio.wait((task,), timeout=max(0.0, timeout_s))
         if not task.done():
-            raise RebuildFailed(f"the runtime did not tell about {key} within {timeout_s:.3g} s")
+            raise RebuildFailed(f"the runtime did not tell about {' '.join(key)} within {timeout_s:.3g} s")
         entry, error = task.result()
         if error is not None:
             raise error
         return entry
 
-    async def _bounded(self, key: str, read: Callable[[], Awaitable[T | None]]) -> tuple[T | None, Exception | None]:
+    async def _bounded(
+        self, key: _Object, read: Callable[[], Awaitable[T | None]]
+    ) -> tuple[T | None, Exception | None]:
         """The error is no exception of the task, since nobody may be waiting for it any more."""
         try:
             while self._calls >= CALLS_AT_A_TIME:

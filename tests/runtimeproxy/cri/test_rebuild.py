@@ -17,6 +17,7 @@ from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri import rebuild
 from runtimeproxy.cri.rebuild import CALLS_AT_A_TIME, Rebuilder, RebuildFailed
 from runtimeproxy.cri.runtimejson import oci_resources, resources_from_cri
+from runtimeproxy.cri.store import ContainerEntry, PodEntry
 from runtimeproxy.hooks.messages import flatten_resources
 from tests.runtimeproxy.cri.rig import PARENT, V1, Runtime, container, pod
 from tests.runtimeproxy.hooks.doubles import Caller, failing, garbage, hanging
@@ -105,6 +106,14 @@ async def test_questions_about_one_object_share_one_call() -> None:
     found = await asyncio.gather(*(rebuilder.container(V1, "c", 1) for _ in range(10)))
     assert len({entry.request for entry in found if entry}) == 1
     assert runtime.calls == ["ContainerStatus"]
+
+
+async def test_one_id_of_a_sandbox_and_of_a_container_is_two_objects() -> None:
+    """As a client may have it that does not mean well."""
+    runtime = Runtime(pods={"x": pod()}, containers={"x": ("x", container())})
+    rebuilder = Rebuilder(Caller(runtime.handle))
+    sandbox, inside = await asyncio.gather(rebuilder.pod(V1, "x", 1), rebuilder.container(V1, "x", 1))
+    assert isinstance(sandbox, PodEntry) and isinstance(inside, ContainerEntry)
 
 
 async def test_one_that_gives_up_does_not_take_the_answer_from_others() -> None:
