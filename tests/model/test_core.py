@@ -72,7 +72,7 @@ def test_text_that_is_not_utf_8_costs_its_object_only() -> None:
     body = listed(WEB, {"metadata": {"name": "bad", "labels": {"a": "?"}}}).replace(b'"?"', b'"\xff"')
     found = core.read_list(Pod, body)
     assert [pod.metadata.name for pod in found.items] == ["web"]
-    assert "'utf-8' codec can't decode byte 0xff" in found.problems[0]
+    assert "utf-8" in found.problems[0].lower()
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,12 @@ async def test_many_wake_ups_are_one_tick() -> None:
 
 async def test_a_change_that_comes_with_what_is_urgent_is_the_same_tick() -> None:
     pace = Pace(60)
-    later(0.3, pace.wake)
-    later(0.3, pace.urge)
+
+    def both() -> None:
+        pace.wake()
+        pace.urge()
+
+    later(0.3, both)
     assert [reason for _, reason in await ticks(pace, 0.5)] == [BEAT, URGENT]
 
 
