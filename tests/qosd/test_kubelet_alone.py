@@ -52,6 +52,8 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Machine:
 
 
 STATUSES = [{"name": "main", "containerID": f"containerd://{ID}", "state": {"running": {}}}]
+HALF = {"kubernetes.io/batch-cpu": "500"}
+HALF_A_CPU = {"name": "main", "resources": {"requests": HALF, "limits": HALF}}
 LIMITED = [{"name": "main", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}]
 
 
@@ -79,7 +81,7 @@ async def test_a_batch_quota_is_of_the_period_that_the_container_has(machine: Ma
     async with kubelet_alone(machine) as (alive, kubelet):
         kubelet.pod(
             "job", labels={QOS: "BE"}, annotations=BATCH, qosClass="BestEffort",
-            containers=[{"name": "main"}], containerStatuses=STATUSES,
+            containers=[HALF_A_CPU], containerStatuses=STATUSES,
         )  # fmt: skip
         await alive.until(lambda: alive.quota(cgroup) != -1, "a quota")
         assert alive.quota(cgroup) == 4_167  # 500m of 10 ms, divided by 1.2

@@ -45,7 +45,9 @@ class TestTheTable:
             ((LSR,), {}, "0-1,4-15", "0-15"),
             # bound CPUs leave the LS pool whatever the class, and the BE pool only for LSE
             ((view("x", "", "Guaranteed", cpus="2-3"),), {}, "0-1,4-15", "0-15"),
-            ((view("x", "BE", "BestEffort", cpus="2-3"),), {}, "0-1,4-15", "0-15"),
+            ((view("x", "BE", "Burstable", cpus="2-3"),), {}, "0-1,4-15", "0-15"),
+            # who requests none has none
+            ((view("x", "BE", "BestEffort", cpus="2-3"),), {}, "0-15", "0-15"),
             # a pod that has ended has no CPUs
             ((view("x", "LSE", cpus="0-1", state=NOT_READY, containers=[("main", EXITED)]),), {}, "0-15", "0-15"),
             ((view("x", "LSE", cpus="0-1", state=NOT_READY),), {}, "2-15", "2-15"),
