@@ -7,8 +7,9 @@ and the places of all nodes. Here a connection is a stranger until a call has co
 Invariants: there are at most ``MOST_STRANGERS``, none of them for longer than ``PROOF_S`` or with more than
 ``PROOF_BYTES``; for a newcomer the network with most of them gives one (`ConnectionLimit`), and where each address has
 only one, the newcomer waits until somebody has had ``PATIENCE_S``: many nodes that come at once are let in one after
-the other, instead of cutting each other off. gRPC gets no more than ``STARTS_PER_S`` of one address, so that a node
-which connects again and again pays with its own time, and not with the others' handshakes. A node has
+the other, instead of cutting each other off. gRPC gets no more than ``STARTS_PER_S`` of one address, of which
+``MOST_QUEUED`` wait, so that a node which connects again and again pays with its own time, and not with the others'
+handshakes. A node has
 ``NODE_CONNECTIONS``, of which the latest stay. What one end sends is read as fast as the other end reads, and of a
 client no faster than ``BYTES_PER_S``: a node that floods gRPC with frames pays with its own time for them, too.
 A connection's failure is its client's.
@@ -32,7 +33,9 @@ MOST_STRANGERS = 256
 PROOF_S, PATIENCE_S, LINGER_S = 15.0, 2.0, 1.0
 PROOF_BYTES = 256 << 10
 """From the client: a handshake and a call of 64 KiB fit in."""
-STARTS_PER_S = 100.0
+STARTS_PER_S, MOST_QUEUED = 100.0, MOST_STRANGERS // 2
+"""Of an address. Many nodes may share one, behind a balancer: who comes while so many wait is refused and comes again,
+instead of taking the place of one whose turn is next."""
 BURST_BYTES, BYTES_PER_S = 1 << 20, float(256 << 10)
 """Sixteen calls of 64 KiB at once; and twenty times what a node sends that reports as much every five seconds."""
 NODE_CONNECTIONS = 2
@@ -256,11 +259,16 @@ class Gate:
                 _log.warning("no connection can be accepted: %s", error)
                 await asyncio.sleep(_PAUSE_S)
                 continue
+            delay_s = self._delay_s(address[0])
+            if delay_s is None:
+                accepted.close()
+                await asyncio.sleep(0)
+                continue
             connection = _Connection(self, accepted)
             self._strangers[connection] = loop.call_later(PROOF_S, connection.abort)
             if (given := self._limit.add(connection, address[0])) is not None:
                 given.abort()
-            task = asyncio.create_task(_connect(connection, self._delay_s(address[0]), inner_port))
+            task = asyncio.create_task(_connect(connection, delay_s, inner_port))
             connection.starting = task
             self._connecting.add(task)
             task.add_done_callback(self._connecting.discard)
@@ -277,14 +285,15 @@ class Gate:
                 async with asyncio.timeout(wait_s):
                     await self._has_room.wait()
 
-    def _delay_s(self, source: str) -> float:
-        """Until it is this connection's turn among those of its address."""
+    def _delay_s(self, source: str) -> float | None:
+        """Until it is this connection's turn among those of its address; None: too many of them wait already."""
         now_s = time.monotonic()
         if len(self._next_s) > _MOST_REMEMBERED:
             self._next_s = {each: next_s for each, next_s in self._next_s.items() if next_s > now_s}
         turn_s = max(now_s, self._next_s.get(source, 0.0))
-        if turn_s - now_s < PROOF_S:  # who waits longer is cut before, and puts off nobody
-            self._next_s[source] = turn_s + 1 / STARTS_PER_S
+        if (turn_s - now_s) * STARTS_PER_S > MOST_QUEUED:
+            return None
+        self._next_s[source] = turn_s + 1 / STARTS_PER_S
         return turn_s - now_s
 
     def _discard_stranger(self, connection: _Connection) -> None:

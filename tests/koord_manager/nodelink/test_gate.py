@@ -25,11 +25,13 @@ PLENTY = bytes(range(256)) * 4096
 
 @dataclass
 class Rig:
-    """A gate, and behind it a server that says its client's port, and sends back what it gets. ``ports``: of all."""
+    """A gate, and behind it a server that says its client's port, and sends back what it gets. ``ports``: of all.
+    ``served``: of those who are there."""
 
     gate: Gate
     port: int
     ports: list[int] = field(default_factory=list)
+    served: int = 0
 
     async def connect(self, source: str = "127.0.0.1") -> Client:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, local_addr=(source, 0))
@@ -94,12 +96,14 @@ async def rig() -> AsyncIterator[Rig]:
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         port = writer.get_extra_info("peername")[1]
         made.ports.append(port)
+        made.served += 1
         writer.write(f"{port:{GREETING_BYTES}}".encode())
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(1 << 16):
                 writer.write(data)
                 await writer.drain()
         writer.close()
+        made.served -= 1
 
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
     listener, gate = listening_socket("127.0.0.1", 0), Gate()
@@ -188,6 +192,27 @@ async def test_an_address_that_comes_too_often_waits_and_others_do_not(monkeypat
         for each in again:
             each.close()
     assert not made.gate._connecting
+
+
+async def test_many_nodes_of_one_address_are_let_in_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind a balancer: each comes again when it is refused, and none takes the place of one whose turn is next."""
+    monkeypatch.setattr(gates, "STARTS_PER_S", 200.0)
+    monkeypatch.setattr(gates, "MOST_QUEUED", 2 * FEW)
+    monkeypatch.setattr(gates, "MOST_STRANGERS", 4 * FEW)
+    async with rig() as made:
+        clients: list[Client] = []
+
+        async def come(name: str) -> None:
+            while not made.gate.connections_of(name):
+                with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                    clients.append(await made.node(name))
+                await asyncio.sleep(0.02)
+
+        async with asyncio.timeout(HANG_S / 4):
+            await asyncio.gather(*[come(f"n{number}") for number in range(20 * FEW)])
+        for each in clients:
+            each.close()
+        await until(lambda: not made.served)
 
 
 @pytest.mark.usefixtures("few")
