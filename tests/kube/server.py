@@ -76,7 +76,7 @@ class Server:
         self.compacted = 0
         self.objects: dict[Collection, dict[tuple[str, str], JSONObject]] = {}
         self.history: list[Change] = []
-        self.snapshots: dict[int, list[JSONObject]] = {}
+        self.snapshots: dict[tuple[Collection, int], list[JSONObject]] = {}
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str, dict[str, str], dict[str, str]]] = []
         self.protected: set[str] = set()
@@ -217,17 +217,17 @@ class Server:
         start, version = 0, self.version
         if token := query.get("continue"):
             version, start = json.loads(base64.b64decode(token))
-            if version not in self.snapshots:
+            if (collection, version) not in self.snapshots:
                 raise Refused(410, "Expired", "The provided continue parameter is too old")
         else:
             objects = self.objects.get(collection, {})
             found = [objects[key] for key in sorted(objects) if namespace in (None, key[0])]
-            self.snapshots[version] = [value for value in found if _selects(query, value)]
+            self.snapshots[collection, version] = [value for value in found if _selects(query, value)]
         limit = int(query.get("limit", 0))
-        items = self.snapshots[version][start : start + limit if limit else None]
+        items = self.snapshots[collection, version][start : start + limit if limit else None]
         end = start + len(items)
         rest = base64.b64encode(json.dumps([version, end]).encode()).decode()
-        more = rest if end < len(self.snapshots[version]) else ""
+        more = rest if end < len(self.snapshots[collection, version]) else ""
         return {"kind": "List", "metadata": {"resourceVersion": str(version), "continue": more}, "items": items}
 
     async def _watch(self, request: web.Request, matched: re.Match[str], fault: Fault) -> web.StreamResponse:
