@@ -87,18 +87,12 @@ class TLSListener:
         self._clients.discard(connection)
 
     async def _accept(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
         while True:
-            try:
-                accepted, address = await loop.sock_accept(listener)
-            except OSError as error:
-                log.warning("no connection can be accepted: %s", error)
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            handshake = asyncio.create_task(self._shake(accepted, address[0]))
+            accepted, source = await next_accepted(listener, log)
+            handshake = asyncio.create_task(self._shake(accepted, source))
             self._handshakes.add(handshake)
             handshake.add_done_callback(self._done)
-            self._admit(handshake, address[0])
+            self._admit(handshake, source)
             await asyncio.sleep(0)  # who floods the port is not to keep the loop; and each handshake begins
 
     def _done(self, handshake: asyncio.Task[None]) -> None:
@@ -135,6 +129,18 @@ def _has_certificate(transport: asyncio.BaseTransport) -> bool:
     """Has the client shown one that was verified? Where none is asked for, nobody has."""
     tls = transport.get_extra_info("ssl_object")
     return tls is not None and bool(tls.getpeercert())
+
+
+async def next_accepted(listener: socket.socket, report: logging.Logger) -> tuple[socket.socket, str]:
+    """Waits for the next connection, and returns it with its client's address. ``report`` says why none can be had."""
+    while True:
+        try:
+            accepted, address = await asyncio.get_running_loop().sock_accept(listener)
+        except OSError as error:
+            report.warning("no connection can be accepted: %s", error)
+            await asyncio.sleep(_PAUSE_S)
+        else:
+            return accepted, address[0]
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

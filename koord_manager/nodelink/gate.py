@@ -9,10 +9,9 @@ Invariants: there are at most ``MOST_STRANGERS``, none of them for longer than `
 only one, the newcomer waits until somebody has had ``PATIENCE_S``: many nodes that come at once are let in one after
 the other, instead of cutting each other off. gRPC gets no more than ``STARTS_PER_S`` of one address, of which
 ``MOST_QUEUED`` wait, so that a node which connects again and again pays with its own time, and not with the others'
-handshakes. A node has
-``NODE_CONNECTIONS``, of which the latest stay. What one end sends is read as fast as the other end reads, and of a
-client no faster than ``BYTES_PER_S``: a node that floods gRPC with frames pays with its own time for them, too.
-A connection's failure is its client's.
+handshakes. A node has ``NODE_CONNECTIONS``, of which the latest stay. What one end sends is read as fast as the other
+end reads, and of a client no faster than ``BYTES_PER_S``: a node that floods gRPC with frames pays with its own time
+for them, too. A connection's failure is its client's.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from collections.abc import AsyncIterator
 from typing import cast
 
 from koord.http2.reading import READ_BYTES, FairProtocol
+from koord.kube.tlslistener import next_accepted
 from koord.model.connectionlimit import ConnectionLimit
 
 _log = logging.getLogger(__name__)
@@ -41,8 +41,6 @@ BURST_BYTES, BYTES_PER_S = 1 << 20, float(256 << 10)
 NODE_CONNECTIONS = 2
 """A new one and the one that it takes the place of, while both are there."""
 _MOST_REMEMBERED = 4096
-_PAUSE_S = 1.0
-"""After an accept that failed, as for want of descriptors, which would fail again at once."""
 _LOOPBACK = "127.0.0.1"
 
 
@@ -253,20 +251,15 @@ class Gate:
         loop = asyncio.get_running_loop()
         while True:
             await self._wait_for_room()
-            try:
-                accepted, address = await loop.sock_accept(listener)
-            except OSError as error:
-                _log.warning("no connection can be accepted: %s", error)
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            delay_s = self._delay_s(address[0])
+            accepted, source = await next_accepted(listener, _log)
+            delay_s = self._delay_s(source)
             if delay_s is None:
                 accepted.close()
                 await asyncio.sleep(0)
                 continue
             connection = _Connection(self, accepted)
             self._strangers[connection] = loop.call_later(PROOF_S, connection.abort)
-            if (given := self._limit.add(connection, address[0])) is not None:
+            if (given := self._limit.add(connection, source)) is not None:
                 given.abort()
             task = asyncio.create_task(_connect(connection, delay_s, inner_port))
             connection.starting = task
