@@ -33,9 +33,14 @@ class _Slim(msgspec.Struct, frozen=True, rename="camel", gc=False):
 # metadata
 
 ANNOTATION_SOURCE, SOURCE_API = "kubernetes.io/config.source", "api"
-"""On each pod of kubelet's, from where it has it. In the API anybody may write it."""
+"""On each pod of kubelet's, from where it has it. In the API anybody may write it: ``is_of_api``."""
 ANNOTATION_MIRROR = "kubernetes.io/config.mirror"
 """On a pod: it mirrors a static pod, and the value is what kubelet calls that pod's UID."""
+
+
+def is_of_api(annotations: Mapping[str, str]) -> bool:
+    """Does a pod with these annotations say that it comes from the API? One that says nothing does."""
+    return annotations.get(ANNOTATION_SOURCE, SOURCE_API) == SOURCE_API
 
 
 class OwnerReference(_Slim, frozen=True):

@@ -17,7 +17,7 @@ from msgspec import structs
 from koord.kube.client import STALL_S, Selection
 from koord.kube.informer import Informer, Lister
 from koord.kube.kind import POD
-from koord.model.core import ANNOTATION_MIRROR, ANNOTATION_SOURCE, SOURCE_API, Listed, Pod
+from koord.model.core import ANNOTATION_MIRROR, ANNOTATION_SOURCE, SOURCE_API, Listed, Pod, is_of_api
 from qosd.pods.http import FetchError
 from qosd.pods.kubelet import KubeletPod, of_pod
 
@@ -72,6 +72,6 @@ def _as_kubelet_has_it(pod: Pod) -> Pod:
     meta = pod.metadata
     if (uid := meta.annotations.get(ANNOTATION_MIRROR)) is not None:
         meta = structs.replace(meta, uid=uid)
-    elif meta.annotations.get(ANNOTATION_SOURCE, SOURCE_API) != SOURCE_API:
+    elif not is_of_api(meta.annotations):
         meta = structs.replace(meta, annotations={**meta.annotations, ANNOTATION_SOURCE: SOURCE_API})
     return pod if meta is pod.metadata else structs.replace(pod, metadata=meta)

@@ -20,7 +20,7 @@ from types import MappingProxyType
 import msgspec
 
 from koord.model import podtotal, priority
-from koord.model.core import ANNOTATION_SOURCE, SOURCE_API
+from koord.model.core import is_of_api
 from koord.model.podtotal import Role
 from koord.model.qos import QoSClass
 from qosd.decide.shortage import Measure, OrderKey, Resource, Shortage, Victims
@@ -240,7 +240,7 @@ def is_victim(pod: PodView, shortage: Shortage, node: NodeSnapshot) -> bool:
         return False
     if is_kata(pod, node.rules.node) or pod.qos is QoSClass.SYSTEM:
         return False
-    if not victims.with_static and pod.context.request.annotations.get(ANNOTATION_SOURCE, SOURCE_API) != SOURCE_API:
+    if not victims.with_static and not is_of_api(pod.context.request.annotations):
         return False
     is_alive = pod.phase in _ALIVE or (not pod.phase and victims.priority_at_most is None)
     is_willing = annotations.may_be_evicted_by(victims.gate)

@@ -15,15 +15,7 @@ import msgspec
 
 from koord.model import cfs, core, podrequests, quantity
 from koord.model.annotations import ContainerResources, ExtendedResourceSpec
-from koord.model.core import (
-    ANNOTATION_SOURCE,
-    SOURCE_API,
-    ContainerStatus,
-    Listed,
-    Pod,
-    PodSpec,
-    ResourceRequirements,
-)
+from koord.model.core import ContainerStatus, Listed, Pod, PodSpec, ResourceRequirements, is_of_api
 from koord.model.podtotal import Role
 from koord.model.priority import CPU, EXTENDED_RESOURCES, MEMORY
 from koord.model.qos import KubeQoS
@@ -167,7 +159,7 @@ def of_pod(pod: Pod) -> KubeletPod:
             ]
         ),
         spec_containers=_spec_containers(spec),
-        extended=_extended(spec) if meta.annotations.get(ANNOTATION_SOURCE, SOURCE_API) == SOURCE_API else None,
+        extended=_extended(spec) if is_of_api(meta.annotations) else None,
         facts=_facts(pod),
     )
 
