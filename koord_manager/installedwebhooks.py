@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+from koord.kube.kind import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 from koord.kube.recorder import EventType, Recorder, Subject
 from koord.kube.servingcerts import Service, WebhookConfiguration
 from koord.model.core import ObjectMeta
@@ -18,7 +19,7 @@ from koord_manager.options import WEBHOOK_GATES
 
 _log = logging.getLogger(__name__)
 MISSING, LEFT_OVER = "WebhookMissing", "WebhookLeftOver"
-_KINDS = {"m": "MutatingWebhookConfiguration", "v": "ValidatingWebhookConfiguration"}
+_KINDS = {"m": MUTATING_WEBHOOK_CONFIGURATION.name, "v": VALIDATING_WEBHOOK_CONFIGURATION.name}
 """By the first letter of a webhook's name, as upstream names them."""
 
 

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from koord.kube import certificates
 from koord.kube.certificates import CertificateError, KeyPair, ServingCertificate, read_certificate
+from koord.kube.credentials import pem_file
 from koord.kube.livetls import LiveContext, client_context
 from koord.kube.webhookserver import Limits
 from tests.kube.pki import DAY, HOUR, NAMES, foreign, handshake
@@ -160,14 +161,9 @@ CLIENT_CA = certificates.issue_ca(NOW)
     ids=["no certificate", "no certificate, health", "a certificate", "another authority's"],
 )
 async def test_clients_are_verified_if_their_authority_is_known(
-    signer: KeyPair | None, path: str, status: int | None, tmp_path_factory: pytest.TempPathFactory
+    signer: KeyPair | None, path: str, status: int | None
 ) -> None:
-    context = client_context(FIRST)
-    if signer is not None:
-        key, certificate = client_pair(signer)
-        file = tmp_path_factory.mktemp("client") / "client.pem"
-        file.write_bytes(key + certificate)
-        context.load_cert_chain(file)
+    context = client_context(FIRST) if signer is None else presenting(signer)
     async with running(client_ca=CLIENT_CA.certificate) as run:
         if status is None:
             with pytest.raises((aiohttp.ClientError, ssl.SSLError, ConnectionError)):
@@ -180,15 +176,9 @@ async def test_clients_are_verified_if_their_authority_is_known(
 @pytest.mark.parametrize(
     ("names", "status"), [((), 200), (("apiserver", "client"), 200), (("apiserver",), 403), (("Client",), 403)]
 )
-async def test_clients_may_be_known_by_name(
-    names: tuple[str, ...], status: int, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+async def test_clients_may_be_known_by_name(names: tuple[str, ...], status: int) -> None:
     """An authority may sign for more than API servers."""
-    context = client_context(FIRST)
-    key, certificate = client_pair(CLIENT_CA)
-    file = tmp_path_factory.mktemp("client") / "client.pem"
-    file.write_bytes(key + certificate)
-    context.load_cert_chain(file)
+    context = presenting(CLIENT_CA)
     async with running(client_ca=CLIENT_CA.certificate, client_names=names) as run:
         found, body, _ = await run.post("/allow", context=context)
         assert found == status
@@ -196,15 +186,9 @@ async def test_clients_may_be_known_by_name(
 
 
 @pytest.mark.parametrize(("signer", "is_let_in"), [(CA, True), (CLIENT_CA, False)])
-async def test_clients_of_the_servers_own_authority(
-    signer: KeyPair, is_let_in: bool, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+async def test_clients_of_the_servers_own_authority(signer: KeyPair, is_let_in: bool) -> None:
     """It comes with the certificate that is served, and changes with it."""
-    context = client_context(FIRST)
-    key, certificate = client_pair(signer)
-    file = tmp_path_factory.mktemp("client") / "client.pem"
-    file.write_bytes(key + certificate)
-    context.load_cert_chain(file)
+    context = presenting(signer)
     async with running(client_ca=None) as run:
         if is_let_in:
             assert (await run.post("/allow", context=context))[0] == 200
@@ -213,6 +197,15 @@ async def test_clients_of_the_servers_own_authority(
                 await run.post("/allow", context=context)
         run.tls.load(ServingCertificate(FIRST.pair, CLIENT_CA.certificate + FIRST.ca_bundle))
         assert (await run.post("/allow", context=context))[0] == 200
+
+
+def presenting(signer: KeyPair) -> ssl.SSLContext:
+    """A client's, with a certificate that ``signer`` has signed."""
+    context = client_context(FIRST)
+    key, certificate = client_pair(signer)
+    with pem_file(key + certificate) as file:
+        context.load_cert_chain(file)
+    return context
 
 
 def client_pair(signer: KeyPair) -> tuple[bytes, bytes]:
