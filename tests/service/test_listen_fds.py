@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -19,12 +20,12 @@ from koord.service.listen_fds import (
 
 @pytest.fixture
 def pair() -> Iterator[tuple[int, int]]:
-    """Two inheritable descriptors with consecutive numbers."""
-    fds = [os.open("/dev/null", os.O_RDONLY) for _ in range(2)]
-    first = max(fds) + 20
-    for offset, fd in enumerate(fds):
-        os.dup2(fd, first + offset, inheritable=True)
-        os.close(fd)
+    """Two inheritable descriptors with consecutive numbers, above all that other threads of the tests may open."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    first = min(most, 1 << 16) - 10
+    with open("/dev/null") as null:
+        for fd in (first, first + 1):
+            os.dup2(null.fileno(), fd, inheritable=True)
     yield first, first + 1
     for fd in (first, first + 1):
         os.close(fd)
