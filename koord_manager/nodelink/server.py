@@ -45,6 +45,8 @@ _log = logging.getLogger(__name__)
 SECRET_NAME = "koordinator-nodelink-certs"  # a name, not a password
 MAX_MESSAGE_BYTES = 64 << 10
 MAX_METADATA_BYTES = 8 << 10
+TLS_RECORD_BYTES = 2 << 10
+"""Of what is answered, which is a few hundred: gRPC has a buffer of one for each connection, by default of 16 KiB."""
 MAX_CALLS = 16
 """Of a node, and of a connection."""
 HANDSHAKE_S, IDLE_S, AGE_S, GRACE_S = 10.0, 60.0, 3600.0, 30.0
@@ -69,6 +71,7 @@ def options() -> list[tuple[str, int]]:
         ("grpc.max_connection_age_ms", int(AGE_S * 1000)),
         ("grpc.max_connection_age_grace_ms", int(GRACE_S * 1000)),
         ("grpc.http2.max_ping_strikes", 2),
+        ("grpc.tsi.max_frame_size", TLS_RECORD_BYTES),
         ("grpc.so_reuseport", 0),
     ]
 

@@ -22,7 +22,7 @@ from koord.service import log, loglimit
 from koord_manager.webhooks.judges import Grounds, Namespaces, UnknownNamespace, judge
 from koord_manager.webhooks.largereviews import JOB, READY, REPLY, UNKNOWN_NAMESPACE
 
-MEMORY_BYTES = 128 << 20
+MEMORY_BYTES = 96 << 20
 NICENESS = 10
 CPU_S = 5.0
 """Of a review; the largest documents that are judged to their end take one."""

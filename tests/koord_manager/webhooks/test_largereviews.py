@@ -270,7 +270,7 @@ async def test_a_review_that_needs_too_much_memory_is_refused_and_the_next_one_i
     resource.prlimit(pid, resource.RLIMIT_DATA, (most, most))
     bomb = json.dumps(review("jobs")).encode().replace(b'"spec": {', b'"spec": {"x": [' + b"{}," * 400_000 + b"{}], ")
     answer = await rig.webhooks.large.answer(MUTATE_POD, "a", bomb)
-    assert "MemoryError: it takes more than 128 MiB to judge" in refusal(answer)
+    assert "MemoryError: it takes more than 96 MiB to judge" in refusal(answer)
     assert await started(rig) == pid
 
 
