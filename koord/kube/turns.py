@@ -4,26 +4,32 @@ A server that works on whatever is there first belongs to whoever sends most. He
 one piece of every other one at most, each address in it for one piece of every other address, and for all of its own
 that came before. Who has kept others waiting for long may be put behind: of ``_AHEAD`` turns he gets one if others want
 the rest. Invariants: there is one holder at most; a turn begins in a pass of the event loop of its own, so that other
-work of the loop comes between two of them; who is cancelled while he waits takes nobody's turn with him, and leaves
-nothing behind.
+work of the loop comes between two of them; for each second of a turn there are ``rest`` seconds without one, of which
+``OWED_S`` may come later; who is cancelled while he waits takes nobody's turn with him, and leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from koord.model.clientnetwork import network_of
 
+OWED_S = 0.01
+"""What comes in a burst, as honest clients' work does, waits for no timers."""
 _AHEAD = 8
 
 
 class Turns:
-    """For the event loop that runs."""
+    """For the event loop that runs. ``clock``: seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, rest: float = 0.0, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._rest, self._clock = rest, clock
+        self._rested_s = 0.0
+        """When the loop has had its rest after all turns."""
         self._is_taken = False
         self._ahead, self._behind = _Line(), _Line()
         self._ahead_in_a_row = 0
@@ -35,8 +41,13 @@ class Turns:
             await self._called(self._behind if is_behind else self._ahead, source)
         self._is_taken = True
         try:
-            await asyncio.sleep(0)
-            yield
+            await asyncio.sleep(max(0.0, self._rested_s - OWED_S - self._clock()))
+            begin_s = self._clock()
+            try:
+                yield
+            finally:
+                passed_s = self._clock() - begin_s
+                self._rested_s = max(self._rested_s, begin_s) + (1 + self._rest) * passed_s
         finally:
             self._call_next()
 

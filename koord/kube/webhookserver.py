@@ -61,6 +61,9 @@ _LINE_BYTES = 8190
 _HEADERS = 128
 _CHECK_S = 5.0
 _CLOSE_S = 1.0
+_REST = 2.0
+"""Of the event loop, for each second of judging: reviews have a third of it at most. gRPC takes one call in each pass
+of the loop, so without a rest a flood of reviews makes the nodes' reports late."""
 _LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -97,7 +100,7 @@ class Limits:
     """``body_bytes``: an API server takes 3 MiB of an object, and an update carries two, in an envelope."""
 
     body_bytes: int = 7 * MIB
-    buffered_bytes: int = 64 * MIB
+    buffered_bytes: int = 32 * MIB
     """Of all requests, as their bytes come; each address has its `FairShare`."""
     requests: int = 512
     """At a time, shared likewise."""
@@ -151,7 +154,7 @@ class WebhookServer:
     ) -> None:
         self._handlers, self._tls, self._name, self._durations = handlers, tls, name, durations
         self._limits, self._large, self._client_names, self._clock = limits, large, frozenset(client_names), clock
-        self._turns = Turns()
+        self._turns = Turns(_REST, clock)
         self._checking: asyncio.Task[str] | None = None
         self._http = _HTTPServer(
             self._respond,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -100,6 +101,50 @@ async def test_a_turn_begins_in_a_pass_of_the_loop_of_its_own() -> None:
 
     await asyncio.gather(*[work(name) for name in "123"])
     assert order == ["1", "other", "2", "other", "3", "other"][: len(order)]
+
+
+@pytest.mark.parametrize(
+    ("rest", "turns_ms", "rests_ms"),
+    [
+        (0, [20, 20, 20], [0, 0, 0]),
+        (2, [20, 20, 20, 1], [0, 30, 40, 40]),
+        (2, [1] * 8, [0, 0, 0, 0, 0, 0, 2, 2]),  # the rest after five is owed
+    ],
+)
+async def test_the_loop_rests_after_a_turn_by_what_the_turn_took(
+    rest: float, turns_ms: list[int], rests_ms: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ms = 100_000.0
+    turns, rested_ms = Turns(rest, lambda: now_ms / 1e3), list[int]()
+
+    async def sleep(delay_s: float) -> None:
+        nonlocal now_ms
+        rested_ms.append(round(delay_s * 1e3))
+        now_ms += delay_s * 1e3
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    for turn_ms in turns_ms:
+        with contextlib.suppress(ZeroDivisionError):
+            async with turns.turn("a"):
+                now_ms += turn_ms
+                raise ZeroDivisionError
+    assert rested_ms == rests_ms
+
+
+async def test_a_rest_that_has_passed_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, waited_s = 100.0, list[float]()
+    turns = Turns(2.0, lambda: now_s)
+
+    async def sleep(delay_s: float) -> None:
+        waited_s.append(delay_s)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    async with turns.turn("a"):
+        now_s += 0.02
+    now_s += 0.04
+    async with turns.turn("b"):
+        pass
+    assert waited_s == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("passes", range(6))
