@@ -6,6 +6,7 @@ import asyncio
 import errno
 import importlib
 import logging
+import platform
 import resource
 import socket
 import subprocess
@@ -235,3 +236,35 @@ def test_it_has_as_many_descriptors_as_it_may(soft: int, hard: int, allowed: int
         hard, allowed = machines, min(machines, allowed)
     argv = [sys.executable, "-c", script, str(soft), str(hard)]
     assert subprocess.check_output(argv, text=True).split() == [str(allowed), str(hard)]
+
+
+_LARGE_BUFFERS = """
+import sys
+from koord_manager import program
+
+def anonymous_mib():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:")) >> 10
+
+if sys.argv[1] == "set":
+    program._give_back_large_buffers()
+before_mib = anonymous_mib()
+bytearray(7_000_000)  # the first that is freed
+large, small = [], []
+for _ in range(32):
+    large.append(bytearray(1_000_000))
+    large[-1][::4096] = bytes(1_000_000)[::4096]
+    small.append(bytearray(60_000))  # what stays between them
+large.clear()
+print(anonymous_mib() - before_mib)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libcs have no such setting")
+def test_large_buffers_that_are_freed_are_the_kernels_again() -> None:
+    left_mib = {
+        how: int(subprocess.check_output([sys.executable, "-c", _LARGE_BUFFERS, how], text=True))
+        for how in ("set", "default")
+    }
+    assert left_mib["set"] <= 2
+    assert left_mib["default"] >= 20, "glibc does this by itself now"
