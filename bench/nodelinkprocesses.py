@@ -73,7 +73,7 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / 100
 
 
-def memory_mib(pid: int) -> float:
-    """Resident."""
+def memory_mib(pid: int, of: str = "VmRSS") -> float:
+    """Resident; ``of``: a line of the kernel's ``status``."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{of}:")) / 1024

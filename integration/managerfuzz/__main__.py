@@ -136,7 +136,7 @@ def _found(read: Any) -> Any:
 
 
 class Memory(threading.Thread):
-    """The most that a process and its children have had, in MiB."""
+    """The most that a process and its children have had, in MiB; libraries are counted once, with the process."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -146,7 +146,7 @@ class Memory(threading.Thread):
 
     def run(self) -> None:
         while not self._ended.wait(0.1):
-            self.most_mib = max(self.most_mib, sum(map(_memory_mib, (self._pid, *_children(self._pid)))))
+            self.most_mib = max(self.most_mib, _memory_mib(self._pid) + sum(map(_own_mib, _children(self._pid))))
 
     def end(self) -> float:
         self._ended.set()
@@ -155,20 +155,33 @@ class Memory(threading.Thread):
 
 
 def _children(pid: int) -> list[int]:
-    """Of its threads at this moment."""
+    """Of its threads at this moment, but for those whose memory is still the parent's, before they begin a program."""
     found = list[int]()
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             found += map(int, task.read_text().split())
-    return found
+    return [child for child in found if _arguments(child) != _arguments(pid)]
 
 
-def _memory_mib(pid: int) -> float:
+def _arguments(pid: int) -> bytes:
+    """Empty for one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _memory_mib(pid: int, of: str = "VmRSS") -> float:
     """0 of one that has ended."""
     try:
-        return memory_mib(pid)
+        return memory_mib(pid, of)
     except (OSError, StopIteration):
         return 0.0
+
+
+def _own_mib(pid: int) -> float:
+    """Without the files that it maps."""
+    return _memory_mib(pid, "RssAnon")
 
 
 @dataclass
