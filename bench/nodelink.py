@@ -25,6 +25,7 @@ from koord.http2.server import Reply, UnaryServer
 from koord.kube import certificates
 from koord.kube.certificates import KeyPair, ServingCertificate
 from koord.kube.livetls import LiveContext
+from koord.kube.tlslistener import listening_socket
 from koord.model.nodelink import SERVER_NAME
 from koord.pb.koord import nodelink_pb2 as pb
 from koord_manager.freshusage import FreshFigures
@@ -47,21 +48,31 @@ async def koord_http2(ca: KeyPair, pair: KeyPair, take: Take) -> AsyncIterator[i
 
 @asynccontextmanager
 async def grpcio(ca: KeyPair, pair: KeyPair, take: Take) -> AsyncIterator[int]:
+    """As the manager has it: with its options, and behind its gate."""
     import grpc.aio  # noqa: PLC0415 - only this server has it
 
-    async def answer(message: bytes, context: object) -> bytes:
+    from koord_manager.nodelink import identity  # noqa: PLC0415
+    from koord_manager.nodelink import server as nodelink  # noqa: PLC0415
+    from koord_manager.nodelink.gate import Gate  # noqa: PLC0415
+
+    gate = Gate()
+
+    async def answer(message: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        gate.prove(int(context.peer().rpartition(":")[2]), identity.node_of(context.auth_context(), time.time()))
         return take(message)
 
     class Handler(grpc.GenericRpcHandler):
         def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
             return grpc.unary_unary_rpc_method_handler(answer) if details.method == REPORT else None
 
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=nodelink.options())
     server.add_generic_rpc_handlers((Handler(),))
     credentials = grpc.ssl_server_credentials([(pair.key, pair.certificate)], ca.certificate, True)
-    port = server.add_secure_port("127.0.0.1:0", credentials)
+    inner_port = server.add_secure_port("127.0.0.1:0", credentials)
     await server.start()
-    yield port
+    listener = listening_socket("127.0.0.1", 0)
+    async with gate.open(listener, inner_port):
+        yield listener.getsockname()[1]
 
 
 SERVERS: Mapping[str, Callable[[KeyPair, KeyPair, Take], AbstractAsyncContextManager[int]]] = {

@@ -3,9 +3,9 @@
 A server that works on whatever is there first belongs to whoever sends most. Here each network (`network_of`) waits for
 one piece of every other one at most, each address in it for one piece of every other address, and for all of its own
 that came before. Who has kept others waiting for long may be put behind: of ``_AHEAD`` turns he gets one if others want
-the rest. Invariants: there is one holder at most; a turn begins in a pass of the event loop of its own, so that other
-work of the loop comes between two of them; for each second of a turn there are ``rest`` seconds without one, of which
-``OWED_S`` may come later; who is cancelled while he waits takes nobody's turn with him, and leaves nothing behind.
+the rest. Invariants: there is one holder at most; between two turns other work of the event loop has its pass, unless
+both together are as short as ``PASS_S``; for each second of turns on the CPU there are ``rest`` seconds without one, of
+which ``OWED_S`` may come later; who is cancelled while he waits takes nobody's turn along, and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -18,18 +18,26 @@ from contextlib import asynccontextmanager
 
 from koord.model.clientnetwork import network_of
 
-OWED_S = 0.01
-"""What comes in a burst, as honest clients' work does, waits for no timers."""
+PASS_S, OWED_S = 0.005, 0.05
+"""What comes in a burst, as honest clients' work does, waits for neither passes nor timers."""
 _AHEAD = 8
 
 
 class Turns:
-    """For the event loop that runs. ``clock``: seconds."""
+    """For the event loop that runs. ``clock``: seconds; ``cpu_clock``: those of the thread on the CPU."""
 
-    def __init__(self, rest: float = 0.0, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._rest, self._clock = rest, clock
+    def __init__(
+        self,
+        rest: float = 0.0,
+        clock: Callable[[], float] = time.perf_counter,
+        cpu_clock: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._rest, self._clock, self._cpu_clock = rest, clock, cpu_clock
         self._rested_s = 0.0
         """When the loop has had its rest after all turns."""
+        self._pass_s = 0.0
+        """What turns have taken in this pass of the loop."""
+        self._is_pass_over = True
         self._is_taken = False
         self._ahead, self._behind = _Line(), _Line()
         self._ahead_in_a_row = 0
@@ -41,19 +49,31 @@ class Turns:
             await self._called(self._behind if is_behind else self._ahead, source)
         self._is_taken = True
         try:
-            await asyncio.sleep(max(0.0, self._rested_s - OWED_S - self._clock()))
-            begin_s = self._clock()
+            rest_s = self._rested_s - OWED_S - self._clock()
+            if rest_s > 0 or self._pass_s >= PASS_S:
+                await asyncio.sleep(max(0.0, rest_s))
+            begin_s, cpu_begin_s = self._clock(), self._cpu_clock()
             try:
                 yield
             finally:
-                passed_s = self._clock() - begin_s
-                self._rested_s = max(self._rested_s, begin_s) + (1 + self._rest) * passed_s
+                used_s = self._cpu_clock() - cpu_begin_s
+                self._rested_s = max(self._rested_s, begin_s) + (1 + self._rest) * used_s
+                self._count_in_pass(used_s)
         finally:
             self._call_next()
 
     def are_others_ahead(self, source: str) -> bool:
         """Does anybody who is not put behind wait, of another network than that of ``source``?"""
         return self._ahead.has_others(network_of(source))
+
+    def _count_in_pass(self, used_s: float) -> None:
+        if self._is_pass_over:
+            self._is_pass_over = False
+            asyncio.get_running_loop().call_soon(self._end_pass)
+        self._pass_s += used_s
+
+    def _end_pass(self) -> None:
+        self._pass_s, self._is_pass_over = 0.0, True
 
     async def _called(self, line: _Line, source: str) -> None:
         called = asyncio.get_running_loop().create_future()

@@ -90,36 +90,49 @@ async def test_who_waits_ahead_of_others() -> None:
         assert not turns.are_others_ahead("10.1.1.1")
 
 
-async def test_a_turn_begins_in_a_pass_of_the_loop_of_its_own() -> None:
-    """Also where nobody waits for it: other work of the loop comes between."""
-    turns, order = Turns(), list[str]()
+@pytest.mark.parametrize(
+    ("turn_ms", "order"),
+    [
+        (6, "1 other 2 other 3 other"),
+        (4, "1 2 other other 3 other"),
+        (1, "1 2 3 other other other"),
+    ],
+)
+async def test_other_work_of_the_loop_comes_between_turns_that_are_not_short(turn_ms: int, order: str) -> None:
+    """Also where nobody waits for a turn."""
+    now_ms, done = 100_000.0, list[str]()
+    turns = Turns(cpu_clock=lambda: now_ms / 1e3)
 
     async def work(name: str) -> None:
+        nonlocal now_ms
         async with turns.turn("a"):
-            order.append(name)
-            asyncio.get_running_loop().call_soon(order.append, "other")
+            now_ms += turn_ms
+            done.append(name)
+            asyncio.get_running_loop().call_soon(done.append, "other")
 
     await asyncio.gather(*[work(name) for name in "123"])
-    assert order == ["1", "other", "2", "other", "3", "other"][: len(order)]
+    await asyncio.sleep(0)
+    assert done == order.split()
 
 
 @pytest.mark.parametrize(
     ("rest", "turns_ms", "rests_ms"),
     [
-        (0, [20, 20, 20], [0, 0, 0]),
-        (2, [20, 20, 20, 1], [0, 30, 40, 40]),
-        (2, [1] * 8, [0, 0, 0, 0, 0, 0, 2, 2]),  # the rest after five is owed
+        (0, [20, 20, 20], []),
+        (2, [100, 100, 100, 1], [150, 200, 200]),
+        (2, [5] * 8, [10, 10]),  # the rest after five is owed
     ],
 )
 async def test_the_loop_rests_after_a_turn_by_what_the_turn_took(
     rest: float, turns_ms: list[int], rests_ms: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_ms = 100_000.0
-    turns, rested_ms = Turns(rest, lambda: now_ms / 1e3), list[int]()
+    turns, rested_ms = Turns(rest, lambda: now_ms / 1e3, lambda: now_ms / 1e3), list[int]()
 
     async def sleep(delay_s: float) -> None:
         nonlocal now_ms
-        rested_ms.append(round(delay_s * 1e3))
+        if round(delay_s * 1e3):
+            rested_ms.append(round(delay_s * 1e3))
         now_ms += delay_s * 1e3
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
@@ -131,20 +144,32 @@ async def test_the_loop_rests_after_a_turn_by_what_the_turn_took(
     assert rested_ms == rests_ms
 
 
-async def test_a_rest_that_has_passed_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s, waited_s = 100.0, list[float]()
-    turns = Turns(2.0, lambda: now_s)
+@pytest.mark.parametrize(
+    ("turn_s", "cpu_s", "passed_s", "waited_s"),
+    [
+        (0.1, 0.1, 0.0, 0.15),
+        (0.1, 0.1, 0.1, 0.05),
+        (0.1, 0.1, 0.5, 0.0),
+        (0.1, 0.06, 0.0, 0.03),  # others had the CPU meanwhile
+    ],
+)
+async def test_a_rest_that_has_passed_is_not_waited_for(
+    turn_s: float, cpu_s: float, passed_s: float, waited_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, cpu_now_s, delays_s = 100.0, 7.0, list[float]()
+    turns = Turns(2.0, lambda: now_s, lambda: cpu_now_s)
 
     async def sleep(delay_s: float) -> None:
-        waited_s.append(delay_s)
+        delays_s.append(delay_s)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     async with turns.turn("a"):
-        now_s += 0.02
-    now_s += 0.04
+        now_s += turn_s
+        cpu_now_s += cpu_s
+    now_s += passed_s
     async with turns.turn("b"):
         pass
-    assert waited_s == [0.0, 0.0]
+    assert delays_s == pytest.approx([waited_s])
 
 
 @pytest.mark.parametrize("passes", range(6))
