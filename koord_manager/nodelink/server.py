@@ -124,6 +124,7 @@ class NodeLinkServer:
                 yield
             finally:
                 await server.stop(_DRAIN_S)
+                await self._service.end_evictions()
                 for task in tasks:
                     task.cancel()
 

@@ -2,9 +2,10 @@
 
 Invariants: a node speaks for itself alone, in reports as in evictions; a pod's node is the one that the manager's cache
 has for that UID, and an eviction carries the UID as its precondition, so it can hit no other pod. A node has one
-eviction at the API server at a time, so those of the others wait for one of it at most. While this replica does not
-lead, every call is refused with the leader's address. What the API server says to an eviction goes back in its own
-words; everything else that goes wrong is a Refusal with a sentence.
+eviction at the API server at a time, so those of the others wait for one of it at most; a call that the node gives up
+leaves its eviction there, and the node's next one waits until the API server has answered or ``EVICTION_TIMEOUT_S``
+have passed. While this replica does not lead, every call is refused with the leader's address. What the API server says
+to an eviction goes back in its own words; everything else that goes wrong is a Refusal with a sentence.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ MAX_PODS = 1024
 MAX_REASON_CHARACTERS = 500
 EVICTION_QPS, EVICTION_BURST = 10.0, 50
 """Of their own: a node that is short of memory does not wait for what controllers have to write."""
-_EVICTED = pb.EvictPodAnswer()
+EVICTION_TIMEOUT_S = 15.0
+"""Of the one try, since the node tries again. Of a pod with another UID a server may say so only after ten seconds."""
+_EVICTED = pb.EvictPodAnswer().SerializeToString()
 M = TypeVar("M", bound=Message)
 
 
@@ -71,10 +74,13 @@ class NodeLinkService:
         leadership: Leadership,
         wall_s: Callable[[], float],
     ) -> None:
-        self._client = client.with_limits(Limits(RateLimit(EVICTION_QPS, EVICTION_BURST, time.monotonic)))
+        rate = RateLimit(EVICTION_QPS, EVICTION_BURST, time.monotonic)
+        self._client = client.with_limits(Limits(rate, tries=1, timeout_s=EVICTION_TIMEOUT_S))
         self._view, self._fresh = view, fresh
         self._leadership, self.wall_s = leadership, wall_s
-        self._evicting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By node; an eviction keeps it until it is over."""
+        self._evictions: set[asyncio.Task[bytes | Refusal]] = set()
         self.counts = Counts()
 
     @property
@@ -102,20 +108,47 @@ class NodeLinkService:
         self._check_leadership()
         request = _read(pb.EvictPodRequest, message)
         key = Key(request.namespace, request.name)
-        lock = self._evicting.setdefault(node, asyncio.Lock())
-        async with lock:
+        turn = self._turns.setdefault(node, asyncio.Lock())
+        await turn.acquire()
+        try:
             self._check_leadership()
             self._check_pod(node, key, request.uid)
-            reason = request.reason[:MAX_REASON_CHARACTERS] or "no reason given"
-            _log.info("node %s evicts pod %s: %s", node, key, reason)
-            try:
-                await self._client.evict(key, request.uid)
-            except APIError as error:
-                return _said(error).SerializeToString()
-            except (KubeError, ValueError) as error:
-                raise Refusal(UNAVAILABLE, f"pod {key} is not evicted: {error}") from error
+        except Refusal:
+            turn.release()
+            raise
+        reason = request.reason[:MAX_REASON_CHARACTERS] or "no reason given"
+        _log.info("node %s evicts pod %s: %s", node, key, reason)
+        eviction = asyncio.create_task(self._evicted(key, request.uid))
+        self._evictions.add(eviction)
+        eviction.add_done_callback(self._evictions.discard)
+        eviction.add_done_callback(lambda _: turn.release())
+        try:
+            answer = await asyncio.shield(eviction)
+        except asyncio.CancelledError:
+            said = "node %s waited no longer for its eviction of pod %s: %s"
+            eviction.add_done_callback(lambda _: _log.info(said, node, key, _what_became(eviction)))
+            raise
+        if isinstance(answer, Refusal):
+            raise answer
+        return answer
+
+    async def end_evictions(self) -> None:
+        """Those that nobody waits for any more."""
+        for eviction in self._evictions:
+            eviction.cancel()
+        if self._evictions:
+            await asyncio.wait(self._evictions)
+
+    async def _evicted(self, key: Key, uid: str) -> bytes | Refusal:
+        """The answer, or why there is none."""
+        try:
+            await self._client.evict(key, uid)
+        except APIError as error:
+            return _said(error).SerializeToString()
+        except (KubeError, ValueError) as error:
+            return Refusal(UNAVAILABLE, f"pod {key} is not evicted: {error}")
         self.counts.evictions += 1
-        return _EVICTED.SerializeToString()
+        return _EVICTED
 
     def _check_leadership(self) -> None:
         """Raises Refusal."""
@@ -148,6 +181,18 @@ def _read(kind: type[M], message: bytes) -> M:
         return kind.FromString(message)
     except DecodeError as error:
         raise Refusal(INVALID_ARGUMENT, f"the request is no {kind.__name__}: {error}") from error
+
+
+def _what_became(eviction: asyncio.Task[bytes | Refusal]) -> str:
+    if eviction.cancelled():
+        return "this replica ended before the API server answered"
+    answer = eviction.result()
+    if isinstance(answer, Refusal):
+        return answer.message
+    if answer == _EVICTED:
+        return "the API server evicted it"
+    said = pb.EvictPodAnswer.FromString(answer)
+    return f"the API server says {said.status} {said.reason}: {said.message}"
 
 
 def _said(error: APIError) -> pb.EvictPodAnswer:

@@ -33,9 +33,9 @@ class Fault:
     """What happens to the next request of ``verb`` instead of the right thing, or to the right answer.
 
     ``status``: an error with ``reason``, ``headers`` and ``body`` (or a Status of its own making); ``cut``: the
-    connection ends after so many bytes of the answer's body; ``hang``: no answer; ``drop``: the connection ends
-    without one, after the work was done if ``done``; ``silent``: a watch without events and bookmarks; ``line``: what a
-    watch says first.
+    connection ends after so many bytes of the answer's body; ``hang``: no answer; ``until``: none before that is set;
+    ``drop``: the connection ends without one, after the work was done if ``done``; ``silent``: a watch without events
+    and bookmarks; ``line``: what a watch says first.
     """
 
     verb: str
@@ -45,6 +45,7 @@ class Fault:
     body: bytes | None = None
     cut: int | None = None
     hang: bool = False
+    until: asyncio.Event | None = None
     drop: bool = False
     done: bool = False
     silent: bool = False
@@ -159,6 +160,8 @@ class Server:
         fault = fault or Fault(verb)
         if fault.hang:
             await asyncio.sleep(3600)
+        if fault.until is not None:
+            await fault.until.wait()
         if fault.status:
             body = json.dumps(status_of(fault.status, fault.reason)).encode() if fault.body is None else fault.body
             return web.Response(status=fault.status, body=body, headers=fault.headers)

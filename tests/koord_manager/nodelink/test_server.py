@@ -8,6 +8,7 @@ import logging
 import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import grpc
@@ -29,6 +30,8 @@ from koord.kube.credentials import pem_file
 from koord.model.nodelink import SERVER_NAME
 from koord.pb.koord import nodelink_pb2 as pb
 from koord_manager.nodelink import server as nodelink_server
+from koord_manager.nodelink import service as nodelink_service
+from koord_manager.nodelink.gate import NODE_CONNECTIONS
 from koord_manager.nodelink.server import MAX_CALLS
 from koord_manager.nodelink.service import MAX_PODS, MAX_REASON_CHARACTERS
 from qosd.cluster.certificaterequest import key_and_request
@@ -256,20 +259,87 @@ async def test_a_node_has_some_calls_at_a_time_and_not_the_others() -> None:
         made.put_pod("other", "n2", "u2")
         await until(lambda: len(made.view.pods.objects) == 2)
         made.server.faults.append(Fault("evict", hang=True))
-        nodes = [stack.enter_context(made.client(await made.context("n1"))) for _ in range(3)]
+        nodes = [stack.enter_context(made.client(await made.context("n1"))) for _ in range(NODE_CONNECTIONS)]
         calls = [asyncio.create_task(nodes[index % 2].evict("web", "u1")) for index in range(MAX_CALLS)]
-        await until(lambda: made.link.calls_of("n1") == MAX_CALLS)
-        with pytest.raises(UnaryError, match=f"{MAX_CALLS} calls of node n1 are under way") as refused:
-            await nodes[2].evict("web", "u1")
-        assert refused.value.code == RESOURCE_EXHAUSTED
-        assert made.server.count("evict") == 1
+        await until(lambda: made.link.calls_of("n1") == MAX_CALLS and made.server.count("evict") > 0)
+        for node in nodes:
+            with pytest.raises(UnaryError, match=f"{MAX_CALLS} calls of node n1 are under way") as refused:
+                await node.evict("web", "u1")
+            assert refused.value.code == RESOURCE_EXHAUSTED
         with made.client(await made.context("n2")) as other:
             assert (await other.evict("other", "u2")).status == 0
             await other.report("n2")
+        assert made.server.count("evict") == 2
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
         await until(lambda: made.link.calls_of("n1") == 0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "evicted", "became"),
+    [
+        (Fault("evict"), 2, "the API server evicted it"),
+        (Fault("evict", status=403, reason="Forbidden"), 1, "the API server says 403 Forbidden: the server says"),
+        (Fault("evict", drop=True), 1, "pod shop/web is not evicted: "),
+    ],
+    ids=["evicted", "refused", "a connection that broke"],
+)
+async def test_the_next_eviction_of_a_node_waits_for_one_that_it_gave_up(
+    caplog: pytest.LogCaptureFixture, fault: Fault, evicted: int, became: str
+) -> None:
+    """Or who gives up calls, and connections, would have the API server work on any number of evictions."""
+    caplog.set_level(logging.INFO, "koord_manager.nodelink")
+    answered = asyncio.Event()
+    async with rig() as made:
+        for name, uid in (("web", "u1"), ("next", "u2")):
+            made.put_pod(name, "n1", uid)
+        await until(lambda: len(made.view.pods.objects) == 2)
+        made.server.faults.append(replace(fault, until=answered))
+        with made.client(await made.context()) as node:
+            given_up = asyncio.create_task(node.evict("web", "u1"))
+            await until(lambda: made.server.count("evict") == 1)
+        await asyncio.gather(given_up, return_exceptions=True)
+        await until(lambda: made.link.calls_of("n1") == 0)
+        with made.client(await made.context()) as node:
+            call = asyncio.create_task(node.evict("next", "u2"))
+            await until(lambda: made.link.calls_of("n1") == 1)
+            await node.report()
+            assert made.server.count("evict") == 1
+            answered.set()
+            assert (await call).status == 0
+        assert made.server.count("evict") == 2
+        assert made.service.counts.evictions == evicted
+    assert f"node n1 waited no longer for its eviction of pod shop/web: {became}" in caplog.text
+
+
+async def test_an_eviction_without_an_answer_delays_the_nodes_next_one_for_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nodelink_service, "EVICTION_TIMEOUT_S", 0.5)
+    async with rig() as made:
+        made.put_pod("web", "n1", "u1")
+        await until(lambda: bool(made.view.pods.objects))
+        made.server.faults.append(Fault("evict", hang=True))
+        with made.client(await made.context()) as node:
+            given_up = asyncio.create_task(node.evict("web", "u1"))
+            await until(lambda: made.server.count("evict") == 1)
+            given_up.cancel()
+            assert (await node.evict("web", "u1")).status == 0
+
+
+async def test_an_eviction_under_way_ends_with_the_replica(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "koord_manager.nodelink")
+    async with rig() as made:
+        made.put_pod("web", "n1", "u1")
+        await until(lambda: bool(made.view.pods.objects))
+        made.server.faults.append(Fault("evict", hang=True))
+        with made.client(await made.context()) as node:
+            call = asyncio.create_task(node.evict("web", "u1"))
+            await until(lambda: made.server.count("evict") == 1)
+        await asyncio.gather(call, return_exceptions=True)
+        await until(lambda: made.link.calls_of("n1") == 0)
+    assert "eviction of pod shop/web: this replica ended before the API server answered" in caplog.text
 
 
 @contextlib.asynccontextmanager
