@@ -160,13 +160,13 @@ def _add_front_ends(node: Node) -> None:
     )
     node.hooks = HookServer(
         in_force, node.metrics, acts=node.front_ends.proxy_acts, seen=node.expect,
-        room_for=node.start_gate.room_for, originals=originals,
+        room_for=node.start_gate.room_for, originals=originals, as_listed=node.pods.as_listed,
     )  # fmt: skip
     if options.nri_socket:
         served = Hooks(
             in_force, node.metrics, node.front_ends.nri_acts, partial(hostfacts.text_of, tree),
             announced=node.expect, pods_changed=node.pods.hint, later=node.event_loop.call_soon, originals=originals,
-            has_resctrl_group=partial(hostfacts.has_resctrl_group, tree),
+            has_resctrl_group=partial(hostfacts.has_resctrl_group, tree), as_listed=node.pods.as_listed,
         )  # fmt: skip
         socket = Path(options.nri_socket)
         node.plugin = Plugin(socket, served, lambda attached: None, index=options.nri_plugin_index)

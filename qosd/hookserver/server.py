@@ -101,6 +101,7 @@ class HookServer:
     answered, of each pod whose sandbox is about to be made; ``room_for``, asked with the UID of each pod of which a
     container is about to be made, gives what that container alone has to wait for (see ``qosd.startgate``).
     ``originals`` notes what a container's edits replace, before they are answered; None = nobody will want to know.
+    ``as_listed`` adds to a request what the pod list says of its pod.
     """
 
     def __init__(
@@ -112,9 +113,11 @@ class HookServer:
         seen: Callable[[PodContext], None] = lambda pod: None,
         room_for: Callable[[str], Awaitable[object] | None] = lambda uid: None,
         originals: OriginalsRecorder | None = None,
+        as_listed: Callable[[Request], Request] = lambda request: request,
     ) -> None:
         self._rules, self._metrics, self._clock = rules, metrics, clock
         self._acts, self._seen, self._room_for, self._originals = acts, seen, room_for, originals
+        self._as_listed = as_listed
         self.server = UnaryServer(self.methods())
 
     def methods(self) -> dict[str, Method]:
@@ -165,7 +168,7 @@ class HookServer:
         spell = form.sparse if sparse else partial(form.echo, request)
         try:
             if stage is not None:
-                decision = self._decide(PodContext.read(form.read(request, stage)), restores)
+                decision = self._decide(PodContext.read(self._as_listed(form.read(request, stage))), restores)
                 message = spell(decision.edits).SerializeToString()
                 if decision.acts and self._originals is not None:
                     self._note(self._originals, request, stage, decision.edits)

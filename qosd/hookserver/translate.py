@@ -76,6 +76,7 @@ def container_request(request: hooks.ContainerResourceHookRequest, stage: HookSt
         requested=resources_of(request.container_resources),
         container=request.container_meta.name,
         container_annotations=_known(request.container_annotations, OF_CONTAINER),
+        pod_shares=request.pod_resources.cpu_shares or None,
     )
 
 

@@ -109,6 +109,8 @@ class Request(msgspec.Struct, frozen=True):
     requested: Resources
     container: str = ""
     container_annotations: Mapping[str, str] | None = None
+    pod_shares: int | None = None
+    """The CPU shares that kubelet asks for the whole pod, of a container; None: nobody tells."""
     cpu_request_milli: int | None = None
     """The CPU request of the whole pod, by kubelet's pod list; None: the list lacks the pod."""
     extended: ExtendedResourceSpec | None = None
@@ -324,14 +326,19 @@ def _bound_cpus(
 
 
 def _requested_milli(request: Request, kube_qos: KubeQoS | None) -> int | None:
-    """The pod's CPU request: by kubelet's list, else by its tier, else by the shares that kubelet asks for it."""
-    shares = request.requested.cpu_shares or 0
+    """The pod's CPU request: by kubelet's list, else by its tier, else by the shares that kubelet asks for it.
+
+    Of a container whose pod's shares nobody tells its own count, which are no more. Who requests nothing has the least
+    shares that there are. None: nobody tells anything.
+    """
     if request.cpu_request_milli is not None:
         return request.cpu_request_milli
     if kube_qos is KubeQoS.BEST_EFFORT:
         return 0
-    is_known = request.stage is HookStage.RUN_SANDBOX and shares > cfs.MIN_SHARES
-    return round(shares * 1000 / cfs.SHARES_PER_CPU) if is_known else None
+    shares = request.requested.cpu_shares if request.pod_shares is None else request.pod_shares
+    if shares is None:
+        return None
+    return round(shares * 1000 / cfs.SHARES_PER_CPU) if shares > cfs.MIN_SHARES else 0
 
 
 def _is_free(annotations: PodAnnotations) -> bool:

@@ -78,7 +78,8 @@ class Hooks:
     goes on; ``pods_changed`` afterwards, when a pod or a container came, went or was changed by somebody else: hints
     for whoever looks after what no call carries. ``later`` runs what no pod has to wait for. ``originals`` notes what a
     container's edits replace, before they are answered; None = nobody will want to know. ``has_resctrl_group``: is the
-    resctrl group there at this moment?
+    resctrl group there at this moment? ``as_listed`` adds to a request what the
+    pod list says of its pod.
     """
 
     def __init__(
@@ -93,8 +94,9 @@ class Hooks:
         later: Callable[..., object] = lambda function, *arguments: function(*arguments),
         originals: OriginalsRecorder | None = None,
         has_resctrl_group: Callable[[str], bool] = lambda name: True,
+        as_listed: Callable[[Request], Request] = lambda request: request,
     ) -> None:
-        self._originals, self._has_resctrl_group = originals, has_resctrl_group
+        self._originals, self._has_resctrl_group, self._as_listed = originals, has_resctrl_group, as_listed
         self._rules, self._metrics, self._acting, self._parent_sets = rules, metrics, acting, parent_sets
         self._announced, self._pods_changed, self._clock, self._later = announced, pods_changed, clock, later
 
@@ -163,7 +165,7 @@ class Hooks:
 
     def announce(self, pod: nri.PodSandbox) -> None:
         """A pod comes: its sandbox is up, its containers are not."""
-        self._announced(PodContext.read(translate.pod_request(pod)))
+        self._announced(PodContext.read(self._as_listed(translate.pod_request(pod))))
         self.noted()
 
     def noted(self) -> None:
@@ -191,7 +193,7 @@ class Hooks:
         if not self._acting():
             self._metrics.hook_calls[request.stage.value, CALLER, "yielded"] += 1
             return None
-        pod, rules = PodContext.read(request), self._rules()
+        pod, rules = PodContext.read(self._as_listed(request)), self._rules()
         edits = engine.decide_call(pod, rules)
         self._later(account, self._metrics, pod, edits, CALLER)
         return pod, rules, edits

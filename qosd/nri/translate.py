@@ -102,6 +102,7 @@ def _request(stage: HookStage, pod: nri.PodSandbox, container: nri.Container, re
         requested=requested,
         container=container.name,
         container_annotations=container.annotations,
+        pod_shares=pod.linux.pod_resources.cpu.shares.value or None,
     )
 
 
@@ -115,7 +116,7 @@ def pod_request(pod: nri.PodSandbox) -> Request:
         labels=pod.labels,
         annotations=pod.annotations,
         cgroup_parent=pod.linux.cgroup_parent,
-        requested=Resources(),
+        requested=Resources.of(values_of(pod.linux.pod_resources)),
     )
 
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 
 from koord.model.qos import DerivationRules
+from qosd.model.pod import Request
 from qosd.model.snapshot import PodView
 from qosd.pods.cri import Runtime, RuntimeUnreachable, RuntimeVersion
 from qosd.pods.events import RuntimeEvents
@@ -152,6 +153,11 @@ class PodSource:
     @property
     def version(self) -> RuntimeVersion | None:
         return self._version
+
+    def as_listed(self, request: Request) -> Request:
+        """``request`` with what kubelet's list says of its pod, if it has that."""
+        pod = self._kubelet_pods.get(request.uid)
+        return request if pod is None else pod.completed(request)
 
     # what others may ask for
 

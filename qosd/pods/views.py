@@ -89,11 +89,18 @@ def _context(inputs: PodInputs, old: PodView | None) -> PodContext:
         labels=said.labels,
         annotations=said.annotations,
         cgroup_parent=detail.cgroup_parent or inputs.cgroup,
-        requested=inputs.kubelet.requested if inputs.kubelet is not None else detail.pod_requested,
-        cpu_request_milli=None if inputs.kubelet is None else inputs.kubelet.cpu_request_milli,
-        extended=None if inputs.kubelet is None else inputs.kubelet.extended,
+        requested=detail.pod_requested if inputs.kubelet is None else inputs.kubelet.requested,
+        pod_shares=detail.pod_requested.cpu_shares or _containers_shares(inputs) if inputs.kubelet is None else None,
     )
+    if inputs.kubelet is not None:
+        request = inputs.kubelet.completed(request)
     return old.context if old is not None and old.context.request == request else PodContext.read(request)
+
+
+def _containers_shares(inputs: PodInputs) -> int | None:
+    """The sum of those that the runtime has made so far; None: it does not tell."""
+    latest = {each.name: inputs.details.get(each.id, _SILENT).requested.cpu_shares for each in inputs.containers}
+    return None if inputs.sandbox is None or None in latest.values() else sum(filter(None, latest.values()))
 
 
 def _detail(inputs: PodInputs) -> Detail:

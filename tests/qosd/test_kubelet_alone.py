@@ -13,7 +13,7 @@ import pytest
 from qosd.locator import cfs_period_in
 from tests.qosd.contexts import QOS
 from tests.qosd.machine import Machine
-from tests.qosd.pods.test_source import FakeKubelet
+from tests.qosd.pods.source_rig import FakeKubelet
 from tests.qosd.test_node import BATCH, Living, living
 
 ID = "ab" * 32

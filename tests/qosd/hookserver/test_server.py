@@ -246,6 +246,38 @@ async def test_a_container_waits_for_the_room_that_it_needs_and_no_other_does() 
     assert await asyncio.wait_for(waiting, 1) == at_once
 
 
+def bound(cpus: str, pod_shares: int, shares: int, container: str = "main") -> hooks.ContainerResourceHookRequest:
+    return hooks.ContainerResourceHookRequest(
+        pod_meta={"namespace": "default", "name": "p", "uid": "u"},
+        container_meta={"name": container},
+        pod_annotations={STATUS: json.dumps({"cpuset": cpus})},
+        pod_labels={QOS: "LSE"},
+        pod_cgroup_parent="/kubepods/burstable/podu",
+        pod_resources={"cpu_shares": pod_shares},
+        container_resources={"cpu_shares": shares},
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "cpus", "quota_us"),
+    [
+        (bound("1-63", 10, 10), "1", -1),
+        (bound("1-63", 2, 2), "", 0),
+        (bound("1-63", 0, 10), "1", -1),
+        (bound("2-3", 2048, 1024, "one"), "2-3", -1),
+        (bound("2-3", 2048, 1024, "other"), "2-3", -1),
+        (bound("2-3", 2048, 2, "sidecar"), "2-3", -1),
+    ],
+    ids=["a claim", "requests nothing", "a proxy that tells no pod's resources", "shared", "by both", "by a sidecar"],
+)
+async def test_no_container_is_made_with_more_cpus_than_its_pod_requests(
+    tmp_path: Path, request_: hooks.ContainerResourceHookRequest, cpus: str, quota_us: int
+) -> None:
+    async with calling(tmp_path, rules(V2, limitsInCRI=True)) as call:
+        answer, _ = await call("PreCreateContainerHook", request_, OURS)
+    assert (answer.container_resources.cpuset_cpus, answer.container_resources.cpu_quota) == (cpus, quota_us)
+
+
 @pytest.mark.parametrize("metadata", [OURS, ()])
 @pytest.mark.parametrize(
     ("method", "quota_us"), [("PreCreateContainerHook", 83334), ("PreUpdateContainerResourcesHook", 100000)]

@@ -15,7 +15,10 @@ PARENTS = {
 }
 
 
-def pod(qos: str, tier: str, annotations: Mapping[str, str] | None = None, uid: str = "uid") -> nri.PodSandbox:
+def pod(
+    qos: str, tier: str, annotations: Mapping[str, str] | None = None, uid: str = "uid", shares: int = 2
+) -> nri.PodSandbox:
+    """``shares``: of CPU, that kubelet asks for the whole pod."""
     return nri.PodSandbox(
         id=f"sandbox-{uid}",
         name="p",
@@ -23,12 +26,12 @@ def pod(qos: str, tier: str, annotations: Mapping[str, str] | None = None, uid: 
         namespace="default",
         labels={QOS: qos} if qos else {},
         annotations=annotations,
-        linux={"cgroup_parent": PARENTS[tier]},
+        linux={"cgroup_parent": PARENTS[tier], "pod_resources": resources(shares=shares)},
     )
 
 
 def lsr() -> nri.PodSandbox:
-    return pod("LSR", "Guaranteed", {STATUS: '{"cpuset":"2-3"}'})
+    return pod("LSR", "Guaranteed", {STATUS: '{"cpuset":"2-3"}'}, shares=2048)
 
 
 def be() -> nri.PodSandbox:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.message import Message
+from msgspec import structs
 
 from koord.pb.nri import api_pb2 as nri
 from koord.service.metrics import render
@@ -15,7 +16,7 @@ from qosd.model.pod import PodContext
 from qosd.model.rules import HostFacts, Rules
 from qosd.nri import mux
 from qosd.nri.service import SERVICE, Hooks, Peer, Session, events
-from tests.qosd.contexts import EXTENDED, rules
+from tests.qosd.contexts import EXTENDED, STATUS, rules
 from tests.qosd.nri.containers import be, container, ls, lsr, pod, resources, said
 
 BEFORE_0_10, FROM_0_10 = 0x7FF, 0x3FFF  # the events that NRI knows
@@ -24,7 +25,7 @@ BEFORE_0_10, FROM_0_10 = 0x7FF, 0x3FFF  # the events that NRI knows
 class Called:
     """A session and what it told."""
 
-    def __init__(self, by: Rules | None = None, acting: bool = True) -> None:
+    def __init__(self, by: Rules | None = None, acting: bool = True, listed_milli: int | None = None) -> None:
         self.metrics, self.acting = Metrics(), acting
         self.announced: list[PodContext] = []
         self.changes = 0
@@ -36,6 +37,7 @@ class Called:
             lambda target: "0-7",
             self.announced.append,
             self._changed,
+            as_listed=lambda request: structs.replace(request, cpu_request_milli=listed_milli),
         )
         self.methods = Session(hooks, self.peers.append).methods()
 
@@ -181,6 +183,29 @@ def test_events_are_told(method: str, request_: Message, announced: list[str]) -
     assert called.raw(method, request_.SerializeToString()) == b""
     assert [each.bound_cpus for each in called.announced] == announced
     assert called.changes == 1
+
+
+@pytest.mark.parametrize(
+    ("pod_shares", "own_shares", "listed_milli", "cpus"),
+    [
+        (10, 10, None, "1"),
+        (2, 2, None, ""),
+        (2048, 1024, None, "1-2"),
+        (10, 10, 3000, "1-3"),
+        (65536, 65536, 1000, "1"),
+    ],
+    ids=["a claim", "requests nothing", "containers that share", "resized", "kubelet's list goes first"],
+)
+def test_no_container_is_made_with_more_cpus_than_its_pod_requests(
+    pod_shares: int, own_shares: int, listed_milli: int | None, cpus: str
+) -> None:
+    called = Called(rules(HostFacts(), limitsInCRI=True), listed_milli=listed_milli)
+    of = pod("LSE", "Burstable", {STATUS: '{"cpuset":"1-63"}'}, shares=pod_shares)
+    request = nri.CreateContainerRequest(pod=of, container=container(of, resources(shares=own_shares)))
+    answer = called("CreateContainer", request, nri.CreateContainerResponse)
+    assert said(answer.adjust.linux.resources) == ({"cpus": cpus, "quota": -1} if cpus else {})
+    called("RunPodSandbox", nri.RunPodSandboxRequest(pod=of), nri.Empty)
+    assert [each.bound_cpus for each in called.announced] == [cpus]
 
 
 def test_every_method_that_a_runtime_relies_on_is_there() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from koord.host.topology import Topology
 from koord.model import cpuset
 from koord.model.cpuset import EMPTY, CPUSet
+from qosd.model.pod import Resources
 from qosd.model.rules import Pool, join
 from qosd.model.snapshot import PodView
 from qosd.policy.pools import Pools, compute_pools, reserved
@@ -61,6 +62,15 @@ class TestTheTable:
         found = pools(*pods, **node)
         assert both(found) == (ls, be)
         assert found.warnings == ()
+
+    @pytest.mark.parametrize(
+        ("shares", "ls"),
+        [(2, "0-15"), (10, "0,2-15"), (1024, "0,2-15"), (4096, "0,5-15"), (None, "0")],
+        ids=["requests nothing", "10m", "one CPU", "four CPUs", "nobody tells what it requests"],
+    )
+    def test_who_claims_more_than_he_requests(self, shares: int | None, ls: str) -> None:
+        claimant = view("c", "LSE", "Burstable", cpus="1-15", requested=Resources(cpu_shares=shares))
+        assert both(pools(claimant)) == (ls, ls)
 
     @pytest.mark.parametrize(
         ("who", "in_pools"),
