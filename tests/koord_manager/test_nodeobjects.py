@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -95,6 +96,24 @@ async def test_a_new_object_has_the_clusters_extension(cluster: Cluster) -> None
     await cluster.lead()
     await cluster.settled(lambda: cluster.spec(SLOS))
     assert cluster.spec(SLOS)["extensions"] == {"koord": KOORD}
+
+
+async def test_an_entry_of_nodes_is_theirs_alone_and_follows_their_labels(cluster: Cluster) -> None:
+    entry = {"name": "a", "nodeSelector": {"matchLabels": {"pool": "a"}}, "cpuSuppress": {"ceilingPercent": 80}}
+    cluster.put_config({"koord-config": json.dumps({"clusterStrategy": KOORD, "nodeStrategies": [entry]})})
+    for name, pool in (("n1", "a"), ("n2", "b")):
+        cluster.put_node(name, labels={"pool": pool})
+
+    def of(name: str) -> object:
+        return ((cluster.object(SLOS, name) or {}).get("spec") or {}).get("extensions")
+
+    own = {"koord": {"cpuSuppress": {"policy": "pressure", "ceilingPercent": 80}}}
+    await cluster.lead()
+    await cluster.settled(lambda: of("n1") and of("n2"))
+    assert (of("n1"), of("n2")) == (own, {"koord": KOORD})
+    cluster.put_node("n1", labels={"pool": "b"})
+    await cluster.settled(lambda: of("n1") == {"koord": KOORD})
+    await cluster.quiet()
 
 
 async def test_a_manager_takes_back_the_word_that_agents_go_for_good(cluster: Cluster) -> None:

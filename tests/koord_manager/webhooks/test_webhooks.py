@@ -74,6 +74,7 @@ async def test_what_cannot_be_is_refused(rig: Rig) -> None:
     [
         ({"colocation-config": "{bad"}, "ParseConfigFail"),
         ({"colocation-config": '{"degradeTimeMinutes": 0}'}, "colocation-config.degradeTimeMinutes"),
+        ({"koord-config": '{"clusterStrategy": {"cpuSuppress": {"policy": "psi"}}}'}, "policy: 'psi' is not one of"),
     ],
 )
 async def test_a_config_map_that_cannot_be_followed_is_refused(rig: Rig, data: dict[str, str], message: str) -> None:

@@ -518,13 +518,14 @@ def test_upstreams_form_of_a_conflict() -> None:
 
 
 FIELD_VALUES: st.SearchStrategy[object] = st.sampled_from(
-    [-2, 0, 0.5, 1, 30, 70, 101, True, False, None, "", "cpuset", "1G", "usage", [], {}]
+    [-2, 0, 0.5, 1, 30, 70, 101, True, False, None, "", "cpuset", "1G", "usage", [], {}, {"policy": "psi"}]
 )
 STRATEGIES = st.dictionaries(
     st.sampled_from([
         "enable", "cpuReclaimThresholdPercent", "resourceDiffThreshold", "cpuCalculatePolicy", "lsClass", "policy",
         "memoryEvictThresholdPercent", "memoryEvictLowerPercent", "cpuSuppressPolicy", "cpuBurstPercent", "name",
         "totalNetworkBandwidth", "watermarkScaleFactor", "applications", "defaultRatio", "resourceAmplificationRatio",
+        "cpuSuppress",
     ]),
     FIELD_VALUES,
     max_size=4,

@@ -206,6 +206,7 @@ def test_every_bad_leaf_of_a_key_is_told_and_the_others_count() -> None:
         ("cpu-burst-config", "SLOCfgUnmarshalFailed"),
         ("system-config", "SLOCfgUnmarshalFailed"),
         ("host-application-config", "SLOCfgUnmarshalFailed"),
+        ("koord-config", "SLOCfgUnmarshalFailed"),
         ("cpu-normalization-config", "CPUNormalizationCfgUnmarshalFailed"),
         ("resource-amplification-config", "ResourceAmplificationCfgUnmarshalFailed"),
     ],
