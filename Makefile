@@ -11,6 +11,8 @@
 #                        the limits of pods, the CPU manager (soak-guest: strategies, faults and kills too, at length)
 #   make cluster         a whole cluster with one real node behind the proxy, until Ctrl-C; prints KUBECONFIG
 #   make test-cluster    the API client and koord-manager on a real control plane
+#   make test-oldest-kubernetes   what a tenant may write, each account's rights and koord-manager, on the API server of
+#                        the oldest release of Kubernetes that builds here (KUBERNETES=: of another one)
 #   make test-kubelet-reads KUBERNETES=1.32 (or 1.34, 1.36): what that kubelet reads of edited containers
 #   make soak-overcommit N=100000 generated nodes against an oracle that was written separately
 #   make bench-proxy     what the proxy costs, side by side with a direct connection, on an idle and a saturated node
@@ -68,8 +70,8 @@ EXHAUSTIVE := tests/runtimeproxy/test_every_call.py tests/runtimeproxy/simulatio
 .PHONY: demo screenshot docs test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest soak-guest \
 	wheel deb bundle images lock chart clean bench-proxy bench-proxy-against bench-agent bench-agent-against bench-protection \
 	bench-idle bench-decode bench-webhooks bench-manager bench-nodelink fuzz-proxy fuzz-manager simulate-proxy storm handover \
-	cluster test-cluster test-kubelet-reads soak-overcommit crds soak-proxy soak-agent soak-node soak-nodelink soak-eviction \
-	soak-exhaustion
+	cluster test-cluster test-oldest-kubernetes test-kubelet-reads soak-overcommit crds soak-proxy soak-agent soak-node \
+	soak-nodelink soak-eviction soak-exhaustion
 
 $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto systemd/*)
 	./integration/setup-python $(VENV)
@@ -134,6 +136,13 @@ test-cluster: $(READY)
 	$(PYTHON) -m integration.build control-plane kubelet helm containerd2
 	$(PYTHON) -m integration.cluster.quickstart.images
 	$(PYTHON) -m pytest integration/cluster -n 2 --dist loadscope --no-loadscope-reorder --durations=8
+
+# Not in .ci/run, since a second API server builds for minutes.
+test-oldest-kubernetes: export KUBERNETES ?= oldest
+test-oldest-kubernetes: $(READY)
+	./integration/setup-host --cluster
+	$(PYTHON) -m integration.build etcd apiserver helm
+	$(PYTHON) -m pytest integration/cluster/test_manager.py integration/cluster/test_rights.py --durations=8
 
 # What kubelet of release KUBERNETES= (1.32, 1.34, 1.36) makes of edited containers, and what it must not.
 test-kubelet-reads: $(READY)

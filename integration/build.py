@@ -4,7 +4,7 @@
 ``control-plane`` stands for several targets. The cache is ``$KOORD_CACHE``, by default ``$XDG_CACHE_HOME/koord`` or
 ``~/.cache/koord``; a build is found again by the hash of everything that made it. ``$KUBEBUILDER_ASSETS`` comes first
 where a target allows it, as with envtest, unless a program there is of another minor release. ``$KUBERNETES`` is the
-minor release of Kubernetes' programs, one of ``RELEASES``.
+minor release of Kubernetes' programs, one of ``RELEASES`` or ``oldest``.
 
 Invariant: a directory in the cache is complete (it appears by one rename), and parallel runs build a target once (a
 lock file). A failing compiler raises BuildError with its last lines and leaves nothing in the cache.
@@ -31,8 +31,9 @@ from integration import toolchain
 
 MODULES = Path(__file__).parent / "kubernetes"
 RELEASES: Mapping[str, str] = {"1.32": "1.32.9", "1.34": "1.34.4", "1.36": "1.36.3"}
-"""Of Kubernetes: by minor release the version that is built, from the module of the same name."""
+"""Of Kubernetes: by minor release the version that is built, from the module of the same name; the oldest first."""
 DEFAULT_RELEASE = "1.34"
+_BY_NAME = {"": DEFAULT_RELEASE, "oldest": next(iter(RELEASES))}
 ETCD = "3.6"
 VERSION_PACKAGE = "k8s.io/component-base/version"
 KUBERNETES_CMD = "k8s.io/kubernetes/cmd"
@@ -65,9 +66,10 @@ def kubernetes_flags(version: str) -> tuple[str, ...]:
 
 def release(environment: Mapping[str, str] = os.environ) -> str:
     """The minor release of Kubernetes whose programs are meant. Raises BuildError for one that is not built here."""
-    chosen = environment.get("KUBERNETES") or DEFAULT_RELEASE
+    said = environment.get("KUBERNETES", "")
+    chosen = _BY_NAME.get(said, said)
     if chosen not in RELEASES:
-        raise BuildError(f"KUBERNETES={chosen}: not one of {', '.join(RELEASES)}")
+        raise BuildError(f"KUBERNETES={said}: not one of {', '.join(RELEASES)}, oldest")
     return chosen
 
 

@@ -80,3 +80,15 @@ def test_a_go_mod_names_the_go_it_wants(tmp_path: Path) -> None:
     file.write_text("module x\n")
     with pytest.raises(toolchain.ToolchainError, match="no go line"):
         toolchain.wanted(file)
+
+
+@pytest.mark.parametrize(
+    ("said", "release"), [("", build.DEFAULT_RELEASE), ("1.36", "1.36"), ("oldest", min(build.RELEASES))]
+)
+def test_a_release_of_kubernetes_is_chosen(said: str, release: str) -> None:
+    assert build.release({"KUBERNETES": said}) == release
+
+
+def test_a_release_that_is_not_built_here_is_refused() -> None:
+    with pytest.raises(build.BuildError, match=r"KUBERNETES=1\.20: not one of 1\.32, .*, oldest"):
+        build.release({"KUBERNETES": "1.20"})
