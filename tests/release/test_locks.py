@@ -1,4 +1,6 @@
-"""What release/locks names is what pyproject.toml asks for: `make lock` after each change of a dependency."""
+"""What release/locks names is what pyproject.toml asks for (`make lock` after each change of a dependency), and what
+packages and images are made of is that, byte for byte.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from release import wheels
 from release.wheels import lock_files
 
 ROOT = Path(__file__).parents[2]
@@ -37,3 +40,25 @@ def test_each_dependency_is_locked(extra: str) -> None:
 def test_both_locks_agree() -> None:
     node, cluster = (pins(extra) for extra in EXTRAS)
     assert {name: node[name] for name in node if name in cluster and node[name] != cluster[name]} == {}
+
+
+def test_wheels_are_fetched_by_the_hashes_of_the_locks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(wheels, "run", lambda argv: commands.append([*map(str, argv)]))
+    wheels.fetch_others(("3.11", "3.12"), tmp_path, "node,cluster")
+    locks = list(map(str, lock_files("node,cluster")))
+    assert [[each for each in command if each.endswith(".txt")] for command in commands] == [locks, locks]
+    assert [command for command in commands if not {"--require-hashes", "--no-deps"} <= {*command}] == []
+
+
+def test_an_image_is_built_by_the_hashes_of_the_locks() -> None:
+    """Everything but our own wheel, of which nobody else has one."""
+    text = (ROOT / "release" / "images" / "Containerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    (locked,) = re.findall(r'locked="([^"]*)"', text)
+    installs = [each.replace("$locked", locked).split() for each in text.split("&&") if "pip install" in each]
+    of_others = [command for command in installs if '"$wheel"' not in command]
+    assert {each for command in of_others for each in command if each.endswith(".txt")} == {
+        f"/wheels/{lock.name}" for lock in lock_files("node,cluster")
+    }
+    assert [command for command in installs if "--no-deps" not in command] == []
+    assert [command for command in of_others if "--require-hashes" not in command] == []
