@@ -1,6 +1,7 @@
 """NodeLink's simulation at its full size: ``make soak-nodelink``.
 
-Environment: NODES=10000. A row a chapter; the last line says which share of the nodes' time was fresh.
+Environment: NODES=10000, half of them units and half of them agents' pods with tokens. A row a chapter; the last line
+says which share of the nodes' time was fresh.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def main() -> int:
     is_met = told.share >= LEAST_SHARE
     seconds = sum(row.seconds for row in told.rows)
     print(
-        f"soak-nodelink: {nodes} nodes, {seconds / 3600:.0f} h in {time.monotonic() - begun_s:.0f} s: fresh "
+        f"soak-nodelink: {nodes} nodes, {nodes // 2} of them with pods' tokens, {seconds / 3600:.0f} h in "
+        f"{time.monotonic() - begun_s:.0f} s: fresh "
         f"{100 * told.share:.2f} % of the time (>= {100 * LEAST_SHARE:g} %: {'met' if is_met else 'MISSED'})"
     )
     return 0 if is_met else 1

@@ -1,6 +1,7 @@
 """An API server without sockets: certificate requests, the managers' Lease and their Secret.
 
-Each request takes ``LATENCY_S``. Who requests a certificate is the node whose transport it is.
+Each request takes ``LATENCY_S``. Who requests a certificate is the one whose client it is. Lists come in pages, as they
+are asked for, and what a list began with is kept for ``SNAPSHOT_S``.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sys
 from collections import Counter, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
 from koord.kube.client import Client, Limits
@@ -21,6 +23,7 @@ from tests.kube.server import JSONObject, merged
 
 LATENCY_S = 0.02
 BOOKMARK_S = 60.0
+SNAPSHOT_S = 300.0
 KEPT_S = 3600.0
 """A request that is answered is deleted then, as an API server's controllers do."""
 
@@ -55,22 +58,26 @@ class Watch:
 
 
 class MemoryServer:
-    """``lease``: what nodes read. ``per_second``: how many requests came, by the second."""
+    """``lease``: what nodes read. ``per_second``: how many requests came, by the second. ``longest_page``: of lists."""
 
     def __init__(self) -> None:
         self.lease: JSONObject = {}
         self.requests: dict[str, JSONObject] = {}
         self.per_second: Counter[int] = Counter()
+        self.longest_page = 0
+        self._snapshots: dict[str, list[JSONObject]] = {}
+        """What each list that is under way began with, by its version."""
         self._watches: dict[str, set[Watch]] = {}
         """By the name of the object that is watched, "" of all."""
         self._version = 1
 
-    def client(self, qps: float, burst: int, node: str = "") -> Client:
+    def client(self, qps: float, burst: int, who: Mapping[str, Any]) -> Client:
+        """``who``: as the server knows him, in what he requests."""
         clock = asyncio.get_running_loop().time
-        transport = cast(Transport, _Transport(self, node))
+        transport = cast(Transport, _Transport(self, who))
         return Client(transport, Limits(RateLimit(qps, burst, clock)))
 
-    def answer(self, node: str, request: Request) -> JSONObject:
+    def answer(self, who: Mapping[str, Any], request: Request) -> JSONObject:
         """Raises APIError."""
         self.per_second[int(asyncio.get_running_loop().time())] += 1
         name, subresource = ([*request.path.split("certificatesigningrequests")[-1].split("/"), "", ""])[1:3]
@@ -78,10 +85,9 @@ class MemoryServer:
             return self.lease
         body: Any = json.loads(request.body or b"{}")
         if request.method == "POST":
-            return self._create(node, body)
+            return self._create(who, body)
         if not name:
-            items = list(self.requests.values())
-            return {"metadata": {"resourceVersion": str(self._version)}, "items": items}
+            return self._list(request.query)
         stored = self.requests.get(name)
         if stored is None:
             raise APIError(404, "NotFound", name)
@@ -111,12 +117,28 @@ class MemoryServer:
         if not self._watches[name]:
             del self._watches[name]
 
-    def _create(self, node: str, body: JSONObject) -> JSONObject:
+    def _list(self, query: Mapping[str, str]) -> JSONObject:
+        """A token names the moment at which the list began, and where it goes on."""
+        version, _, begin = query.get("continue", "").partition(" ")
+        if not version:
+            version, begin = str(self._version), "0"
+            self._snapshots[version] = list(self.requests.values())
+            asyncio.get_running_loop().call_later(SNAPSHOT_S, self._snapshots.pop, version, None)
+        if version not in self._snapshots:
+            raise APIError(410, "Expired", "the list began too long ago")
+        end = int(begin) + int(query.get("limit", sys.maxsize))
+        items, is_last = self._snapshots[version][int(begin) : end], end >= len(self._snapshots[version])
+        self.longest_page = max(self.longest_page, len(items))
+        return {
+            "metadata": {"resourceVersion": version, "continue": "" if is_last else f"{version} {end}"},
+            "items": items,
+        }
+
+    def _create(self, who: Mapping[str, Any], body: JSONObject) -> JSONObject:
         name = body["metadata"]["name"]
         if name in self.requests:
             raise APIError(409, "AlreadyExists", name)
         assert body["spec"]["signerName"] == SIGNER
-        who = {"username": f"system:node:{node}", "groups": ["system:nodes"]}
         return self._write({"metadata": {"name": name, "uid": name}, "spec": {**body["spec"], **who}}, "ADDED")
 
     def _write(self, stored: JSONObject, type_: str) -> JSONObject:
@@ -136,12 +158,12 @@ class MemoryServer:
 
 
 class _Transport:
-    def __init__(self, server: MemoryServer, node: str) -> None:
-        self._server, self._node = server, node
+    def __init__(self, server: MemoryServer, who: Mapping[str, Any]) -> None:
+        self._server, self._who = server, who
 
     async def exchange(self, request: Request, timeout_s: float) -> bytes:
         await asyncio.sleep(LATENCY_S / 2)
-        answer = json.dumps(self._server.answer(self._node, request)).encode()
+        answer = json.dumps(self._server.answer(self._who, request)).encode()
         await asyncio.sleep(LATENCY_S / 2)
         return answer
 

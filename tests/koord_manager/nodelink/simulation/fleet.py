@@ -4,25 +4,31 @@ A node's connection takes a handshake, of which the manager does so many a secon
 agent gave up costs the manager as much as any; one that the manager itself gives up after ``HANDSHAKE_S`` costs it
 nothing. What an agent does between two failures is not simulated: while it is connected it reports, and the manager
 knows fresh figures.
+
+Half of the agents are units, which request with kubelet's credential; the others are pods, which do so with their
+token. Of every other pod the token names the node, as since Kubernetes 1.30, of the rest the pod alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 from koord.http2.grpc import DEADLINE_EXCEEDED, UNAVAILABLE, UnaryError
 from koord.http2.tlsclient import TLSClient
 from koord.kube import certificates
 from koord.kube.certificates import KeyPair
 from koord.kube.client import BURST, QPS
-from koord.model.nodelink import CA_ANNOTATION, LEASE_NAME, REPORT_INTERVAL_S
+from koord.kube.kind import Key
+from koord.model.core import ObjectMeta, Pod, PodSpec
+from koord.model.nodelink import CA_ANNOTATION, LEASE_NAME, NODE_GROUP, NODE_USER, REPORT_INTERVAL_S
 from koord_manager.nodelink import signer
 from koord_manager.nodelink.server import AGE_S, HANDSHAKE_S
 from koord_manager.nodelink.signer import Signer
@@ -32,9 +38,10 @@ from qosd.cluster.certificaterequest import key_and_request
 from qosd.cluster.nodeidentity import NodeIdentity
 from qosd.cluster.nodelink import NodeLink
 from qosd.metrics import Metrics
-from tests.koord_manager.nodelink.rig import AGENT
+from tests.koord_manager.nodelink.rig import AGENT, NAMESPACE, pods_token
 from tests.koord_manager.nodelink.simulation.apiserver import MemoryServer
 from tests.koord_manager.nodelink.simulation.freshness import Freshness
+from tests.kube.server import JSONObject
 
 NODES = 10_000
 HANDSHAKES_PER_S = 300.0
@@ -58,12 +65,12 @@ class Budget:
 
 
 class Manager:
-    """The one that leads. ``cut``: set when it has gone."""
+    """The one that leads. ``cut``: set when it has gone. ``pods``: its cache."""
 
-    def __init__(self, server: MemoryServer, budget: Budget) -> None:
+    def __init__(self, server: MemoryServer, budget: Budget, pods: Mapping[Key, Pod]) -> None:
         self.cut = asyncio.Event()
         self._loop, self._handshake_s, self._free_s = asyncio.get_running_loop(), 1 / budget.handshakes_per_s, 0.0
-        client, clock = server.client(QPS, BURST), self._loop.time
+        client, clock = server.client(QPS, BURST, {}), self._loop.time
 
         async def read_ca() -> KeyPair:
             return CA
@@ -71,7 +78,7 @@ class Manager:
         def now() -> datetime:
             return BEGIN + timedelta(seconds=clock())
 
-        agents = Agents(AGENT, lambda _: None)
+        agents = Agents(AGENT, pods.get)
         signing = Signer(client, read_ca, agents, clock, now, budget.signer_qps, budget.signer_burst)
         self._signing = asyncio.create_task(signing.run())
 
@@ -103,6 +110,7 @@ class Fleet:
     def __init__(self, nodes: int, budget: Budget, seed: int = 1) -> None:
         self.server, self.figures, self.random = MemoryServer(), Freshness(nodes), Random(seed)
         self._budget = budget
+        self._pods: dict[Key, Pod] = {}
         self._agents: dict[int, asyncio.Task[None]] = {}
         self.manager: Manager | None = None
         self.node: Any = SimpleNamespace(metrics=Metrics(), after_tick=[])
@@ -113,13 +121,23 @@ class Fleet:
         }
 
     def start_manager(self) -> None:
-        self.manager = Manager(self.server, self._budget)
+        self.manager = Manager(self.server, self._budget, self._pods)
 
     async def end_manager(self) -> None:
         assert self.manager is not None
         manager, self.manager = self.manager, None
         self.figures.forget(asyncio.get_running_loop().time())
         await manager.end()
+
+    def requester(self, number: int) -> JSONObject:
+        """Who the agent on a node is to the API server; a pod is another one with each start."""
+        node, key = f"node-{number}", Key(NAMESPACE, f"koordlet-{number}")
+        if number % 2 == 0:
+            return {"username": f"{NODE_USER}{node}", "groups": [NODE_GROUP]}
+        uid = str(UUID(int=self.random.getrandbits(128)))
+        self._pods[key] = Pod(ObjectMeta(key.name, key.namespace, uid), PodSpec(node_name=node))
+        names_node = {"node_name": node} if number % 4 == 1 else {}
+        return pods_token(pod_name=key.name, pod_uid=uid, **names_node)
 
     async def start_agents(self, nodes: Iterable[int], within_s: float) -> None:
         """Or start them anew, evenly within that time; a process that ends takes its certificate along."""
@@ -150,7 +168,7 @@ class _AgentLink(NodeLink):
 
     def __init__(self, fleet: Fleet, number: int) -> None:
         loop, name = asyncio.get_running_loop(), f"node-{number}"
-        client = fleet.server.client(session.QPS, session.BURST, name)
+        client = fleet.server.client(session.QPS, session.BURST, fleet.requester(number))
         super().__init__(client, name, fleet.node, lambda: None, clock=loop.time, random=fleet.random.random)
         self._identity = NodeIdentity(client, name, loop.time, _key_and_request)
         self._fleet, self._number, self._loop = fleet, number, loop

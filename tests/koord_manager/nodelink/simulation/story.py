@@ -29,7 +29,7 @@ class Row:
     def text(self) -> str:
         until = "never" if math.isinf(self.until_s) else f"after {self.until_s:.0f} s"
         return (
-            f"{self.name:42} {self.seconds:6.0f} s  fresh {100 * self.share:6.2f} %  "
+            f"{self.name:43} {self.seconds:6.0f} s  fresh {100 * self.share:6.2f} %  "
             f"{100 * LEAST_SHARE:g} % of the nodes {until:14} API server at most {self.most_requests} requests/s"
         )
 
@@ -48,6 +48,7 @@ class Story:
             ("the manager ends and another one leads", QUARTER_S, lambda: self._replace(TAKEOVER_S)),
             ("the manager is killed", QUARTER_S, lambda: self._replace(KILLED_S)),
             ("a fifth of the agents are upgraded at once", QUARTER_S, self._upgrade),
+            ("every agent restarts, and the manager later", QUARTER_S, self._restart),
         )
         for name, seconds, begin in chapters:
             self.rows.append(await self._row(name, seconds, begin))
@@ -83,6 +84,13 @@ class Story:
 
     async def _upgrade(self) -> None:
         await self.fleet.start_agents(range(self._nodes // 5), 1.0)
+
+    async def _restart(self) -> None:
+        """The manager finds everybody's requests, which it has to list."""
+        await self.fleet.end_manager()
+        await self.fleet.start_agents(range(self._nodes), 1.0)
+        await asyncio.sleep(KILLED_S)
+        self.fleet.start_manager()
 
 
 def quiet() -> None:
