@@ -11,7 +11,7 @@ import sys
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
@@ -28,10 +28,18 @@ CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 READY_S = 60.0
 
 
+class Plane(Protocol):
+    """What a replica needs of a control plane. ``directory``: for its log."""
+
+    @property
+    def directory(self) -> Path: ...
+    def kubeconfig(self, user: str) -> Path: ...
+
+
 class Replica:
     """One koord-manager. ``name``: its host name, as the Lease has it."""
 
-    def __init__(self, plane: ControlPlane, name: str, *flags: str) -> None:
+    def __init__(self, plane: Plane, name: str, *flags: str) -> None:
         self.name = name
         self.webhook_port, self.metrics_port, self.nodelink_port = free_ports(3)
         nodelink = f"127.0.0.1:{self.nodelink_port}"

@@ -20,10 +20,9 @@ PROFILE = {
 }
 
 
-def filled(nodes: int) -> APIServer:
+def fill(server: APIServer, nodes: int) -> None:
     """``nodes`` Nodes, each with a pod that is protected by a budget, and Koord's objects. All requests for
     certificates are of the first node."""
-    server = APIServer()
     server.bookmark_s = 2.0
     amounts = {"cpu": "64", "memory": "256Gi"}
     for number in range(nodes):
@@ -40,11 +39,11 @@ def filled(nodes: int) -> APIServer:
     config = {"colocation-config": '{"enable": true}'}
     server.put("/api/v1/configmaps", NAMESPACE, "slo-controller-config", data=config)
     server.requester = {"username": "system:node:node-0", "groups": ["system:nodes", "system:authenticated"]}
-    return server
 
 
 async def run(nodes: int) -> None:
-    server = filled(nodes)
+    server = APIServer()
+    fill(server, nodes)
     async with server.serving() as url:
         print(url, flush=True)
         ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
