@@ -25,8 +25,8 @@ _BACKLOG = 1024
 """Clients come back all at once when another replica has gone."""
 _PAUSE_S = 1.0
 """After an accept that failed, as for want of descriptors, which would fail again at once."""
-Client = asyncio.Task[None] | asyncio.BaseTransport
-"""A handshake under way, or a connection."""
+Client = asyncio.Task[None] | asyncio.Transport
+"""A handshake under way, or a connection. Only the first is told by its class: uvloop's transports have another."""
 
 
 class TLSListener:
@@ -79,11 +79,11 @@ class TLSListener:
         if self._handshakes:
             await asyncio.wait(self._handshakes)
 
-    def used(self, connection: asyncio.BaseTransport) -> None:
+    def used(self, connection: asyncio.Transport) -> None:
         """It was of use to somebody, so others make room first."""
         self._clients.use(connection)
 
-    def closed(self, connection: asyncio.BaseTransport) -> None:
+    def closed(self, connection: asyncio.Transport) -> None:
         self._clients.discard(connection)
 
     async def _accept(self, listener: socket.socket) -> None:
@@ -103,7 +103,7 @@ class TLSListener:
         given = self._clients.add(client, source, is_known)
         if isinstance(given, asyncio.Task):
             given.cancel()
-        elif isinstance(given, asyncio.Transport):
+        elif given is not None:
             given.abort()
 
     async def _shake(self, accepted: socket.socket, source: str) -> None:

@@ -246,7 +246,7 @@ def test_a_key_never_reaches_a_disk() -> None:
 def plugin(tmp_path: Path, code: str, **members: Any) -> Plugin:
     program, script = tmp_path / "plugin", tmp_path / "plugin.py"
     script.write_text(f"import json, os, sys, time\n{code}\n")
-    program.write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(script))} \"$@\"\n")
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(script))} "$@"\n')
     program.chmod(0o755)
     return Plugin("client.authentication.k8s.io/v1", str(program), **members)
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from koord.kube import tlslistener
 from koord.kube.livetls import LiveContext, client_context
@@ -19,6 +20,12 @@ from tests.kube.waiting import until
 from tests.kube.webhookrig import FIRST
 
 LOOPBACKS = ["127.0.0.1", *(["::1"] if socket.has_dualstack_ipv6() else [])]
+
+
+@pytest.fixture(scope="module")
+def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
+    """Of the manager's loop, whose transports are other classes than asyncio's."""
+    return uvloop.EventLoopPolicy()
 
 
 @pytest.fixture
@@ -44,9 +51,10 @@ async def test_a_handshake_that_fails_counts_no_more(listener: TLSListener, sent
 async def test_no_host_is_every_address(listener: TLSListener) -> None:
     host, port = await listener.start("", 0)
     assert host == ""
-    for number, address in enumerate(LOOPBACKS, start=1):
-        await asyncio.open_connection(address, port)
-        await until(lambda number=number: listener.handshakes == number)  # type: ignore[misc]
+    opened = []
+    for address in LOOPBACKS:
+        opened.append(await asyncio.open_connection(address, port))
+        await until(lambda: listener.handshakes == len(opened))
 
 
 async def test_a_kernel_without_ipv6_has_every_address_of_ipv4(
@@ -54,8 +62,9 @@ async def test_a_kernel_without_ipv6_has_every_address_of_ipv4(
 ) -> None:
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
     _, port = await listener.start("", 0)
-    await asyncio.open_connection("127.0.0.1", port)
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
     await until(lambda: listener.handshakes == 1)
+    writer.close()
 
 
 async def test_a_handshake_that_is_done_counts_no_more(listener: TLSListener) -> None:

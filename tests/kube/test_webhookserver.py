@@ -13,6 +13,7 @@ from contextlib import suppress
 
 import aiohttp
 import pytest
+import uvloop
 
 from koord.kube import certificates
 from koord.kube.certificates import ServingCertificate
@@ -36,6 +37,13 @@ from tests.kube.webhookrig import (
 
 OTHER = ServingCertificate(FIRST.pair, certificates.issue_ca(NOW).certificate)
 """Not trusted where it is served."""
+
+
+@pytest.fixture(scope="module")
+def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
+    """Of the manager's loop, whose transports are other classes than asyncio's."""
+    return uvloop.EventLoopPolicy()
+
 
 # answers
 
