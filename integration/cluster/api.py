@@ -11,6 +11,7 @@ import contextlib
 import http
 import http.client
 import json
+import re
 import select
 import ssl
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ CALL_S = 30.0
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 JSON = "application/json"
+_WARNING = re.compile(r'^299 - "(.*)"$')
 
 Object = dict[str, Any]
 
@@ -46,6 +48,8 @@ class Api:
         context = ssl.create_default_context(cadata=authority)
         if identity is not None:
             context.load_cert_chain(identity.certificate, identity.key)
+        self.warnings: list[str] = []
+        """Those of the last answer, which kubectl shows."""
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=timeout_s, context=context)
 
@@ -115,6 +119,7 @@ class Api:
             self._connection.request(method, path, None if body is None else json.dumps(body), headers)
             response = self._connection.getresponse()
             content = response.read()
+            self.warnings = [_WARNING.sub(r"\1", each) for each in response.headers.get_all("Warning", ())]
         except http.client.HTTPException as error:
             self._connection.close()
             raise ConnectionError(f"{method} {path}: {error!r}") from error
