@@ -10,6 +10,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 import grpc
 import pytest
@@ -348,8 +349,7 @@ async def raw(port: int, context: ssl.SSLContext) -> AsyncIterator[tuple[asyncio
     try:
         yield reader, writer
     finally:
-        assert isinstance(writer.transport, asyncio.Transport)
-        writer.transport.abort()
+        cast(asyncio.Transport, writer.transport).abort()
 
 
 @pytest.mark.parametrize("limit", ["IDLE_S", "AGE_S", "HANDSHAKE_S"])
