@@ -41,11 +41,11 @@ def checked(stated: ResourceQOSStrategy, total: Quantity | None, path: str, bad:
     return strategy
 
 
-def can_be_met(stated: ResourceQOSStrategy, total: Quantity | None) -> bool:
-    """Is there nothing of which ``checked`` would tell?"""
+def unmet(stated: ResourceQOSStrategy, total: Quantity | None) -> list[SchemaError]:
+    """What ``checked`` tells of, at paths below the strategy's."""
     problems: list[SchemaError] = []
     checked(stated, total, "", problems.append)
-    return not problems
+    return problems
 
 
 def without_network(stated: ResourceQOSStrategy) -> ResourceQOSStrategy:

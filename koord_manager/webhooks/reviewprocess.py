@@ -25,7 +25,7 @@ from koord_manager.webhooks.largereviews import JOB, READY, REPLY, UNKNOWN_NAMES
 MEMORY_BYTES = 96 << 20
 NICENESS = 10
 CPU_S = 5.0
-"""Of a review; the largest documents that are judged to their end take one."""
+"""Of a review. The ConfigMap whose rules take longest takes one or two, and as much again for what it replaces."""
 KILLED_S = 2 * CPU_S
 """What does not let itself be interrupted ends with the process."""
 

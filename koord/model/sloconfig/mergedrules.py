@@ -44,22 +44,26 @@ class _TooManyPairs(Exception):
     """The rest cannot be checked in the time that there is."""
 
 
+_Error = tuple[str, str, str]
+"""The place below the strategy, the value and what is wrong with it."""
+
+
 class _Combination(NamedTuple):
-    """A strategy at ``path``, with the system's beside it, and whether a node can have both: asked where it matters."""
+    """What is wrong with the strategy at ``path`` and the system's beside it, and whether a node can have both: asked
+    where it matters."""
 
     path: str
-    strategy: Any
-    system: SystemStrategy
+    errors: Sequence[_Error]
     can_be: Callable[[], bool] = lambda: True
 
 
 def faults(row: Row[Any], config: SLOConfig) -> list[Fault]:
     """What is wrong with the strategies of ``row``'s key, each once; the last one says that there may be more."""
     found: dict[Fault, None] = {}
-    of_cluster: set[tuple[str, str, str]] = set()
+    of_cluster: set[_Error] = set()
     try:
-        for path, strategy, system, can_be in _combinations(row, config):
-            errors = [each for each in _errors(row, strategy, system) if each not in of_cluster]
+        for path, every, can_be in _combinations(row, config):
+            errors = [each for each in every if each not in of_cluster]
             wrong = [Fault(f"{path}{place}", f"{path}{place}: {value} {why}") for place, value, why in errors]
             if found.keys() >= set(wrong) or not can_be():
                 continue
@@ -77,10 +81,11 @@ def _combinations(row: Row[Any], config: SLOConfig) -> Iterator[_Combination]:
     """The cluster's first, and then those that can be wrong. Raises _TooManyPairs."""
     section: Section[Any] = getattr(config, row.section)
     if row.section == _NETWORK_USER:
-        yield from _Pairs(config).combinations(row.cluster_path)
+        yield from _Pairs(config).combinations(row)
         return
-    yield _Combination(row.cluster_path, section.cluster, config.system.cluster)
-    yield from (_Combination(entry.path, entry.strategy, config.system.cluster) for entry in section.entries)
+    system = config.system.cluster
+    yield _Combination(row.cluster_path, _errors(row, section.cluster, system))
+    yield from (_Combination(entry.path, _errors(row, entry.strategy, system)) for entry in section.entries)
 
 
 class _Pairs:
@@ -91,7 +96,7 @@ class _Pairs:
         self._pairs = self._examples = 0
         self._listed: dict[str, _Listed] = {}
 
-    def combinations(self, cluster_path: str) -> Iterator[_Combination]:
+    def combinations(self, row: Row[Any]) -> Iterator[_Combination]:
         """Entries of ``system-config`` that say the same bandwidth are one. Raises _TooManyPairs."""
         config = self._config
         alike: dict[Quantity | None, list[Entry[SystemStrategy] | None]] = {}
@@ -101,17 +106,17 @@ class _Pairs:
         every: Sequence[Entry[SystemStrategy] | None] = (None, *config.system.entries)
         for user in (None, *config.resource_qos.entries):
             asking = config.resource_qos.cluster if user is None else user.strategy
-            path = cluster_path if user is None else user.path
+            path = row.cluster_path if user is None else user.path
             rest = slo_bandwidth.without_network(asking)
-            yield _Combination(path, rest, config.system.cluster, partial(self._can_be, user, every))
+            yield _Combination(path, _errors(row, rest, config.system.cluster), partial(self._can_be, user, every))
             if rest == asking:
                 continue
             for bandwidth, systems in alike.items():
                 self._count_pair()
                 known = None if bandwidth is None or bandwidth.nano < 0 else bandwidth
-                if not slo_bandwidth.can_be_met(asking, known):
-                    system_strategy = SystemStrategy(total_network_bandwidth=known)
-                    yield _Combination(path, asking, system_strategy, partial(self._can_be, user, systems))
+                if unmet := slo_bandwidth.unmet(asking, known):
+                    errors = [(error.path, error.value, error.why) for error in unmet]
+                    yield _Combination(path, errors, partial(self._can_be, user, systems))
 
     def _can_be(self, user: Entry[Any] | None, systems: Sequence[Entry[Any] | None]) -> bool:
         """Is there a node of ``user`` and of one of ``systems``? None: of no entry. Raises _TooManyPairs."""
@@ -151,8 +156,11 @@ class _Pairs:
             )
 
 
-def _errors(row: Row[Any], strategy: Any, system: SystemStrategy) -> Iterator[tuple[str, str, str]]:
-    """The place below the strategy, the value and what is wrong with it."""
+def _errors(row: Row[Any], strategy: Any, system: SystemStrategy) -> list[_Error]:
+    return list(_found(row, strategy, system))
+
+
+def _found(row: Row[Any], strategy: Any, system: SystemStrategy) -> Iterator[_Error]:
     if isinstance(strategy, ColocationStrategy):
         if strategy.cpu_calculate_policy is CalculatePolicy.REQUEST:
             yield ".cpuCalculatePolicy", "'request'", "is no policy for CPU: use usage or maxUsageRequest"

@@ -9,6 +9,7 @@ from typing import Any
 
 from koord.kube.client import Client
 from koord.kube.reviews import Response
+from koord.model.sloconfig import checks
 from koord_manager.options import PROGRAM
 from koord_manager.webhooks.webhooks import Webhooks
 from tests.koord_manager.support import CONFIG, Cluster
@@ -57,6 +58,26 @@ def config_review(data: dict[str, str], name: str = CONFIG.name, old: dict[str, 
         "oldObject": None if old is None else {"metadata": metadata, "data": old},
     }
     return document
+
+
+def many_pairs() -> dict[str, str]:
+    """A ConfigMap that takes as long as one can: it has as many pairs of bandwidths as are checked, and each is."""
+
+    def entries(key: str, strategies: list[dict[str, Any]]) -> str:
+        found = [
+            {"nodeSelector": {"matchExpressions": [{"key": f"{key}{number}", "operator": "Exists"}]}} | strategy
+            for number, strategy in enumerate(strategies)
+        ]
+        return json.dumps({"nodeStrategies": found})
+
+    def asking(request: str, limit: str) -> dict[str, Any]:
+        bandwidths = {"ingressRequest": request, "ingressLimit": limit, "egressRequest": request, "egressLimit": limit}
+        names = "lsrClass", "lsClass", "beClass", "systemClass"
+        return {name: {"networkQOS": {"enable": True, **bandwidths}} for name in names}
+
+    users = [asking("2M", "1"), *[asking("1k", "2k")] * (checks.MOST_ENTRIES - 1)]
+    systems = [{"totalNetworkBandwidth": f"{number}G"} for number in range(1, checks.MOST_ENTRIES + 1)]
+    return {"resource-qos-config": entries("a", users), "system-config": entries("b", systems)}
 
 
 def node_review(labels: dict[str, str], old: dict[str, str] | None) -> dict[str, Any]:

@@ -17,7 +17,6 @@ import pytest
 from koord.kube import reviews
 from koord.kube.reviews import Answer, OverloadedError, Result, UndecodableError
 from koord.kube.webhookserver import Limits
-from koord.model.sloconfig import checks
 from koord_manager.webhooks import largereviews
 from koord_manager.webhooks.judges import (
     MUTATE_NODE_STATUS,
@@ -30,7 +29,15 @@ from koord_manager.webhooks.largereviews import LARGE_BYTES, ReviewProcess
 from koord_manager.webhooks.reviewprocess import MEMORY_BYTES
 from tests.koord_manager.support import PROFILES
 from tests.koord_manager.webhooks import endless
-from tests.koord_manager.webhooks.rig import COLOCATED, NAMESPACES, Rig, config_review, node_review, review
+from tests.koord_manager.webhooks.rig import (
+    COLOCATED,
+    NAMESPACES,
+    Rig,
+    config_review,
+    many_pairs,
+    node_review,
+    review,
+)
 from tests.kube.support import until
 from tests.kube.webhookrig import Running, request, running
 
@@ -55,23 +62,6 @@ def pod_of(count: int) -> dict[str, Any]:
     containers = [{"name": f"c{number}", "resources": {"requests": {"cpu": "1"}}} for number in range(count)]
     document["request"]["object"]["spec"]["containers"] = containers
     return document
-
-
-def many_pairs() -> dict[str, str]:
-    """A ConfigMap that takes as long as one can."""
-
-    def entries(key: str, **strategy: Any) -> str:
-        found = [
-            {"nodeSelector": {"matchExpressions": [{"key": f"{key}{number}", "operator": "Exists"}]}}
-            | {name: value.replace("N", str(number + 1)) if isinstance(value, str) else value}
-            for number in range(checks.MOST_ENTRIES)
-            for name, value in strategy.items()
-        ]
-        return json.dumps({"nodeStrategies": found})
-
-    network = {"networkQOS": {"enable": True, "ingressRequest": "2M", "ingressLimit": "1"}}
-    system = entries("b", totalNetworkBandwidth="NG")
-    return {"resource-qos-config": entries("a", lsClass=network), "system-config": system}
 
 
 def process_of(rig: Rig, path: str = MUTATE_POD) -> ReviewProcess:
