@@ -20,7 +20,7 @@ from aiohttp import web
 from bench.nodelinkload import context
 from integration.cluster.manager import NAMESPACE, Replica
 from integration.harness.processes import wait_for
-from integration.managerfuzz.apiserver import fill
+from integration.managerfuzz.apiserver import fill, pod_of
 from koord.http2.client import UnaryError
 from koord.http2.grpc import FAILED_PRECONDITION
 from koord.http2.tlsclient import TLSClient
@@ -178,7 +178,8 @@ async def test_a_leader_that_goes_on_after_its_lease(tmp_path: Path, figure: Cal
             led_s = time.monotonic()
             await soon(lambda: [each for each in server.writes_of(second.name, led_s) if each.is_of_a_node], "its work")
 
-            eviction = asyncio.create_task(node.evict("web-0", "u0"))
+            _, name, uid = pod_of("node-0")
+            eviction = asyncio.create_task(node.evict(name, uid))
             await asyncio.sleep(0.5)  # it waits in the socket
             continued_s = time.monotonic()
             first.process.signal(signal.SIGCONT)

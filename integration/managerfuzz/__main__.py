@@ -2,9 +2,10 @@
 
 ``python -m integration.managerfuzz`` (``make fuzz-manager``).
 Environment: SECONDS=60 of each attack, NODES=2000, ATTACK=a regular expression (all names), STALL_S=0.5. One row an
-attack; the bounds that do not hold are named, and the last line has the worst figure of each. The API server is one in
-memory; manager, TLS, nodes and attackers are real processes on loopback. Attackers give way to everybody else (nice),
-since theirs are other machines' CPUs. It fails if the manager died, or a bound was passed in any row.
+attack, in some of them with how long somebody else waited at most for what the attack is after (`beside`); the bounds
+that do not hold are named, and the last line has the worst figure of each. The API server is one in memory; manager,
+TLS, nodes and attackers are real processes on loopback. Attackers give way to everybody else (nice), since theirs are
+other machines' CPUs. It fails if the manager died, or a bound was passed in any row.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from bench.table import Line, summary
 from integration.harness.processes import HarnessError, Process, tail, wait_for
 from integration.managerfuzz.apiserver import NAMESPACE
 from integration.managerfuzz.attacks import ATTACKS
+from integration.managerfuzz.beside import FIGURES, PATIENCE_S
 from koord.kube.certificates import CA_CERTIFICATE, CA_KEY, KeyPair
+from koord_manager.options import CONFIG_MAP_VALIDATING
 
 MOST_STALL_S = float(os.environ.get("STALL_S") or 0.5)
 """Half of the second within which a review is in time. On a machine that is busy with other work, such as one of a CI,
@@ -39,7 +42,8 @@ a process waits as long for a CPU alone: STALL_S sets a wider one there."""
 MOST_MIB = 400.0
 """Less than half of the chart's limit of 1 GiB: a second attack beside the first must not end the manager."""
 LEAST_PERCENT = 99.0
-"""Of honest reviews, in time, and of honest nodes' reports: one in a hundred may be lost with a connection."""
+"""Of honest reviews, in time, of probes of the manager's health, and of honest nodes' reports: one in a hundred may be
+lost with a connection."""
 BEFORE_S, BETWEEN_S, SETTLE_S = 10.0, 3.0, 240.0
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/koordinator-manager"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/koordinator-nodelink-certs"
@@ -106,6 +110,7 @@ def cluster(directory: Path, nodes: int) -> Iterator[Cluster]:
         ports = {name: free_port() for name in ("webhooks", "nodelink", "metrics", "health")}
         argv = [
             *(sys.executable, "-m", "koord_manager", f"--kubeconfig={directory}/kubeconfig"),
+            f"--feature-gates={CONFIG_MAP_VALIDATING}=true",
             *("--webhook-host=127.0.0.1", f"--webhook-port={ports['webhooks']}", "--webhook-linger=0.2"),
             *(f"--nodelink-endpoint=127.0.0.1:{ports['nodelink']}", "--rest-config-qps=400"),
             *(f"--advertise-address=127.0.0.1:{ports['nodelink']}", "--rest-config-burst=800"),
@@ -184,35 +189,50 @@ def _own_mib(pid: int) -> float:
     return _memory_mib(pid, "RssAnon")
 
 
+@dataclass(frozen=True)
+class Beside:
+    """How long something took at most that somebody else wanted meanwhile."""
+
+    name: str
+    longest_s: float
+    most_s: float
+
+
 @dataclass
 class Row:
     name: str
     stall_s: float
+    probes_percent: float
     most_mib: float
     reviews_percent: float
     reports_percent: float
     leads: bool
     cores: float
     wrong: str
+    beside: Beside | None = None
 
     @property
     def passed(self) -> list[str]:
         """The bounds that do not hold."""
         bounds = {
             f"stall > {MOST_STALL_S:g} s": self.stall_s > MOST_STALL_S,
+            f"probes < {LEAST_PERCENT:g} %": self.probes_percent < LEAST_PERCENT,
             f"memory > {MOST_MIB:g} MiB": self.most_mib > MOST_MIB,
             f"reviews < {LEAST_PERCENT:g} %": self.reviews_percent < LEAST_PERCENT,
             f"reports < {LEAST_PERCENT:g} %": self.reports_percent < LEAST_PERCENT,
             "leadership lost": not self.leads,
         }
+        if self.beside is not None:
+            bounds[f"{self.beside.name} > {self.beside.most_s:g} s"] = self.beside.longest_s > self.beside.most_s
         return [bound for bound, is_passed in bounds.items() if is_passed]
 
     def text(self) -> str:
         beyond = f"  <- {', '.join(self.passed)} {self.wrong}" if self.passed else ""
+        beside = f"  {self.beside.name} {self.beside.longest_s:.2f} s" if self.beside else ""
         return (
-            f"{self.name:38} {self.stall_s:6.2f} s {self.most_mib:5.0f} MiB  reviews {self.reviews_percent:5.1f} %  "
-            f"reports {self.reports_percent:5.1f} %  {'leads' if self.leads else 'LOST'}  {self.cores:.2f} core"
-            f"{beyond}"
+            f"{self.name:38} {self.stall_s:6.2f} s  probes {self.probes_percent:5.1f} % {self.most_mib:5.0f} MiB  "
+            f"reviews {self.reviews_percent:5.1f} %  reports {self.reports_percent:5.1f} %  "
+            f"{'leads' if self.leads else 'LOST'}  {self.cores:.2f} core{beside}{beyond}"
         )
 
 
@@ -223,15 +243,26 @@ def attacked(made: Cluster, clients: Load, honest: subprocess.Popen[bytes], name
     told(clients)
     asked(honest)
     memory, begun_s, used_s = Memory(made.manager.pid), time.monotonic(), cpu_s(made.manager.pid)
-    if name:
-        ports = [f"--{each}={port}" for each, port in made.ports.items()]
-        pki = f"--pki={made.directory / 'pki'}"
-        arguments = (name, *ports, pki, f"--api={made.url}", f"--seconds={seconds}")
-        attack = child("integration.managerfuzz.attacks", *arguments, give_way=True)
-        with attack as attacker, contextlib.suppress(subprocess.TimeoutExpired):
-            attacker.wait(seconds + 15)
-    else:
-        time.sleep(seconds)
+    beside = None
+    with contextlib.ExitStack() as ended:
+        if name:
+            ports = [f"--{each}={port}" for each, port in made.ports.items()]
+            pki = f"--pki={made.directory / 'pki'}"
+            arguments = (name, *ports, pki, f"--api={made.url}", f"--seconds={seconds}")
+            beside_it = child("integration.managerfuzz.beside", *arguments) if name in FIGURES else None
+            other = ended.enter_context(beside_it) if beside_it else None
+            attacker = ended.enter_context(child("integration.managerfuzz.attacks", *arguments, give_way=True))
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                if attacker.wait(seconds + PATIENCE_S):
+                    raise HarnessError(f"{name}: the attack failed")
+            if other:
+                figure = FIGURES[name]
+                output, _ = other.communicate(timeout=2 * PATIENCE_S)
+                if other.returncode:
+                    raise HarnessError(f"{name}: what is done beside the attack failed")
+                beside = Beside(figure.name, float(output), figure.most_s)
+        else:
+            time.sleep(seconds)
     if not made.manager.running:
         raise HarnessError(f"{name}: the manager ended: {tail(made.directory / 'manager.log')}")
     passed_s = time.monotonic() - begun_s
@@ -243,12 +274,14 @@ def attacked(made: Cluster, clients: Load, honest: subprocess.Popen[bytes], name
     return Row(
         name or "nobody attacks",
         noticed["stall_s"],
+        100 * noticed["answered"] / max(1, noticed["probes"]),
         most_mib,
         100 * noticed["in_time"] / max(1, noticed["reviews"]),
         100 * good / max(1, good + bad),
         leads,
         cores,
         json.dumps(noticed["wrong"]) if noticed["wrong"] else "",
+        beside,
     )
 
 
@@ -296,15 +329,22 @@ def main() -> int:
 def figures(rows: list[Row]) -> list[Line]:
     """The worst of all rows, each with its bound."""
     stall_s, most_mib = max(row.stall_s for row in rows), max(row.most_mib for row in rows)
+    probes = min(row.probes_percent for row in rows)
     reviews, reports = min(row.reviews_percent for row in rows), min(row.reports_percent for row in rows)
     kept, lost = sum(not row.passed for row in rows), sum(not row.leads for row in rows)
     least = f">= {LEAST_PERCENT:g} %"
+    besides = [row.beside for row in rows if row.beside is not None]
     return [
         Line("longest stall", f"{stall_s:.2f} s", f"<= {MOST_STALL_S:g} s", stall_s <= MOST_STALL_S),
+        Line("probes answered", f"{probes:.1f} %", least, probes >= LEAST_PERCENT),
         Line("memory", f"{most_mib:.0f} MiB", f"<= {MOST_MIB:g} MiB", most_mib <= MOST_MIB),
         Line("reviews in time", f"{reviews:.1f} %", least, reviews >= LEAST_PERCENT),
         Line("reports answered", f"{reports:.1f} %", least, reports >= LEAST_PERCENT),
         Line("leadership", "lost" if lost else "kept", "kept", not lost),
+        *(
+            Line(each.name, f"{each.longest_s:.2f} s", f"<= {each.most_s:g} s", each.longest_s <= each.most_s)
+            for each in besides
+        ),
         Line("rows within every bound", f"{kept} of {len(rows)}", "all", kept == len(rows)),
     ]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
+import re
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -23,14 +23,16 @@ _LONGEST_S = 10.0
 
 @dataclass
 class Noticed:
-    """``reviews``: those that have ended. ``stall_s``: the longest answer to a probe. ``wrong``: of an answer that was
-    not what the pod should get."""
+    """``reviews``, ``probes``: those that have ended. ``stall_s``: the longest probe, answered or not. ``wrong``: of a
+    review's answer that was not what the pod should get."""
 
     reviews: int = 0
     in_time: int = 0
     wrong: dict[str, int] = field(default_factory=dict)
     stall_s: float = 0.0
     probes: int = 0
+    answered: int = 0
+    """Of the probes: those that found the manager healthy."""
 
     def complain(self, why: str) -> None:
         self.wrong[why] = self.wrong.get(why, 0) + 1
@@ -93,15 +95,25 @@ class Honest:
     async def _probe(self) -> None:
         while True:
             begun_s = time.monotonic()
-            with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(_LONGEST_S):
-                    reader, writer = await asyncio.open_connection("127.0.0.1", self._health, local_addr=(SOURCE, 0))
-                    writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
-                    await reader.read()
-                    writer.close()
+            is_healthy = await probed(self._health)
             self.noticed.probes += 1
+            self.noticed.answered += is_healthy
             self.noticed.stall_s = max(self.noticed.stall_s, time.monotonic() - begun_s)
             await asyncio.sleep(PROBE_S)
+
+
+async def probed(port: int) -> bool:
+    """Is the answer that of a healthy process?"""
+    try:
+        async with asyncio.timeout(_LONGEST_S):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(SOURCE, 0))
+            try:
+                writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
+                return re.match(rb"HTTP/1\.\d 200 ", await reader.read()) is not None
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        return False
 
 
 async def main() -> None:
