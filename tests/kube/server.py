@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import ssl
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from copy import deepcopy
@@ -261,7 +262,8 @@ class Server:
     async def _tell(self, out: _Limited, collection: Collection, query: Mapping[str, str], position: int) -> None:
         while True:
             self._changed.clear()
-            for change in [each for each in self.history if each.version > position]:
+            first = bisect_right(self.history, position, key=lambda each: each.version)
+            for change in self.history[first:]:
                 position = change.version
                 if change.collection == collection and (line := _line(query, change)):
                     await out.write(line)
@@ -269,7 +271,7 @@ class Server:
                 async with asyncio.timeout(self.bookmark_s):
                     await self._changed.wait()
             except TimeoutError:
-                if all(change.version <= position for change in self.history):
+                if not self.history or self.history[-1].version <= position:
                     position = max(position, self.version)
                     bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(position)}}}
                     await out.write(json.dumps(bookmark).encode() + b"\n")
