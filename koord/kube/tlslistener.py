@@ -4,7 +4,8 @@ asyncio's own servers tell of a connection after its handshake, and of one that 
 the clients that say nothing, and those cost a TLS object and a descriptor each. Here a handshake is a task. Invariant:
 handshakes and connections together are as many as the `ConnectionLimit` has, which also says whose place a newcomer
 takes: silent clients keep nobody out, who has many connections gives his own, and who has shown no certificate, where
-one is asked for, goes before those who have.
+one is asked for, goes before those who have. An address begins ``STARTS_PER_S`` handshakes, each of which takes a
+millisecond of the event loop: who connects again and again pays with his own time.
 Fails with OSError from ``start``; a handshake's failure is its client's.
 """
 
@@ -18,11 +19,16 @@ import time
 from collections.abc import Callable
 
 from koord.model.connectionlimit import ConnectionLimit
+from koord.model.sourcerate import SourceRate
 
 log = logging.getLogger("koord.kube.tlslistener")
 
 _BACKLOG = 1024
 """Clients come back all at once when another replica has gone."""
+STARTS_PER_S, STARTS_AT_ONCE = 100.0, 64
+"""The second is what an API server opens at once for a burst of reviews."""
+MOST_WAIT_S = 2.0
+"""Whose handshake would begin later is refused, and comes again."""
 _PAUSE_S = 1.0
 """After an accept that failed, as for want of descriptors, which would fail again at once."""
 Client = asyncio.Task[None] | asyncio.Transport
@@ -46,6 +52,7 @@ class TLSListener:
         self._tls, self._protocol = tls, protocol
         self._handshake_s, self._shutdown_s = handshake_s, shutdown_s
         self._clients = ConnectionLimit[Client](most, time.monotonic)
+        self._starts = SourceRate(STARTS_PER_S, STARTS_AT_ONCE, MOST_WAIT_S, time.monotonic)
         self._handshakes: set[asyncio.Task[None]] = set()
         self._socket: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
@@ -89,10 +96,14 @@ class TLSListener:
     async def _accept(self, listener: socket.socket) -> None:
         while True:
             accepted, source = await next_accepted(listener, log)
-            handshake = asyncio.create_task(self._shake(accepted, source))
-            self._handshakes.add(handshake)
-            handshake.add_done_callback(self._done)
-            self._admit(handshake, source)
+            delay_s = self._starts.delay_s(source)
+            if delay_s is None:
+                accepted.close()
+            else:
+                handshake = asyncio.create_task(self._shake(accepted, source, delay_s))
+                self._handshakes.add(handshake)
+                handshake.add_done_callback(self._done)
+                self._admit(handshake, source)
             await asyncio.sleep(0)  # who floods the port is not to keep the loop; and each handshake begins
 
     def _done(self, handshake: asyncio.Task[None]) -> None:
@@ -106,8 +117,13 @@ class TLSListener:
         elif given is not None:
             given.abort()
 
-    async def _shake(self, accepted: socket.socket, source: str) -> None:
+    async def _shake(self, accepted: socket.socket, source: str, delay_s: float) -> None:
         """Ends with the handshake; the connection lives on by itself."""
+        try:
+            await asyncio.sleep(delay_s)
+        except asyncio.CancelledError:
+            accepted.close()
+            raise
         try:
             transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                 self._protocol,

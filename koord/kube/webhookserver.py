@@ -100,7 +100,7 @@ class Limits:
     """``body_bytes``: an API server takes 3 MiB of an object, and an update carries two, in an envelope."""
 
     body_bytes: int = 7 * MIB
-    buffered_bytes: int = 32 * MIB
+    buffered_bytes: int = 24 * MIB
     """Of all requests, as their bytes come; each address has its `FairShare`."""
     requests: int = 512
     """At a time, shared likewise."""

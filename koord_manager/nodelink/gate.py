@@ -27,6 +27,7 @@ from typing import cast
 from koord.http2.reading import READ_BYTES, FairProtocol
 from koord.kube.tlslistener import next_accepted
 from koord.model.connectionlimit import ConnectionLimit
+from koord.model.sourcerate import SourceRate
 
 _log = logging.getLogger(__name__)
 MOST_STRANGERS = 256
@@ -40,7 +41,6 @@ BURST_BYTES, BYTES_PER_S = 1 << 20, float(256 << 10)
 """Sixteen calls of 64 KiB at once; and twenty times what a node sends that reports as much every five seconds."""
 NODE_CONNECTIONS = 2
 """A new one and the one that it takes the place of, while both are there."""
-_MOST_REMEMBERED = 4096
 _LOOPBACK = "127.0.0.1"
 
 
@@ -191,8 +191,7 @@ class Gate:
         """And the end of their patience; the one that has waited longest comes first."""
         self._by_port: dict[int, _Connection] = {}
         self._nodes: dict[str, list[_Connection]] = {}
-        self._next_s: dict[str, float] = {}
-        """When the next connection of an address may go on to gRPC's server."""
+        self._starts = SourceRate(STARTS_PER_S, 1, MOST_QUEUED / STARTS_PER_S, time.monotonic)
         self._has_room = asyncio.Event()
         self._connecting: set[asyncio.Task[None]] = set()
 
@@ -252,7 +251,7 @@ class Gate:
         while True:
             await self._wait_for_room()
             accepted, source = await next_accepted(listener, _log)
-            delay_s = self._delay_s(source)
+            delay_s = self._starts.delay_s(source)
             if delay_s is None:
                 accepted.close()
                 await asyncio.sleep(0)
@@ -277,17 +276,6 @@ class Gate:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._has_room.wait()
-
-    def _delay_s(self, source: str) -> float | None:
-        """Until it is this connection's turn among those of its address; None: too many of them wait already."""
-        now_s = time.monotonic()
-        if len(self._next_s) > _MOST_REMEMBERED:
-            self._next_s = {each: next_s for each, next_s in self._next_s.items() if next_s > now_s}
-        turn_s = max(now_s, self._next_s.get(source, 0.0))
-        if (turn_s - now_s) * STARTS_PER_S > MOST_QUEUED:
-            return None
-        self._next_s[source] = turn_s + 1 / STARTS_PER_S
-        return turn_s - now_s
 
     def _discard_stranger(self, connection: _Connection) -> None:
         timer = self._strangers.pop(connection, None)

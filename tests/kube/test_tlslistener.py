@@ -129,3 +129,36 @@ async def test_who_shows_no_certificate_goes_before_those_who_do(shows: bool, tm
         writer.close()
     await listener.stop()
     await listener.cut()
+
+
+async def test_who_connects_again_and_again_waits_for_himself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two handshakes at once, one a minute after them, of which one may wait; another address has its own."""
+    monkeypatch.setattr(tlslistener, "STARTS_PER_S", 1 / 60)
+    monkeypatch.setattr(tlslistener, "STARTS_AT_ONCE", 2)
+    monkeypatch.setattr(tlslistener, "MOST_WAIT_S", 90.0)
+    tls = LiveContext()
+    tls.load(FIRST)
+    listener = TLSListener(tls.server_context, asyncio.Protocol, most=100, handshake_s=5, shutdown_s=1)
+    host, port = await listener.start("127.0.0.1", 0)
+
+    async def connect(source: str) -> asyncio.StreamWriter:
+        _, writer = await asyncio.open_connection(
+            host, port, ssl=client_context(FIRST), server_hostname=NAMES[0], local_addr=(source, 0)
+        )
+        return writer
+
+    writers = [await connect("127.0.0.1") for _ in range(2)]
+    await until(lambda: not listener.handshakes)
+    waiting = asyncio.create_task(connect("127.0.0.1"))
+    await until(lambda: listener.handshakes == 1)
+    with pytest.raises(OSError):
+        await connect("127.0.0.1")
+    writers.append(await connect("127.0.0.2"))
+    await until(lambda: listener.handshakes == 1)
+    assert not waiting.done()
+    await listener.stop()
+    await listener.cut()
+    with pytest.raises(OSError):
+        await waiting
+    for writer in writers:
+        writer.close()
