@@ -1,8 +1,9 @@
 """Keys that wait to be looked at: each once however often it was added, and never in two hands.
 
 What is added while somebody works on it is looked at again afterwards; what fails is tried again later and later.
-Fair: first come, first served. Invariant: a key that was added is handed out after that moment, unless the queue is
-closed. ``close`` lets what already waits be handed out and nothing more.
+Fair: first come, first served. Invariants: a key that was added is handed out after that moment, unless the queue is
+closed; between two keys of a worker other work of the event loop has its pass, also where looking at one waits for
+nothing. ``close`` lets what already waits be handed out and nothing more.
 """
 
 from __future__ import annotations
@@ -119,6 +120,7 @@ class WorkQueue(Generic[K]):
                 await self._look(handle, key)
             finally:
                 self.done(key)
+            await asyncio.sleep(0)
 
     async def _look(self, handle: Handle[K], key: K) -> None:
         self.handled += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 
 import pytest
@@ -133,6 +134,32 @@ def test_a_handler_says_when_to_come_back() -> None:
         assert moments == [0, 10, 20]
 
     virtualtime.run(main())
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_other_work_of_the_loop_comes_between_keys_that_wait_for_nothing(workers: int) -> None:
+    """Such as the Nodes of a cluster after a change of the policy, of which most need no write."""
+    looked_at, seen = list[int](), list[int]()
+
+    async def look(key: int) -> None:
+        looked_at.append(key)
+
+    def watch() -> None:
+        seen.append(len(looked_at))
+        if len(looked_at) < 100:
+            asyncio.get_running_loop().call_soon(watch)
+
+    async def run() -> None:
+        queue = WorkQueue[int]("test")
+        for key in range(100):
+            queue.add(key)
+        queue.close()
+        watch()
+        await queue.work(look, workers)
+
+    asyncio.run(run())
+    assert looked_at == list(range(100))
+    assert max(later - sooner for sooner, later in itertools.pairwise(seen)) <= workers
 
 
 def test_closing_lets_finish_what_waits_and_takes_nothing_new() -> None:
