@@ -74,5 +74,5 @@ def test_what_is_looked_at_beside_an_attack_names_one() -> None:
 async def test_the_longest_wait_counts_also_where_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beside, "PATIENCE_S", 0.05)
     waits = iter([0.0, 3600.0])
-    longest_s = await beside.longest_s(lambda: asyncio.sleep(next(waits, 0.0)), time.monotonic() + 1.5)
+    longest_s = await beside.longest_s(lambda: asyncio.sleep(next(waits, 0.0)), 1.0, time.monotonic() + 1.5)
     assert 0.05 <= longest_s < 1

@@ -257,7 +257,7 @@ def attacked(made: Cluster, clients: Load, honest: subprocess.Popen[bytes], name
                     raise HarnessError(f"{name}: the attack failed")
             if other:
                 figure = FIGURES[name]
-                output, _ = other.communicate(timeout=2 * PATIENCE_S)
+                output, _ = other.communicate(timeout=seconds + 2 * PATIENCE_S)  # the attacker may be done already
                 if other.returncode:
                     raise HarnessError(f"{name}: what is done beside the attack failed")
                 beside = Beside(figure.name, float(output), figure.most_s)
