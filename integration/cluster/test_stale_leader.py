@@ -29,10 +29,11 @@ from koord.model.nodelink import LEASE_NAME, SERVER_NAME
 from tests.koord_manager.nodelink.rig import APIServer, Node
 
 NAMES = ("manager-a", "manager-b")
-NODE_COUNT, REPORT_S, WRITE_S = 24, 0.5, 0.15
+NODE_COUNT, REPORT_S, WRITE_S = 24, 1.05, 0.15
+"""A report counts by the second that it names, so that two of one second are one."""
 UNDER_WAY = 4
 """Writes of the leader that it does not see answered before it stands still."""
-READY_S, NEXT_S, SOON_S, WATCHED_S = 60.0, 30.0, 10.0, 3.0
+READY_S, NEXT_S, SOON_S, WATCHED_S = 60.0, 30.0, 10.0, 5.0
 METRICS = ("/apis/slo.koordinator.sh/v1alpha1", "nodemetrics")
 LEASES, SECRETS = ("/apis/coordination.k8s.io/v1", "leases"), ("/api/v1", "secrets")
 KUBECONFIG = """\
