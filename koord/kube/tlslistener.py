@@ -25,9 +25,9 @@ log = logging.getLogger("koord.kube.tlslistener")
 
 _BACKLOG = 1024
 """Clients come back all at once when another replica has gone."""
-STARTS_PER_S, STARTS_AT_ONCE = 100.0, 64
-"""The second is what an API server opens at once for a burst of reviews."""
-MOST_WAIT_S = 2.0
+STARTS_PER_S, STARTS_AT_ONCE = 100.0, 256
+"""An API server opens a connection for each review that finds none idle, and has 200 writes under way by default."""
+MOST_WAIT_S = 4.0
 """Whose handshake would begin later is refused, and comes again."""
 _PAUSE_S = 1.0
 """After an accept that failed, as for want of descriptors, which would fail again at once."""
