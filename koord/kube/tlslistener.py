@@ -4,8 +4,8 @@ asyncio's own servers tell of a connection after its handshake, and of one that 
 the clients that say nothing, and those cost a TLS object and a descriptor each. Here a handshake is a task. Invariant:
 handshakes and connections together are as many as the `ConnectionLimit` has, which also says whose place a newcomer
 takes: silent clients keep nobody out, who has many connections gives his own, and who has shown no certificate, where
-one is asked for, goes before those who have. An address begins ``STARTS_PER_S`` handshakes, each of which takes a
-millisecond of the event loop: who connects again and again pays with his own time.
+one is asked for, goes before those who have. An address begins ``STARTS_AT_ONCE`` handshakes and then ``STARTS_PER_S``;
+each takes a millisecond of the event loop, so a client that connects again and again waits for itself alone.
 Fails with OSError from ``start``; a handshake's failure is its client's.
 """
 
@@ -95,15 +95,11 @@ class TLSListener:
 
     async def _accept(self, listener: socket.socket) -> None:
         while True:
-            accepted, source = await next_accepted(listener, log)
-            delay_s = self._starts.delay_s(source)
-            if delay_s is None:
-                accepted.close()
-            else:
-                handshake = asyncio.create_task(self._shake(accepted, source, delay_s))
-                self._handshakes.add(handshake)
-                handshake.add_done_callback(self._done)
-                self._admit(handshake, source)
+            accepted, source, delay_s = await next_accepted(listener, self._starts, log)
+            handshake = asyncio.create_task(self._shake(accepted, source, delay_s))
+            self._handshakes.add(handshake)
+            handshake.add_done_callback(self._done)
+            self._admit(handshake, source)
             await asyncio.sleep(0)  # who floods the port is not to keep the loop; and each handshake begins
 
     def _done(self, handshake: asyncio.Task[None]) -> None:
@@ -147,16 +143,24 @@ def _has_certificate(transport: asyncio.BaseTransport) -> bool:
     return tls is not None and bool(tls.getpeercert())
 
 
-async def next_accepted(listener: socket.socket, report: logging.Logger) -> tuple[socket.socket, str]:
-    """Waits for the next connection, and returns it with its client's address. ``report`` says why none can be had."""
+async def next_accepted(
+    listener: socket.socket, starts: SourceRate, report: logging.Logger
+) -> tuple[socket.socket, str, float]:
+    """Waits for the next connection that ``starts`` does not refuse, and returns it with its client's address and the
+    seconds until it may begin. ``report`` says why none can be had."""
     while True:
         try:
             accepted, address = await asyncio.get_running_loop().sock_accept(listener)
         except OSError as error:
             report.warning("no connection can be accepted: %s", error)
             await asyncio.sleep(_PAUSE_S)
-        else:
-            return accepted, address[0]
+            continue
+        source = address[0]
+        delay_s = starts.delay_s(source)
+        if delay_s is not None:
+            return accepted, source, delay_s
+        accepted.close()
+        await asyncio.sleep(0)  # who floods the port is not to keep the loop
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

@@ -250,12 +250,7 @@ class Gate:
         loop = asyncio.get_running_loop()
         while True:
             await self._wait_for_room()
-            accepted, source = await next_accepted(listener, _log)
-            delay_s = self._starts.delay_s(source)
-            if delay_s is None:
-                accepted.close()
-                await asyncio.sleep(0)
-                continue
+            accepted, source, delay_s = await next_accepted(listener, self._starts, _log)
             connection = _Connection(self, accepted)
             self._strangers[connection] = loop.call_later(PROOF_S, connection.abort)
             if (given := self._limit.add(connection, source)) is not None:
