@@ -37,7 +37,6 @@ class Turns:
         """When the loop has had its rest after all turns."""
         self._pass_s = 0.0
         """What turns have taken in this pass of the loop."""
-        self._is_pass_over = True
         self._is_taken = False
         self._ahead, self._behind = _Line(), _Line()
         self._ahead_in_a_row = 0
@@ -67,13 +66,12 @@ class Turns:
         return self._ahead.has_others(network_of(source))
 
     def _count_in_pass(self, used_s: float) -> None:
-        if self._is_pass_over:
-            self._is_pass_over = False
+        if not self._pass_s:
             asyncio.get_running_loop().call_soon(self._end_pass)
         self._pass_s += used_s
 
     def _end_pass(self) -> None:
-        self._pass_s, self._is_pass_over = 0.0, True
+        self._pass_s = 0.0
 
     async def _called(self, line: _Line, source: str) -> None:
         called = asyncio.get_running_loop().create_future()
