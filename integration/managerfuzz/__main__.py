@@ -244,25 +244,10 @@ def attacked(made: Cluster, clients: Load, honest: subprocess.Popen[bytes], name
     asked(honest)
     memory, begun_s, used_s = Memory(made.manager.pid), time.monotonic(), cpu_s(made.manager.pid)
     beside = None
-    with contextlib.ExitStack() as ended:
-        if name:
-            ports = [f"--{each}={port}" for each, port in made.ports.items()]
-            pki = f"--pki={made.directory / 'pki'}"
-            arguments = (name, *ports, pki, f"--api={made.url}", f"--seconds={seconds}")
-            beside_it = child("integration.managerfuzz.beside", *arguments) if name in FIGURES else None
-            other = ended.enter_context(beside_it) if beside_it else None
-            attacker = ended.enter_context(child("integration.managerfuzz.attacks", *arguments, give_way=True))
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                if attacker.wait(seconds + PATIENCE_S):
-                    raise HarnessError(f"{name}: the attack failed")
-            if other:
-                figure = FIGURES[name]
-                output, _ = other.communicate(timeout=seconds + 2 * PATIENCE_S)  # the attacker may be done already
-                if other.returncode:
-                    raise HarnessError(f"{name}: what is done beside the attack failed")
-                beside = Beside(figure.name, float(output), figure.most_s)
-        else:
-            time.sleep(seconds)
+    if name:
+        beside = under_attack(made, name, seconds)
+    else:
+        time.sleep(seconds)
     if not made.manager.running:
         raise HarnessError(f"{name}: the manager ended: {tail(made.directory / 'manager.log')}")
     passed_s = time.monotonic() - begun_s
@@ -283,6 +268,25 @@ def attacked(made: Cluster, clients: Load, honest: subprocess.Popen[bytes], name
         json.dumps(noticed["wrong"]) if noticed["wrong"] else "",
         beside,
     )
+
+
+def under_attack(made: Cluster, name: str, seconds: float) -> Beside | None:
+    """Returns when the attack and what is done beside it have ended. Raises HarnessError if one of them failed."""
+    ports = [f"--{each}={port}" for each, port in made.ports.items()]
+    arguments = (name, *ports, f"--pki={made.directory / 'pki'}", f"--api={made.url}", f"--seconds={seconds}")
+    figure = FIGURES.get(name)
+    with contextlib.ExitStack() as ended:
+        other = ended.enter_context(child("integration.managerfuzz.beside", *arguments)) if figure else None
+        attacker = ended.enter_context(child("integration.managerfuzz.attacks", *arguments, give_way=True))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if attacker.wait(seconds + PATIENCE_S):
+                raise HarnessError(f"{name}: the attack failed")
+        if figure is None or other is None:
+            return None
+        output, _ = other.communicate(timeout=seconds + 2 * PATIENCE_S)  # the attacker may be done already
+        if other.returncode:
+            raise HarnessError(f"{name}: what is done beside the attack failed")
+        return Beside(figure.name, float(output), figure.most_s)
 
 
 def told(clients: Load) -> tuple[int, int]:

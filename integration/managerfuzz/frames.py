@@ -174,8 +174,9 @@ HEADS: tuple[Frames, ...] = (
 
 
 def floods(kinds: tuple[Frames, ...]) -> Attack:
-    """Each kind for its part of the time, on two connections of a node as fast as they are taken, each of which another
-    follows when it has had its burst. One of them reads no answer."""
+    """Sends one kind after the other, each for its part of the time, on two connections of a node. A connection sends
+    as fast as the server reads; once the server reads no more, a new connection takes its place. One of the two reads
+    no answer."""
 
     async def attack(target: Target) -> None:
         begun_s = time.monotonic()
@@ -228,8 +229,8 @@ async def _drained(reader: asyncio.StreamReader) -> None:
 
 
 async def unfinished_messages(target: Target) -> None:
-    """As many calls as a connection may have, of messages of which the end does not come; as many connections as the
-    gate keeps of a node, and one more, so that each takes the place of another in time."""
+    """Begins as many calls as a connection may have and ends none of their messages, on one connection more than the
+    gate keeps of a node, so that the oldest is always cut off."""
     tls = target.node_context(ATTACKER)
 
     async def hold() -> None:

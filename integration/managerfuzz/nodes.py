@@ -13,7 +13,8 @@ from typing import Any
 import aiohttp
 
 from integration.managerfuzz.apiserver import ATTACKER, pod_of, request_of
-from integration.managerfuzz.target import AttackersLink, Target
+from integration.managerfuzz.target import SOURCE, Target
+from koord.http2.tlsclient import TLSClient
 from koord.model.nodelink import NODE_GROUP, NODE_USER, SERVER_NAME
 from koord.pb.koord import nodelink_pb2 as pb
 from qosd.cluster.certificaterequest import key_and_request
@@ -27,13 +28,16 @@ async def _called(target: Target, method: str, message: bytes, connections: int,
     loop = asyncio.get_running_loop()
     tls = target.node_context(ATTACKER)
 
-    async def call(link: AttackersLink) -> None:
+    async def call(link: TLSClient) -> None:
         while not target.is_over:
             with contextlib.suppress(Exception):  # a refusal is what it is to get
                 await link.call(_PATH + method, message, 10.0)
             await asyncio.sleep(0)
 
-    links = [AttackersLink("127.0.0.1", target.nodelink, tls, SERVER_NAME, loop) for _ in range(connections)]
+    links = [
+        TLSClient("127.0.0.1", target.nodelink, tls, SERVER_NAME, loop, local_addr=(SOURCE, 0))
+        for _ in range(connections)
+    ]
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(max(0.1, target.end_s - time.monotonic())):
             await asyncio.gather(*[call(link) for link in links for _ in range(calls)])
@@ -42,7 +46,7 @@ async def _called(target: Target, method: str, message: bytes, connections: int,
 
 
 async def many_connections(target: Target) -> None:
-    """On each of which it has reported."""
+    """Opens 500 connections and reports on each."""
     report = pb.NodeReport(node=ATTACKER, instance="i", sequence=1)
     await _called(target, "Report", report.SerializeToString(), 500)
 
@@ -54,8 +58,8 @@ async def many_reports(target: Target) -> None:
 
 
 async def many_evictions(target: Target) -> None:
-    """Which a budget forbids: first on the connections that a node may have, then on many, each of which cuts another
-    and the calls on it."""
+    """Asks for evictions that a budget forbids: first on two connections, then on 200, where each new one cuts off an
+    older one with its calls."""
     namespace, name, uid = pod_of(ATTACKER)
     request = pb.EvictPodRequest(namespace=namespace, name=name, uid=uid, reason="x" * 30_000).SerializeToString()
     middle_s = (time.monotonic() + target.end_s) / 2

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.nodelinkload import context
-from koord.http2.client import ClientLink
-from koord.http2.tlsclient import TLSClient
 from koord.kube.certificates import KeyPair
 from koord.model.nodelink import SERVER_NAME
 
@@ -67,21 +65,6 @@ def parsed(description: str, names: Iterable[str]) -> tuple[str, Target]:
 async def opened(port: int, tls: ssl.SSLContext | None = None) -> Stream:
     name = SERVER_NAME if tls is not None else None
     return await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname=name, local_addr=(SOURCE, 0))
-
-
-class AttackersLink(TLSClient):
-    """A node's client, from the attackers' address."""
-
-    async def connect(self) -> ClientLink:
-        _, link = await self._loop.create_connection(
-            lambda: ClientLink(self._loop, self._max_answer_bytes),
-            self._host,
-            self._port,
-            ssl=self._context,
-            server_hostname=self._server_name,
-            local_addr=(SOURCE, 0),
-        )
-        return link
 
 
 def anybody(protocol: str = "http/1.1") -> ssl.SSLContext:

@@ -26,9 +26,11 @@ class TLSClient(UnaryClient):
         server_name: str,
         loop: asyncio.AbstractEventLoop,
         max_answer_bytes: int = MAX_MESSAGE_BYTES,
+        local_addr: tuple[str, int] | None = None,
     ) -> None:
         super().__init__(f"{host}:{port}", loop, max_answer_bytes=max_answer_bytes)
         self._host, self._port, self._context, self._server_name = host, port, context, server_name
+        self._local_addr = local_addr
 
     @property
     def peer(self) -> str:
@@ -42,5 +44,6 @@ class TLSClient(UnaryClient):
             self._port,
             ssl=self._context,
             server_hostname=self._server_name,
+            local_addr=self._local_addr,
         )
         return link
