@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import sys
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -69,6 +70,18 @@ class Replica:
         if not lines:
             raise HarnessError(f"{self.name} has no metric {name}")
         return float(lines[0][1])
+
+
+@contextmanager
+def asked_replica(plane: ControlPlane, api: Api, name: str, *flags: str) -> Iterator[Replica]:
+    """A replica that the API server asks about pods, Nodes and ConfigMaps, until the end of the block."""
+    replica = Replica(plane, name, *flags)
+    try:
+        replica.wait_ready()
+        send_webhooks_to(api, replica)
+        yield replica
+    finally:
+        replica.process.stop()
 
 
 def install(plane: ControlPlane) -> None:

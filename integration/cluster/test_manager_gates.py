@@ -55,13 +55,8 @@ def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gated]:
         plane.kubectl("apply", "-f", str(MANIFESTS / "optional"))
         api.replace(f"{CRDS}/{NODE_SLO}", _older(api))
         manager.configure(api, CONFIG)
-        replica = Replica(plane, "manager-gated", GATES)
-        try:
-            replica.wait_ready()
-            manager.send_webhooks_to(api, replica)
+        with manager.asked_replica(plane, api, "manager-gated", GATES) as replica:
             yield Gated(plane, api, replica)
-        finally:
-            replica.process.stop()
 
 
 def _older(api: Api) -> dict[str, object]:

@@ -136,7 +136,7 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster(directory: Path) -> AsyncIterator[Cluster]:
-    """Two replicas, of which the first leads; nodes report all the time."""
+    """Starts two replicas, waits until the first leads, and lets nodes report until the end."""
     server = Recording()
     fill(server, NODE_COUNT)
     async with server.serving() as url:

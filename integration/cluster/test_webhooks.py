@@ -42,13 +42,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         manager.install(plane)
         manager.configure(api, {"colocation-config": '{"enable": true}'})
         create_profile(api, "batch", {"matchLabels": BATCH})
-        replica = Replica(plane, "manager-served")
-        try:
-            replica.wait_ready()
-            manager.send_webhooks_to(api, replica)
+        with manager.asked_replica(plane, api, "manager-served") as replica:
             yield Served(plane, api, replica)
-        finally:
-            replica.process.stop()
 
 
 def create_profile(api: Api, name: str, selector: dict[str, object]) -> None:

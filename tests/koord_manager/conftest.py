@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-import uvloop
 
 from tests.koord_manager.support import Cluster, running
 from tests.kube.server import Server
-
-
-@pytest.fixture(scope="session")
-def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
-    """Of the loop that koord-manager runs on."""
-    return uvloop.EventLoopPolicy()
+from tests.managerloop import event_loop_policy  # noqa: F401 - a fixture
 
 
 @pytest.fixture

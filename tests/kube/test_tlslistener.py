@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from koord.kube import tlslistener
 from koord.kube.livetls import LiveContext, client_context
@@ -18,14 +17,9 @@ from tests.kube.authority import Authority
 from tests.kube.pki import NAMES
 from tests.kube.waiting import until
 from tests.kube.webhookrig import FIRST
+from tests.managerloop import event_loop_policy  # noqa: F401 - a fixture
 
 LOOPBACKS = ["127.0.0.1", *(["::1"] if socket.has_dualstack_ipv6() else [])]
-
-
-@pytest.fixture(scope="module")
-def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
-    """Of the manager's loop, whose transports are other classes than asyncio's."""
-    return uvloop.EventLoopPolicy()
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from contextlib import suppress
 
 import aiohttp
 import pytest
-import uvloop
 
 from koord.kube import certificates
 from koord.kube.certificates import ServingCertificate
@@ -34,15 +33,10 @@ from tests.kube.webhookrig import (
     review,
     running,
 )
+from tests.managerloop import event_loop_policy  # noqa: F401 - a fixture
 
 OTHER = ServingCertificate(FIRST.pair, certificates.issue_ca(NOW).certificate)
 """Not trusted where it is served."""
-
-
-@pytest.fixture(scope="module")
-def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
-    """Of the manager's loop, whose transports are other classes than asyncio's."""
-    return uvloop.EventLoopPolicy()
 
 
 # answers
