@@ -78,8 +78,7 @@ class Hooks:
     goes on; ``pods_changed`` afterwards, when a pod or a container came, went or was changed by somebody else: hints
     for whoever looks after what no call carries. ``later`` runs what no pod has to wait for. ``originals`` notes what a
     container's edits replace, before they are answered; None = nobody will want to know. ``has_resctrl_group``: is the
-    resctrl group there at this moment? ``as_listed`` adds to a request what the
-    pod list says of its pod.
+    resctrl group there at this moment? ``as_listed`` adds to a request what the pod list says of its pod.
     """
 
     def __init__(

@@ -77,9 +77,10 @@ def build(inputs: PodInputs, previous: tuple[PodInputs, PodView] | None) -> PodV
 
 def _context(inputs: PodInputs, old: PodView | None) -> PodContext:
     """Decoded again only if what is decoded changed."""
-    told: Sandbox | KubeletPod | None = inputs.sandbox or inputs.kubelet
+    listed = inputs.kubelet
+    told: Sandbox | KubeletPod | None = inputs.sandbox or listed
     assert told is not None
-    said: Sandbox | KubeletPod = inputs.kubelet or told
+    said: Sandbox | KubeletPod = listed or told
     detail = _detail(inputs)
     request = Request(
         stage=HookStage.RUN_SANDBOX,
@@ -89,11 +90,11 @@ def _context(inputs: PodInputs, old: PodView | None) -> PodContext:
         labels=said.labels,
         annotations=said.annotations,
         cgroup_parent=detail.cgroup_parent or inputs.cgroup,
-        requested=detail.pod_requested if inputs.kubelet is None else inputs.kubelet.requested,
-        pod_shares=detail.pod_requested.cpu_shares or _containers_shares(inputs) if inputs.kubelet is None else None,
+        requested=detail.pod_requested if listed is None else listed.requested,
+        pod_shares=None if listed is not None else detail.pod_requested.cpu_shares or _containers_shares(inputs),
     )
-    if inputs.kubelet is not None:
-        request = inputs.kubelet.completed(request)
+    if listed is not None:
+        request = listed.completed(request)
     return old.context if old is not None and old.context.request == request else PodContext.read(request)
 
 
