@@ -26,6 +26,7 @@ from koord.http2.frames import (
     NO_ERROR,
     PING,
     PREFACE,
+    SETTINGS,
     frame,
     frame_payload,
     header_block,
@@ -146,7 +147,7 @@ class Peer:
 
 @contextlib.asynccontextmanager
 async def served(path: Path) -> AsyncIterator[tuple[Peer, _ServerLink]]:
-    """Our server, with one client that has said its preface: the client, and what the server has of it."""
+    """Our server, with one client whose preface it has read: the client, and what the server has of it."""
     server = UnaryServer({"/a.B/Size": _size, "/a.B/Large": _large})
     loop = asyncio.get_running_loop()
     listener = await loop.create_unix_server(server.protocol, str(path))
@@ -156,7 +157,7 @@ async def served(path: Path) -> AsyncIterator[tuple[Peer, _ServerLink]]:
             sock.connect(str(path))
             peer = Peer(sock, loop)
             await peer.write(PREFACE + NO_WINDOW_IN_THE_WAY)
-            await eventually(lambda: server.connections)
+            await peer.read(lambda: peer.count(SETTINGS, ACK))
             (link,) = server._links
             yield peer, link
         listener.close()
@@ -168,7 +169,7 @@ async def served(path: Path) -> AsyncIterator[tuple[Peer, _ServerLink]]:
 async def called(
     path: Path, max_answer_bytes: int = MAX_MESSAGE_BYTES
 ) -> AsyncIterator[tuple[UnaryClient, ClientLink, Peer]]:
-    """Our client, its connection, and the server that it is connected to."""
+    """Our client, its connection, and the server that it is connected to, whose settings it has read."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(DEADLINE_S):
         with socket.socket(socket.AF_UNIX) as listener:
@@ -182,6 +183,7 @@ async def called(
                 assert await loop.sock_recv(sock, len(PREFACE)) == PREFACE
                 peer = Peer(sock, loop)
                 await peer.write(settings())
+                await peer.read(lambda: peer.count(SETTINGS, ACK))
                 yield client, link, peer
             client.close()
 
