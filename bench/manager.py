@@ -28,7 +28,7 @@ from integration.cluster.api import Api
 from integration.cluster.controlplane import ControlPlane
 from integration.cluster.manager import NAMESPACE, Replica
 from integration.harness.processes import wait_for
-from koord.kube.certificates import CA_CERTIFICATE, CA_KEY, KeyPair
+from koord.tls.certificates import CA_CERTIFICATE, CA_KEY, KeyPair
 
 METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/koordinator-nodelink-certs"

@@ -22,12 +22,12 @@ import uvloop
 from bench import stats
 from bench.nodelinkprocesses import cpu_s, load, memory_mib
 from koord.http2.server import Reply, UnaryServer
-from koord.kube import certificates
-from koord.kube.certificates import KeyPair, ServingCertificate
-from koord.kube.livetls import LiveContext
-from koord.kube.tlslistener import listening_socket
 from koord.model.nodelink import SERVER_NAME
 from koord.pb.koord import nodelink_pb2 as pb
+from koord.tls import certificates
+from koord.tls.certificates import KeyPair, ServingCertificate
+from koord.tls.context import LiveContext
+from koord.tls.listener import listening_socket
 from koord_manager.freshusage import FreshFigures
 
 REPORT = "/koord.nodelink.v1.NodeLink/Report"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from koord.kube.certificates import KeyPair
+from koord.tls.certificates import KeyPair
 
 PROCESSES = 2
 _END_S = 30.0

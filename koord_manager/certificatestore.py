@@ -26,8 +26,8 @@ from koord.kube.kind import (
     Key,
     Kind,
 )
-from koord.kube.servingcerts import ClusterWrite, Secret, SecretCreation, SecretUpdate, WebhookConfiguration
 from koord.kube.stream import EventStream
+from koord.tls.servingcerts import ClusterWrite, Secret, SecretCreation, SecretUpdate, WebhookConfiguration
 
 _log = logging.getLogger(__name__)
 SECRET_NAME = "koordinator-webhook-certs"

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from koord.model.nodelink import STALE_S
-from koord.model.overcommit.amounts import NOTHING, CPUMemory
-from koord.model.overcommit.fresh import FreshPod, FreshUsage
+from koord.overcommit.amounts import NOTHING, CPUMemory
+from koord.overcommit.fresh import FreshPod, FreshUsage
 from koord.pb.koord import nodelink_pb2 as pb
 
 

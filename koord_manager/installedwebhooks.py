@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 
 from koord.kube.kind import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 from koord.kube.recorder import EventType, Recorder, Subject
-from koord.kube.servingcerts import Service, WebhookConfiguration
 from koord.model.core import ObjectMeta
+from koord.tls.servingcerts import Service, WebhookConfiguration
 from koord_manager.certificatestore import CONFIGURATIONS
 from koord_manager.options import WEBHOOK_GATES
 

@@ -21,19 +21,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import koord
-from koord.kube import certificates, kubeconfig, servingloop
+from koord.kube import kubeconfig
 from koord.kube.client import Client, Limits, connected
 from koord.kube.credentials import Credentials
 from koord.kube.kind import Key
 from koord.kube.lease import Election, Identity, Term, address_of
-from koord.kube.livetls import LiveContext
 from koord.kube.recorder import Recorder
-from koord.kube.servingcerts import Service
-from koord.kube.webhookserver import WebhookServer
 from koord.model.nodelink import LEASE_NAME
 from koord.service import process
 from koord.service.statuspages import StatusPages
 from koord.service.statusserver import HEALTH_PAGES, Guard, StatusServer, read_token
+from koord.tls import certificates, servingloop
+from koord.tls.context import LiveContext
+from koord.tls.servingcerts import Service
+from koord.webhook.server import WebhookServer
 from koord_manager.certificatestore import CONFIGURATIONS, KOORDINATORS, SECRET_NAME, CertificateStore
 from koord_manager.controllers.leading import Controllers
 from koord_manager.controllers.profiles import ProfileController

@@ -19,10 +19,10 @@ from koord.kube.client import Client, Limits
 from koord.kube.errors import APIError, KubeError
 from koord.kube.kind import NAMESPACE, Key
 from koord.kube.ratelimit import RateLimit
-from koord.kube.reviews import OverloadedError
-from koord.kube.turns import Turns
 from koord.model.clientnetwork import network_of
-from koord.model.fairshare import FairShare
+from koord.webhook.fairshare import FairShare
+from koord.webhook.reviews import OverloadedError
+from koord.webhook.turns import Turns
 
 QPS, BURST = 10.0, 20
 MAX_LOOKUPS = 32

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from koord.admission import gates as admission_gates
 from koord.model import featuregates
-from koord.model.admission import gates as admission_gates
 from koord.model.featuregates import Gate
-from koord.model.sloconfig.loading import CONFIG_MAP_NAME
 from koord.service import optionvalues
 from koord.service.log import LEVELS
 from koord.service.options import GO, Program, option
+from koord.sloconfig.loading import CONFIG_MAP_NAME
 
 WEBHOOK_FRAMEWORK = "WebhookFramework"
 POD_MUTATING, POD_VALIDATING = "PodMutatingWebhook", "PodValidatingWebhook"

@@ -30,9 +30,9 @@ _M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 128 << 10
 
 STRANGERS = (
     "asyncio",
-    "koord.kube.reviews",
-    "koord.kube.tlslistener",
-    "koord.kube.webhookserver",
+    "koord.webhook.reviews",
+    "koord.tls.listener",
+    "koord.webhook.server",
     "koord_manager.nodelink.gate",
     "koord_manager.nodelink.server",
     "koord_manager.webhooks.largereviews",

@@ -39,11 +39,11 @@ from koord.model import mergepatch, nodestate
 from koord.model.core import Lease, Node, Pod, unix_s
 from koord.model.nodelink import LEASE_NAME
 from koord.model.nodemetric import NodeMetric
-from koord.model.overcommit import amounts, amplification, nodeamounts, normalization, publish
-from koord.model.overcommit.amounts import BATCH, MID, NOTHING
-from koord.model.sloconfig.config import SLOConfig
-from koord.model.sloconfig.loading import texts
-from koord.model.sloconfig.rows import ROWS
+from koord.overcommit import amounts, amplification, nodeamounts, normalization, publish
+from koord.overcommit.amounts import BATCH, MID, NOTHING
+from koord.sloconfig.config import SLOConfig
+from koord.sloconfig.loading import texts
+from koord.sloconfig.rows import ROWS
 from koord_manager.certificatestore import CONFIGURATIONS
 from koord_manager.controllers import nodeslo
 from koord_manager.options import UninstallOptions

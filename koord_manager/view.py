@@ -12,6 +12,9 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol
 
+from koord.admission import AdmissionContext, PriorityClassObject
+from koord.admission import profiles as admission_profiles
+from koord.admission.schedulerkeys import scheduler_users as default_scheduler_users
 from koord.kube.client import EVERYTHING, Client, Selection
 from koord.kube.informer import Informer
 from koord.kube.kind import (
@@ -28,19 +31,16 @@ from koord.kube.kind import (
     Unstructured,
 )
 from koord.kube.stream import EventStream, ObjectEvent
-from koord.model.admission import AdmissionContext, PriorityClassObject
-from koord.model.admission import profiles as admission_profiles
-from koord.model.admission.schedulerkeys import scheduler_users as default_scheduler_users
 from koord.model.core import Node, Pod
 from koord.model.featuregates import Settings
 from koord.model.nodemetric import NodeMetric
-from koord.model.overcommit.demand import PodDemand
 from koord.model.profile import ClusterColocationProfile
 from koord.model.profile import read as read_profile
 from koord.model.schema import SchemaError
-from koord.model.sloconfig.config import SLOConfig
-from koord.model.sloconfig.loading import Loaded, load, texts
-from koord.model.sloconfig.rows import ROWS
+from koord.overcommit.demand import PodDemand
+from koord.sloconfig.config import SLOConfig
+from koord.sloconfig.loading import Loaded, load, texts
+from koord.sloconfig.rows import ROWS
 from koord_manager.kept import nodemetrics, topologies
 from koord_manager.kept.nodemetrics import PackedMetric
 from koord_manager.kept.nodeslos import SpecSharing

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
+from koord.admission import Finding, PriorityClassObject, lint_pod, lint_profiles
+from koord.admission.priorityclasses import PriorityClassObjects
 from koord.model import core, profile
-from koord.model.admission import Finding, PriorityClassObject, lint_pod, lint_profiles
-from koord.model.admission.priorityclasses import PriorityClassObjects
 from koord.model.core import Pod
 from koord.model.priority import BANDS
 from koord.model.profile import ClusterColocationProfile
-from koord.model.sloconfig import checks
-from koord.model.sloconfig.loading import CONFIG_MAP_NAME, KEYS, load, texts, unknown_message
 from koord.model.spelling import nearest
+from koord.sloconfig import checks
+from koord.sloconfig.loading import CONFIG_MAP_NAME, KEYS, load, texts, unknown_message
 from koordctl import manifests, quotas, unsupported
 from koordctl.manifests import Document, Manifest
 

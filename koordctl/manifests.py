@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from koord.model.admission import Finding
+from koord.admission import Finding
 
 Document = Mapping[str, Any]
 _MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)

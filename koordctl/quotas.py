@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from koord.admission import Finding, priorityclasses, translation
+from koord.admission.priorityclasses import PriorityClassObjects
 from koord.model import priority
-from koord.model.admission import Finding, priorityclasses, translation
-from koord.model.admission.priorityclasses import PriorityClassObjects
 from koord.model.core import Pod
 from koord.model.priority import EXTENDED_RESOURCES
 from koord.model.profile import ClusterColocationProfile

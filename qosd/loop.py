@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from koord.host.topology import Topology
-from koord.model.overcommit.amounts import Reading
 from koord.model.qos import KubeQoS
+from koord.overcommit.amounts import Reading
 from qosd.act.actuator import Actuator
 from qosd.act.leftovers import NOTHING_SAID, KubeletSays
 from qosd.act.plan import Plan, Result

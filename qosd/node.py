@@ -22,7 +22,7 @@ from koord.host.reconcile.state import FileState
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
-from koord.model.overcommit.amounts import Reading
+from koord.overcommit.amounts import Reading
 from qosd.accounting import account_writes
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Journal

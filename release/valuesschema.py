@@ -3,7 +3,7 @@
 What is written there as YAML is checked by helm before anything is installed: names, types, choices and bounds. A key
 may be JSON text instead, which no schema looks into; then koord-manager says what is wrong with it.
 
-Invariant: what the schema takes, ``koord.model.sloconfig`` reads without a fault of one field. Rules between fields are
+Invariant: what the schema takes, ``koord.sloconfig`` reads without a fault of one field. Rules between fields are
 not in it.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import inspect
 
 from koord.model.selector import LabelSelector
-from koord.model.sloconfig.rows import ROWS, Layout, Row
+from koord.sloconfig.rows import ROWS, Layout, Row
 from release.crds.schemas import Schema, Schemas
 
 VALUE = "sloControllerConfig"

@@ -21,7 +21,7 @@ from integration.cluster.api import Api, ApiError, Object
 from integration.cluster.controlplane import ControlPlane
 from integration.cluster.manager import NAMESPACE, Replica
 from integration.harness.processes import wait_for
-from koord.model.admission.schedulerkeys import scheduler_users
+from koord.admission.schedulerkeys import scheduler_users
 from tests import docpages
 
 METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"

@@ -25,8 +25,8 @@ from koord.kube.errors import APIError
 from koord.kube.kind import Key
 from koord.kube.transport import Transport
 from koord.model.nodelink import CA_ANNOTATION, SIGNER
-from koord.model.overcommit.amounts import CPUMemory
-from koord.model.overcommit.fresh import FreshUsage
+from koord.overcommit.amounts import CPUMemory
+from koord.overcommit.fresh import FreshUsage
 from qosd.cluster import freshfigures
 from qosd.cluster.certificaterequest import key_and_request
 from qosd.cluster.freshfigures import Level

@@ -30,7 +30,7 @@ from koord.model.nodestate import ANNOTATION
 from qosd.cluster.certificaterequest import key_and_request
 from tests.charts import rights
 from tests.charts.rights import CLUSTER, Right
-from tests.kube.pki import PLACEHOLDER
+from tests.tls.pki import PLACEHOLDER
 
 CHART = Path(__file__).parents[2] / "charts" / "koordinator"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:"

@@ -24,8 +24,8 @@ from integration.managerfuzz.apiserver import fill, pod_of
 from koord.http2.client import UnaryError
 from koord.http2.grpc import FAILED_PRECONDITION
 from koord.http2.tlsclient import TLSClient
-from koord.kube.certificates import CA_CERTIFICATE, CA_KEY, KeyPair
 from koord.model.nodelink import LEASE_NAME, SERVER_NAME
+from koord.tls.certificates import CA_CERTIFICATE, CA_KEY, KeyPair
 from tests.koord_manager.nodelink.rig import APIServer, Node
 
 NAMES = ("manager-a", "manager-b")

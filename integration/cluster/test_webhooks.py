@@ -17,7 +17,7 @@ from integration.cluster.api import Api, ApiError
 from integration.cluster.controlplane import ControlPlane
 from integration.cluster.manager import Replica
 from integration.harness.processes import wait_for
-from koord.kube.webhookserver import Limits
+from koord.webhook.server import Limits
 
 PROFILES = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles"
 PODS = objects.pods_of("default")

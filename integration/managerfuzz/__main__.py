@@ -33,7 +33,7 @@ from integration.harness.processes import HarnessError, Process, tail, wait_for
 from integration.managerfuzz.apiserver import NAMESPACE
 from integration.managerfuzz.attacks import ATTACKS
 from integration.managerfuzz.beside import FIGURES, PATIENCE_S
-from koord.kube.certificates import CA_CERTIFICATE, CA_KEY, KeyPair
+from koord.tls.certificates import CA_CERTIFICATE, CA_KEY, KeyPair
 from koord_manager.options import CONFIG_MAP_VALIDATING
 
 MOST_STALL_S = float(os.environ.get("STALL_S") or 0.5)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.nodelinkload import context
-from koord.kube.certificates import KeyPair
 from koord.model.nodelink import SERVER_NAME
+from koord.tls.certificates import KeyPair
 
 SOURCE = "127.0.0.66"
 PAUSE_S = 0.01

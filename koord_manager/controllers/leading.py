@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from koord.admission import omission
 from koord.kube.client import Client
 from koord.kube.kind import CLUSTER_COLOCATION_PROFILE, CONFIG_MAP, POD, Key, Unstructured
 from koord.kube.recorder import EventType, Recorder, Subject
 from koord.kube.workqueue import WorkQueue
-from koord.model.admission import omission
 from koord.model.core import Pod, unix_s
-from koord.model.sloconfig.loading import Loaded, unknown_messages
+from koord.sloconfig.loading import Loaded, unknown_messages
 from koord_manager.controllers.nodemetric import NodeMetricController
 from koord_manager.controllers.noderesource import NodeResourceController
 from koord_manager.controllers.nodeslo import NodeSLOController

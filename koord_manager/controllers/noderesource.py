@@ -1,4 +1,4 @@
-"""Batch and mid resources of a node: the formula of ``koord.model.overcommit``, and what of its result is written.
+"""Batch and mid resources of a node: the formula of ``koord.overcommit``, and what of its result is written.
 
 Invariant: a node whose report is too old loses its batch and mid resources, but for what its pods hold, without
 anything else having to happen: the controller looks again at the instant at which the report expires. What cannot be
@@ -19,17 +19,17 @@ from koord.kube.recorder import EventType, Recorder
 from koord.model import devices
 from koord.model.core import Node
 from koord.model.nodemetric import NodeMetric
-from koord.model.overcommit import amplification, difference, fresh, growth, normalization, publish
-from koord.model.overcommit.amounts import NOTHING, CPUMemory
-from koord.model.overcommit.amplification import AmplificationError
-from koord.model.overcommit.batch import required
-from koord.model.overcommit.demand import Held
-from koord.model.overcommit.fresh import FreshUsage
-from koord.model.overcommit.growth import Averaged, GrowthState
-from koord.model.overcommit.normalization import NormalizationError
-from koord.model.overcommit.offer import Offer, held_by, offer_by_demands
-from koord.model.overcommit.publish import Desired
-from koord.model.overcommit.strategy import ColocationStrategy
+from koord.overcommit import amplification, difference, fresh, growth, normalization, publish
+from koord.overcommit.amounts import NOTHING, CPUMemory
+from koord.overcommit.amplification import AmplificationError
+from koord.overcommit.batch import required
+from koord.overcommit.demand import Held
+from koord.overcommit.fresh import FreshUsage
+from koord.overcommit.growth import Averaged, GrowthState
+from koord.overcommit.normalization import NormalizationError
+from koord.overcommit.offer import Offer, held_by, offer_by_demands
+from koord.overcommit.publish import Desired
+from koord.overcommit.strategy import ColocationStrategy
 from koord_manager.controllers import complaints
 from koord_manager.controllers.complaints import Complain, Complaint
 from koord_manager.freshusage import FreshFigures

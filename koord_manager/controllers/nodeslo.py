@@ -14,8 +14,8 @@ from koord.kube.recorder import Recorder
 from koord.model import mergepatch, nodestate, schema, slo, slo_extensions
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec
-from koord.model.sloconfig import nodeslo
-from koord.model.sloconfig.rows import ROWS
+from koord.sloconfig import nodeslo
+from koord.sloconfig.rows import ROWS
 from koord_manager.controllers import complaints, nodeobject
 from koord_manager.controllers.complaints import Complaint
 from koord_manager.view import ClusterView

@@ -2,7 +2,7 @@
 ``ColocationProfileController``).
 
 A pod is looked at when it, a profile or its namespace changes; none is without that. Invariant: only what
-``koord.model.admission.pending`` says is written, to the very pod that was looked at, and no faster than the limit.
+``koord.admission.pending`` says is written, to the very pod that was looked at, and no faster than the limit.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import asyncio
 import logging
 from http import HTTPStatus
 
+from koord.admission import pending
 from koord.kube.client import Client
 from koord.kube.errors import APIError
 from koord.kube.kind import POD, Key
 from koord.kube.ratelimit import RateLimit
 from koord.kube.workqueue import WorkQueue
-from koord.model.admission import pending
 from koord.model.core import Pod
 from koord_manager.view import ClusterView
 

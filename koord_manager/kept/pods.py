@@ -10,8 +10,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from koord.model.core import ObjectMeta, Pod, PodSpec, PodStatus
-from koord.model.overcommit import demand
-from koord.model.overcommit.demand import PodDemand
+from koord.overcommit import demand
+from koord.overcommit.demand import PodDemand
 from koord_manager.kept.parts import Parts
 
 

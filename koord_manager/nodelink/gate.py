@@ -25,9 +25,9 @@ from collections.abc import AsyncIterator
 from typing import cast
 
 from koord.http2.reading import READ_BYTES, FairProtocol
-from koord.kube.tlslistener import next_accepted
 from koord.model.connectionlimit import ConnectionLimit
 from koord.model.sourcerate import SourceRate
+from koord.tls.listener import next_accepted
 
 _log = logging.getLogger(__name__)
 MOST_STRANGERS = 256

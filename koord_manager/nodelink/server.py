@@ -3,7 +3,7 @@
 grpcio serves it, behind a `Gate` that takes the network's connections: gRPC's transport works in threads of its own, so
 what is said on a connection costs the manager's event loop no more than to hand it on. The server's certificate and the
 authority that signs nodes' certificates come of one Secret, which is kept as the webhooks' is
-(`koord.kube.servingcerts`), but without a configuration to follow it (nodes read the authorities in the Lease), and by
+(`koord.tls.servingcerts`), but without a configuration to follow it (nodes read the authorities in the Lease), and by
 the manager alone: whom the authority certifies can be a node. Before the first certificate is there the server has one
 that nobody trusts.
 
@@ -30,12 +30,12 @@ import grpc.aio
 
 from koord.http2.grpc import INTERNAL, RESOURCE_EXHAUSTED
 from koord.http2.server import Refusal
-from koord.kube import certificates, servingloop
-from koord.kube.certificates import CA_CERTIFICATE, CA_KEY, CertificateError, KeyPair, ServingCertificate
-from koord.kube.livetls import LiveContext
-from koord.kube.servingcerts import Service
-from koord.kube.tlslistener import listening_socket
 from koord.model.nodelink import CA_ANNOTATION, SERVER_NAME
+from koord.tls import certificates, servingloop
+from koord.tls.certificates import CA_CERTIFICATE, CA_KEY, CertificateError, KeyPair, ServingCertificate
+from koord.tls.context import LiveContext
+from koord.tls.listener import listening_socket
+from koord.tls.servingcerts import Service
 from koord_manager.certificatestore import CertificateStore
 from koord_manager.nodelink import identity
 from koord_manager.nodelink.gate import Gate

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from koord.kube.certificates import CertificateError, KeyPair
 from koord.kube.client import Client, Limits, Selection
 from koord.kube.errors import APIError, KubeError
 from koord.kube.informer import Informer, Pace
@@ -25,6 +24,7 @@ from koord.kube.kind import CERTIFICATE_SIGNING_REQUEST, Key, Unstructured
 from koord.kube.ratelimit import RateLimit
 from koord.kube.workqueue import WorkQueue
 from koord.model.nodelink import SIGNER
+from koord.tls.certificates import CertificateError, KeyPair
 from koord_manager.nodelink import signing
 from koord_manager.nodelink.signing import Agents, Approved, Denied, Request
 

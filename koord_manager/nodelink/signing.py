@@ -19,11 +19,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
-from koord.kube import certificates
-from koord.kube.certificates import KeyPair
 from koord.kube.kind import Key, Unstructured
 from koord.model.core import Pod
 from koord.model.nodelink import CERTIFICATE_LIFETIME_S, NODE_GROUP, NODE_USER, SIGNER
+from koord.tls import certificates
+from koord.tls.certificates import KeyPair
 
 MAX_REQUEST_BYTES = 8192
 """Of spec.request: five times what an RSA key of 4096 bits needs. An API server takes 1.5 MB."""

@@ -3,6 +3,6 @@
     small review ─▶ ``webhooks`` ─▶ ``judges`` (pure)            on the event loop
     large review ─▶ ``largereviews`` ═▶ ``reviewprocess`` ─▶ ``judges``     in a process of its own
 
-``koord.kube.webhookserver`` has HTTP, TLS and the bounds. Invariant: a review is judged by the same functions and the
+``koord.webhook.server`` has HTTP, TLS and the bounds. Invariant: a review is judged by the same functions and the
 same view of the cluster wherever that is done.
 """

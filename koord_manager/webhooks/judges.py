@@ -1,6 +1,6 @@
 """What each webhook decides by, and its decision: pure, in whichever process it is made.
 
-``koord.model.admission`` has the rules; here are the paths, and what of the cluster a decision looks at. A path whose
+``koord.admission`` has the rules; here are the paths, and what of the cluster a decision looks at. A path whose
 gate is off allows everything: an entry of a webhook configuration that somebody forgot must not block the cluster.
 Fails with UnknownNamespace, where the API server has to be asked first.
 """
@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from koord.kube.reviews import Response, Review
-from koord.model.admission import (
+from koord.admission import (
     AdmissionContext,
     mutate_node_status,
     mutate_pod,
@@ -21,8 +20,9 @@ from koord.model.admission import (
     validate_node,
     validate_pod,
 )
-from koord.model.sloconfig.checks import Nodes
-from koord.model.sloconfig.config import SLOConfig
+from koord.sloconfig.checks import Nodes
+from koord.sloconfig.config import SLOConfig
+from koord.webhook.reviews import Response, Review
 
 MUTATE_POD, VALIDATE_POD = "/mutate-pod", "/validate-pod"
 MUTATE_NODE_STATUS, VALIDATE_NODE = "/mutate-node-status", "/validate-node"

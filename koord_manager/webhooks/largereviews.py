@@ -24,11 +24,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import fields
 from typing import Any
 
-from koord.kube import reviews
-from koord.kube.reviews import Answer, OverloadedError, Result
-from koord.kube.turns import Turns
 from koord.model.clientnetwork import network_of
 from koord.service.process import own_environment
+from koord.webhook import reviews
+from koord.webhook.reviews import Answer, OverloadedError, Result
+from koord.webhook.turns import Turns
 from koord_manager.webhooks.judges import VALIDATE_CONFIG_MAP, Grounds, Labels, Namespaces
 
 LARGE_BYTES = 16 << 10

@@ -16,9 +16,9 @@ import time
 from types import FrameType
 from typing import Any, BinaryIO
 
-from koord.kube import reviews
-from koord.kube.reviews import Answer, UndecodableError
 from koord.service import log, loglimit
+from koord.webhook import reviews
+from koord.webhook.reviews import Answer, UndecodableError
 from koord_manager.webhooks.judges import Grounds, Namespaces, UnknownNamespace, judge
 from koord_manager.webhooks.largereviews import JOB, READY, REPLY, UNKNOWN_NAMESPACE
 

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from koord.kube.client import Client
-from koord.kube.reviews import Response, Review
-from koord.kube.webhookserver import Handler, Verdict
+from koord.webhook.reviews import Response, Review
+from koord.webhook.server import Handler, Verdict
 from koord_manager.namespacelookup import NamespaceLookup
 from koord_manager.options import (
     CONFIG_MAP_VALIDATING,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from koord.admission import AdmissionContext
 from koord.kube.client import Client
 from koord.kube.kind import CLUSTER_COLOCATION_PROFILE, NAMESPACE, Unstructured
-from koord.model.admission import AdmissionContext
 from koord.model.profile import ClusterColocationProfile
 from koord.model.profile import read as read_profile
 from koord.model.schema import SchemaError

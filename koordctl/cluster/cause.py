@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from koord.admission import AdmissionContext, omission
 from koord.model import eventreasons
-from koord.model.admission import AdmissionContext, omission
 from koord.model.core import Node
 from koord.model.excerpt import few
-from koord.model.overcommit import amounts, demand, units
-from koord.model.overcommit.amounts import BATCH, NOTHING, CPUMemory
+from koord.overcommit import amounts, demand, units
+from koord.overcommit.amounts import BATCH, NOTHING, CPUMemory
 from koordctl.cluster import crashes, evictions
 from koordctl.cluster.nodes import absence_of_batch, is_ready
 from koordctl.cluster.objects import DetailedContainerStatus, DetailedPod, Event

@@ -10,10 +10,10 @@ from typing import Any
 from koord.model import core
 from koord.model.core import Node
 from koord.model.nodemetric import NodeMetric
-from koord.model.overcommit import amounts, units
-from koord.model.overcommit.amounts import BATCH, NOTHING
-from koord.model.overcommit.batch import required
-from koord.model.sloconfig.loading import CONFIG_MAP_NAME
+from koord.overcommit import amounts, units
+from koord.overcommit.amounts import BATCH, NOTHING
+from koord.overcommit.batch import required
+from koord.sloconfig.loading import CONFIG_MAP_NAME
 from koordctl.cluster.state import ClusterState
 from koordctl.fields import Column, Field, Layout, Listing
 from koordctl.values import NONE, age

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from koord.model.core import Node
-from koord.model.overcommit import amounts, difference, explain, units
-from koord.model.overcommit.amounts import BATCH, MID, CPUMemory, Names, Reading
-from koord.model.overcommit.batch import required
-from koord.model.overcommit.overallocation import overallocation
-from koord.model.overcommit.strategy import ColocationStrategy
+from koord.overcommit import amounts, difference, explain, units
+from koord.overcommit.amounts import BATCH, MID, CPUMemory, Names, Reading
+from koord.overcommit.batch import required
+from koord.overcommit.overallocation import overallocation
+from koord.overcommit.strategy import ColocationStrategy
 from koordctl.cluster.nodes import WITHOUT_POLICY, absence_of_batch
 from koordctl.cluster.state import ClusterState
 

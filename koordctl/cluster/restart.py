@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from koord.kube.client import Client, Selection
 from koord.kube.kind import NODE, POD, Key
 from koord.model.core import Node, Pod
-from koord.model.overcommit import amounts, demand, units
-from koord.model.overcommit.amounts import BATCH, MID
+from koord.overcommit import amounts, demand, units
+from koord.overcommit.amounts import BATCH, MID
 from koordctl.cluster import connection
 from koordctl.cluster.connection import Choice
 from koordctl.cluster.lists import read_list

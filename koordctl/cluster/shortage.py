@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from koord.model.overcommit import units
-from koord.model.overcommit.amounts import BATCH, CPUMemory
+from koord.overcommit import units
+from koord.overcommit.amounts import BATCH, CPUMemory
 
 
 class _Resource(NamedTuple):

@@ -16,12 +16,12 @@ from koord.kube.client import EVERYTHING, Client, Selection
 from koord.kube.kind import CONFIG_MAP, NODE, NODE_METRIC, NODE_SLO
 from koord.model.core import Node
 from koord.model.nodemetric import NodeMetric
-from koord.model.overcommit import normalization
-from koord.model.overcommit.amounts import CPUMemory
-from koord.model.overcommit.offer import Offer, offer
-from koord.model.overcommit.overallocation import allocated
-from koord.model.overcommit.strategy import ColocationStrategy
-from koord.model.sloconfig.loading import CONFIG_MAP_NAME, Loaded, load, texts
+from koord.overcommit import normalization
+from koord.overcommit.amounts import CPUMemory
+from koord.overcommit.offer import Offer, offer
+from koord.overcommit.overallocation import allocated
+from koord.overcommit.strategy import ColocationStrategy
+from koord.sloconfig.loading import CONFIG_MAP_NAME, Loaded, load, texts
 from koordctl.cluster.lists import read_list
 from koordctl.cluster.objects import DETAILED_POD, DetailedPod
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from koord.model.admission import Finding
+from koord.admission import Finding
 from koord.model.excerpt import few
 from koordctl.fields import Field, Layout, Listing
 from koordctl.linting import Report

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from koord.model import schema
+from koord.model import durations, schema
 from koord.model.nodemetric import AggregatePolicy, CollectPolicy, MemoryCollectPolicy
-from koord.model.overcommit.strategy import DEFAULTS, MetricAggregatePolicy
-from koord.model.sloconfig import durations
+from koord.overcommit.strategy import DEFAULTS, MetricAggregatePolicy
 from qosd.sense.row import NODE_RETENTION_S, POD_RETENTION_S
 
 LEAST_AGGREGATE_S, LEAST_REPORT_INTERVAL_S = 60, 30

@@ -12,9 +12,9 @@ from collections import deque
 from typing import NamedTuple
 
 from koord.model.nodemetric import MemoryCollectPolicy
-from koord.model.overcommit.amounts import CPUMemory
-from koord.model.overcommit.fresh import FreshPod, FreshUsage
 from koord.model.priority import PriorityClass
+from koord.overcommit.amounts import CPUMemory
+from koord.overcommit.fresh import FreshPod, FreshUsage
 from qosd.cluster import systemusage, usage
 from qosd.model.metric import Scope
 from qosd.model.snapshot import NodeSnapshot

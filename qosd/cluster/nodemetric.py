@@ -28,10 +28,10 @@ from koord.model.nodemetric import (
     Prediction,
     ResourceMap,
 )
-from koord.model.overcommit.amounts import NOTHING, CPUMemory
 from koord.model.qos import QoSClass
 from koord.model.quantity import Format
 from koord.model.slo import HostApplication
+from koord.overcommit.amounts import NOTHING, CPUMemory
 from qosd.cluster import systemusage, usage
 from qosd.cluster.collectpolicy import AggregateWindow, EffectivePolicy
 from qosd.cluster.systemusage import SystemUsage

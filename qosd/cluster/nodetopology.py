@@ -27,10 +27,10 @@ from koord.model.core import Amount
 from koord.model.cpuset import EMPTY
 from koord.model.kubeletconfig import STATIC, KubeletConfig
 from koord.model.noderesourcetopology import NUMA_ZONE, Zone, ZoneResource
-from koord.model.overcommit import amounts
-from koord.model.overcommit.amounts import NOTHING, CPUMemory
 from koord.model.priority import CPU, MEMORY
 from koord.model.quantity import Format, Quantity, QuantityError
+from koord.overcommit import amounts
+from koord.overcommit.amounts import NOTHING, CPUMemory
 from qosd.model.rules import NodeRules, Pool, Rules
 from qosd.model.snapshot import PodView
 from qosd.pods.cpumanager import CPUManagerState

@@ -26,7 +26,7 @@ from koord.kube.kind import NODE_METRIC, Key
 from koord.model import nodestate
 from koord.model.nodemetric import NodeMetric
 from koord.model.nodestate import NodeState
-from koord.model.overcommit.amounts import CPUMemory
+from koord.overcommit.amounts import CPUMemory
 from qosd.cluster import collectpolicy, nodemetric
 from qosd.cluster.collectpolicy import EffectivePolicy
 from qosd.cluster.nodemetric import NodeReport, NotMeasured

@@ -26,13 +26,13 @@ from koord.model.annotations.codecs import document
 from koord.model.annotations.decode import Bad
 from koord.model.core import Amount, Amounts, Node
 from koord.model.cpuset import CPUSet
-from koord.model.overcommit import amounts, nodeamounts, normalization
-from koord.model.overcommit.amounts import Reading
-from koord.model.overcommit.nodeamounts import NodeReservation
-from koord.model.overcommit.noderead import annotation
 from koord.model.priority import EXTENDED_RESOURCES, RENAMED
 from koord.model.quantity import Quantity, QuantityError
 from koord.model.topologyannotations import RESERVATION, SYSTEM_QOS_RESOURCE
+from koord.overcommit import amounts, nodeamounts, normalization
+from koord.overcommit.amounts import Reading
+from koord.overcommit.nodeamounts import NodeReservation
+from koord.overcommit.noderead import annotation
 from qosd.model.rules import NodeRules
 
 Changes = dict[str, Any]

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from koord.model.overcommit.amounts import Reading
+from koord.overcommit.amounts import Reading
 from qosd.model.snapshot import NodeSnapshot
 from qosd.predict import checkpoint
 from qosd.predict.bank import Bank

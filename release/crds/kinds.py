@@ -19,7 +19,7 @@ from koord.model import schema
 from koord.model.nodemetric import NodeMetric
 from koord.model.profile import ClusterColocationProfile
 from koord.model.slo import NodeSLO
-from koord.model.sloconfig.nodeslo import NETWORK_DEFAULTS
+from koord.sloconfig.nodeslo import NETWORK_DEFAULTS
 from qosd.policy import slofields
 from qosd.policy.slofields import STRATEGY, SYSTEM, THRESHOLDS
 from release.crds.schemas import Bounds, Schemas

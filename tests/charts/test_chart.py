@@ -13,7 +13,7 @@ import yaml
 
 import koord
 from koord.model.featuregates import GATES
-from koord.model.sloconfig.rows import ROWS, Layout, Row
+from koord.sloconfig.rows import ROWS, Layout, Row
 from koord_manager.options import GATES as MANAGER_GATES
 from koord_manager.options import WEBHOOK_GATES
 from qosd.giveback import BESIDE

@@ -13,8 +13,8 @@ from typing import Any
 from koord.kube.client import Client
 from koord.kube.kind import Key
 from koord.kube.recorder import EventType, Recorder, Subject
-from koord.model.overcommit.amounts import CPUMemory
-from koord.model.overcommit.fresh import FreshUsage
+from koord.overcommit.amounts import CPUMemory
+from koord.overcommit.fresh import FreshUsage
 from koord.pb.koord import nodelink_pb2 as pb
 from koord_manager.controllers.leading import Controllers
 from koord_manager.freshusage import FreshFigures

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from koord.model.overcommit import amplification, normalization
+from koord.overcommit import amplification, normalization
 from tests.koord_manager.support import (
     CHART,
     CONFIG,

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from koord.kube import servingloop
 from koord.kube.errors import KubeError
 from koord.kube.kind import Key
-from koord.kube.livetls import LiveContext
-from koord.kube.servingcerts import Service
+from koord.tls import servingloop
+from koord.tls.context import LiveContext
+from koord.tls.servingcerts import Service
 from koord_manager import certificatestore
 from koord_manager.certificatestore import SECRET_NAME, CertificateStore
 from tests.kube.server import Fault, Server

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from koord.model.overcommit import normalization
-from koord.model.sloconfig.colocation import ANNOTATION_STRATEGY
+from koord.overcommit import normalization
+from koord.sloconfig.colocation import ANNOTATION_STRATEGY
 from koord_manager.controllers import complaints
 from koord_manager.controllers.complaints import Complaint
 from tests.koord_manager.support import CONFIG, CONFIG_MAPS, METRICS, NODES, PROFILES, Cluster

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from koord.model.nodelink import STALE_S
-from koord.model.overcommit.amounts import NOTHING, CPUMemory
-from koord.model.overcommit.fresh import UNBOUNDED, FreshPod, FreshUsage, ceiling
+from koord.overcommit.amounts import NOTHING, CPUMemory
+from koord.overcommit.fresh import UNBOUNDED, FreshPod, FreshUsage, ceiling
 from koord.pb.koord import nodelink_pb2 as pb
 from koord_manager.freshusage import FreshFigures
 from qosd.cluster.nodelink import encoded

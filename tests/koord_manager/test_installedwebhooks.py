@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from koord.kube.recorder import EventType, Subject
-from koord.kube.servingcerts import ClientConfig, Service, ServiceReference, Webhook, WebhookConfiguration
 from koord.model.core import ObjectMeta
+from koord.tls.servingcerts import ClientConfig, Service, ServiceReference, Webhook, WebhookConfiguration
 from koord_manager.certificatestore import CONFIGURATIONS, KOORDINATORS
 from koord_manager.installedwebhooks import InstalledWebhooks
 from koord_manager.options import NODE_MUTATING, POD_MUTATING, POD_VALIDATING

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from koord.kube.ratelimit import RateLimit
-from koord.kube.reviews import OverloadedError
+from koord.webhook.reviews import OverloadedError
 from koord_manager import namespacelookup
 from koord_manager.namespacelookup import ABSENT_S, MAX_LOOKUPS, NamespaceLookup
 from tests.kube.server import Fault, Server

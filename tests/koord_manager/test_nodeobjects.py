@@ -9,7 +9,7 @@ import pytest
 
 from koord.kube.kind import Key
 from koord.model import nodestate
-from koord.model.sloconfig.nodeslo import ANNOTATION_BANDWIDTH as BANDWIDTH
+from koord.sloconfig.nodeslo import ANNOTATION_BANDWIDTH as BANDWIDTH
 from tests.koord_manager.support import CHART, METRICS, NODES, POLICY, SLOS, Cluster
 from tests.kube.server import JSONObject
 

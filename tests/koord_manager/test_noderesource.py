@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from koord.model.nodelink import STALE_S
-from koord.model.overcommit.publish import ORIGINAL
+from koord.overcommit.publish import ORIGINAL
 from tests.koord_manager.support import METRICS, NODES, PODS, Cluster
 
 BATCH = {"kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"}

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from koord.model.overcommit import normalization
 from koord.model.topologyannotations import CPU_BASIC_INFO
+from koord.overcommit import normalization
 from tests.koord_manager.support import ENABLED, NODES, Cluster
 
 TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"

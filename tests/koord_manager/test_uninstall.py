@@ -17,7 +17,7 @@ import pytest
 
 from koord.kube.errors import KubeError
 from koord.model import nodestate
-from koord.model.overcommit import publish
+from koord.overcommit import publish
 from koord_manager.options import UNINSTALL, UninstallOptions
 from koord_manager.uninstall import ANNOTATION_BEFORE, Uninstallation
 from tests.koord_manager.support import CONFIG, CONFIG_MAPS, ENABLED, METRICS, NODES, PODS, SLOS, Cluster

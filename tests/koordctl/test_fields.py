@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.model.admission import Finding as LintFinding
+from koord.admission import Finding as LintFinding
 from koord.pb.koord import inspect_pb2 as inspect
 from koordctl import views
 from koordctl.cluster.nodes import NodeRow, Protection

@@ -21,7 +21,7 @@ from koordctl.install.record import Begun
 from koordctl.install.steps import Kubelet
 from koordctl.nodefacts import ask_restart
 from tests.koordctl.clusters import Cluster
-from tests.model.overcommit.nodes import amounts, mid, pod
+from tests.overcommit.nodes import amounts, mid, pod
 
 CPU, MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from koord.model.overcommit.amounts import CPUMemory
+from koord.overcommit.amounts import CPUMemory
 from koordctl.cluster.shortage import shortage
 
 _GI = 1 << 30

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from koord.admission.documents import typed
 from koord.model import podqos
-from koord.model.admission.documents import typed
-from tests.model.admission.objects import container, pod
+from tests.admission.objects import container, pod
 
 TWO, FULL = {"cpu": "2"}, {"cpu": "2", "memory": "1Gi"}
 

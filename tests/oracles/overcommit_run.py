@@ -21,11 +21,11 @@ import msgspec
 from koord.model import core, schema
 from koord.model.core import Node, Pod
 from koord.model.nodemetric import NodeMetric
-from koord.model.overcommit.amounts import CPUMemory
-from koord.model.overcommit.offer import offer
-from koord.model.overcommit.strategy import DEFAULTS, ColocationStrategy
 from koord.model.schema import SchemaError
-from koord.model.sloconfig import colocation
+from koord.overcommit.amounts import CPUMemory
+from koord.overcommit.offer import offer
+from koord.overcommit.strategy import DEFAULTS, ColocationStrategy
+from koord.sloconfig import colocation
 from tests.oracles.nodes import NOW_S, Documents, documents
 from tests.oracles.objects import Document
 from tests.oracles.overcommit import KEYS, expected

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from koord.kube import certificates
-from koord.kube.certificates import KeyPair
 from koord.kube.credentials import pem_file
+from koord.tls import certificates
+from koord.tls.certificates import KeyPair
 from qosd.pods.kubelet import SERVING_CERTIFICATES
 from tests.qosd.machine import Machine
 from tests.qosd.test_node import Living, living

@@ -15,10 +15,10 @@ from koord.host.files import Target, Value
 from koord.host.reconcile.plan import DONE
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
-from koord.model.overcommit.amounts import Reading
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS
 from koord.model.slo import NodeSLOSpec, ResourceThresholds
+from koord.overcommit.amounts import Reading
 from qosd.act.actuator import Actuator
 from qosd.act.evictionreport import EvictionReport
 from qosd.act.journal import Entry

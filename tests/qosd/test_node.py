@@ -23,8 +23,8 @@ from koord.host.writer import Writer
 from koord.http2.server import Reply
 from koord.model import core
 from koord.model.nodestate import NodeState
-from koord.model.overcommit.amounts import Reading
 from koord.model.qos import KubeQoS
+from koord.overcommit.amounts import Reading
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from koord.pb.koord import inspect_pb2 as inspect

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from koord.kube import certificates
 from koord.service import clientlistener
 from koord.service.statusserver import MAX_CLIENTS
+from koord.tls import certificates
 from tests.qosd.machine import Machine
 from tests.qosd.test_daemon import running
 from tests.qosd.test_status import free_port

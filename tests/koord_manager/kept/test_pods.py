@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from koord.model import core
 from koord.model.core import Pod, PodStatus, ResourceRequirements
-from koord.model.overcommit import demand
+from koord.overcommit import demand
 from koord_manager.kept.parts import Parts
 from koord_manager.kept.pods import PodSharing
 

@@ -14,15 +14,15 @@ from cryptography import x509
 
 from koord.http2.client import UnaryError
 from koord.http2.tlsclient import ALPN, TLSClient
-from koord.kube import certificates
-from koord.kube.certificates import KeyPair
 from koord.kube.client import Client
 from koord.kube.credentials import pem_file
 from koord.kube.kind import Key
 from koord.model.nodelink import CA_ANNOTATION, NODE_GROUP, NODE_USER, SERVER_NAME
-from koord.model.overcommit.amounts import CPUMemory
-from koord.model.overcommit.fresh import FreshPod, FreshUsage
+from koord.overcommit.amounts import CPUMemory
+from koord.overcommit.fresh import FreshPod, FreshUsage
 from koord.pb.koord import nodelink_pb2 as pb
+from koord.tls import certificates
+from koord.tls.certificates import KeyPair
 from koord_manager.certificatestore import CertificateStore
 from koord_manager.freshusage import FreshFigures
 from koord_manager.nodelink.server import SECRET_NAME, NodeLinkServer

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from koord.kube.tlslistener import listening_socket
+from koord.tls.listener import listening_socket
 from koord_manager.nodelink import gate as gates
 from koord_manager.nodelink.gate import NODE_CONNECTIONS, PROOF_BYTES, Gate
 from tests.kube.support import until

@@ -26,10 +26,10 @@ from koord.http2.grpc import (
     UNAUTHENTICATED,
     UNAVAILABLE,
 )
-from koord.kube import certificates
 from koord.kube.credentials import pem_file
 from koord.model.nodelink import SERVER_NAME
 from koord.pb.koord import nodelink_pb2 as pb
+from koord.tls import certificates
 from koord_manager.nodelink import server as nodelink_server
 from koord_manager.nodelink import service as nodelink_service
 from koord_manager.nodelink.gate import NODE_CONNECTIONS
@@ -38,9 +38,9 @@ from koord_manager.nodelink.service import MAX_PODS, MAX_REASON_CHARACTERS
 from qosd.cluster.certificaterequest import key_and_request
 from qosd.cluster.nodelink import encoded
 from tests.koord_manager.nodelink.rig import CALL_S, EVICT_POD, NAMESPACE, REPORT, USAGE, plain_context, rig
-from tests.kube.pki import provided_data
 from tests.kube.server import Fault
 from tests.kube.support import NODES, until
+from tests.tls.pki import provided_data
 from tests.waiting import HANG_S
 
 SECRETS = "/api/v1/secrets"

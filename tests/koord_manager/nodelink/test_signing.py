@@ -17,12 +17,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from koord.kube import certificates
-from koord.kube.certificates import CertificateError, KeyPair
 from koord.kube.kind import Key as KubeKey
 from koord.kube.kind import Unstructured
 from koord.model.core import ObjectMeta, Pod, PodSpec
 from koord.model.nodelink import SIGNER
+from koord.tls import certificates
+from koord.tls.certificates import CertificateError, KeyPair
 from koord_manager.nodelink import signing as judging
 from koord_manager.nodelink.signer import MAX_WAITING, Signer
 from koord_manager.nodelink.signing import (

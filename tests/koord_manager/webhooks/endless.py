@@ -6,7 +6,7 @@ import contextlib
 import signal
 from typing import Any
 
-from koord.kube.reviews import Response, Review
+from koord.webhook.reviews import Response, Review
 from koord_manager.webhooks import reviewprocess
 from koord_manager.webhooks.judges import judge
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from koord.kube.client import Client
-from koord.kube.reviews import Response
-from koord.model.sloconfig import checks
+from koord.sloconfig import checks
+from koord.webhook.reviews import Response
 from koord_manager.options import PROGRAM
 from koord_manager.webhooks.webhooks import Webhooks
 from tests.koord_manager.support import CONFIG, Cluster

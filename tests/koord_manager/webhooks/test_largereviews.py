@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from koord.kube import reviews
-from koord.kube.reviews import Answer, OverloadedError, Result, UndecodableError
-from koord.kube.webhookserver import Limits
+from koord.webhook import reviews
+from koord.webhook.reviews import Answer, OverloadedError, Result, UndecodableError
+from koord.webhook.server import Limits
 from koord_manager.webhooks import largereviews
 from koord_manager.webhooks.judges import (
     MUTATE_NODE_STATUS,
@@ -39,7 +39,7 @@ from tests.koord_manager.webhooks.rig import (
     review,
 )
 from tests.kube.support import until
-from tests.kube.webhookrig import Running, request, running
+from tests.webhook.rig import Running, request, running
 
 PADDING = {"padding": "x" * LARGE_BYTES}
 CONFLICT = {"labels": {"koordinator.sh/qosClass": "BE", "koordinator.sh/priority-class": "koord-prod"}}

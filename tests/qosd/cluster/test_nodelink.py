@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from koord.kube import certificates
 from koord.kube.backoff import Backoff
 from koord.kube.errors import APIError, Unreachable
 from koord.kube.kind import POD, Key
-from koord.kube.livetls import LiveContext
 from koord.model.nodelink import CA_ANNOTATION, LEASE_NAME, NAMESPACE, SERVER_NAME
 from koord.model.nodemetric import MemoryCollectPolicy
-from koord.model.overcommit.amounts import CPUMemory
-from koord.model.overcommit.fresh import FreshPod
 from koord.model.priority import PriorityClass
 from koord.model.qos import QoSClass
+from koord.overcommit.amounts import CPUMemory
+from koord.overcommit.fresh import FreshPod
+from koord.tls import certificates
+from koord.tls.context import LiveContext
 from koord_manager.nodelink import server as nodelink_server
 from koord_manager.nodelink.signer import Signer
 from koord_manager.nodelink.signing import Agents

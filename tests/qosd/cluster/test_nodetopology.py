@@ -17,9 +17,9 @@ from koord.model import cpuset
 from koord.model import topologyannotations as documents
 from koord.model.kubeletconfig import KubeletConfig
 from koord.model.noderesourcetopology import Zone
-from koord.model.overcommit import normalization
-from koord.model.overcommit.normalization import CPUNormalization, ModelRatios
 from koord.model.reservation import Reserved
+from koord.overcommit import normalization
+from koord.overcommit.normalization import CPUNormalization, ModelRatios
 from qosd.cluster.nodetopology import Inputs, desired
 from qosd.policy import nodeobject
 from tests.qosd.cluster.topologies import (

@@ -24,7 +24,7 @@ from koord.model import core
 from koord.model.core import ObjectMeta
 from koord.model.nodemetric import CollectPolicy, NodeMetric, NodeMetricSpec
 from koord.model.nodestate import ANNOTATION, NodeState
-from koord.model.overcommit.amounts import CPUMemory
+from koord.overcommit.amounts import CPUMemory
 from qosd.cluster import reporter
 from qosd.cluster.reporter import Reporter
 from qosd.cluster.schedule import Schedule

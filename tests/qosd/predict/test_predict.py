@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from koord.model.overcommit.amounts import Reading
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
 from koord.model.reservation import NOTHING, Reserved
+from koord.overcommit.amounts import Reading
 from koord.service import wholefile
 from qosd.model.metric import Scope
 from qosd.model.pod import HookStage, PodContext, Request, Resources

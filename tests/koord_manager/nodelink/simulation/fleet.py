@@ -23,12 +23,12 @@ from uuid import UUID
 
 from koord.http2.grpc import DEADLINE_EXCEEDED, UNAVAILABLE, UnaryError
 from koord.http2.tlsclient import TLSClient
-from koord.kube import certificates
-from koord.kube.certificates import KeyPair
 from koord.kube.client import BURST, QPS
 from koord.kube.kind import Key
 from koord.model.core import ObjectMeta, Pod, PodSpec
 from koord.model.nodelink import CA_ANNOTATION, LEASE_NAME, NODE_GROUP, NODE_USER, REPORT_INTERVAL_S
+from koord.tls import certificates
+from koord.tls.certificates import KeyPair
 from koord_manager.nodelink import signer
 from koord_manager.nodelink.server import AGE_S, HANDSHAKE_S
 from koord_manager.nodelink.signer import Signer

@@ -95,5 +95,5 @@ class Story:
 
 def quiet() -> None:
     """Whoever is away is said by each of the agents."""
-    for name in ("qosd.cluster", "koord_manager.nodelink", "koord.kube"):
+    for name in ("qosd.cluster", "koord_manager.nodelink", "koord.kube", "koord.tls"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from koord.model.nodemetric import AggregatePolicy, CollectPolicy, NodeUsage, ResourceMap
-from koord.model.overcommit import amounts
-from koord.model.overcommit.amounts import CPUMemory
 from koord.model.slo import CgroupBase, CgroupPath, HostApplication
+from koord.overcommit import amounts
+from koord.overcommit.amounts import CPUMemory
 from qosd.cluster import nodemetric
 from qosd.cluster.collectpolicy import effective
 from qosd.cluster.nodemetric import NodeReport

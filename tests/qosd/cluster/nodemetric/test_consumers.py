@@ -6,12 +6,12 @@ import msgspec
 
 from koord.model import core
 from koord.model.nodemetric import NodeMetric
-from koord.model.overcommit import demand, report
-from koord.model.overcommit.amounts import CPUMemory
-from koord.model.overcommit.offer import offer
-from koord.model.overcommit.strategy import DEFAULTS
 from koord.model.priority import PriorityClass
 from koord.model.qos import QoSClass
+from koord.overcommit import demand, report
+from koord.overcommit.amounts import CPUMemory
+from koord.overcommit.offer import offer
+from koord.overcommit.strategy import DEFAULTS
 from tests.qosd.cluster.history import GIB, START_S, WALL_S, History, Use, pod
 from tests.qosd.cluster.nodemetric.reports import APP, gib, reported
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koord.model.nodemetric import NodeMetricStatus
-from koord.model.overcommit.amounts import CPUMemory
+from koord.overcommit.amounts import CPUMemory
 from tests.qosd.cluster.history import History, Use, pod
 from tests.qosd.cluster.nodemetric.reports import APP, INSIDE, amount, node_of, reported
 

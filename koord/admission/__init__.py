@@ -1,0 +1,54 @@
+"""What admission does to pods and nodes, as functions of a document and of one frozen view of the cluster.
+
+``mutate_pod``, ``validate_pod``, ``mutate_node_status``, ``validate_node`` and ``validate_config_map`` take an
+AdmissionReview and return its answer; HTTP, TLS and the informers that make the ``AdmissionContext`` are the manager's.
+``omission`` finds pods that no webhook has seen, ``lint_profiles`` and ``lint_pod`` what is probably meant otherwise.
+"""
+
+from __future__ import annotations
+
+from koord.admission.configmap import validate_config_map
+from koord.admission.context import AdmissionContext
+from koord.admission.errors import AdmissionError
+from koord.admission.extendedspec import annotate
+from koord.admission.jsonpatch import diff
+from koord.admission.lint import Finding, lint_pod, lint_profiles
+from koord.admission.mutation import Mutation, apply, mutate
+from koord.admission.nodelabels import validate_node
+from koord.admission.nodestatus import amplify, mutate_node_status
+from koord.admission.priorityclasses import PriorityClassObject
+from koord.admission.profiles import matches
+from koord.admission.review import mutate_pod, unknown_namespace, validate_pod
+from koord.admission.strategicmerge import PatchError, merge
+from koord.admission.translation import translate
+from koord.admission.unmutated import omission
+from koord.admission.validation import ErrorType, FieldError, validate
+
+__all__ = [
+    "AdmissionContext",
+    "AdmissionError",
+    "ErrorType",
+    "FieldError",
+    "Finding",
+    "Mutation",
+    "PatchError",
+    "PriorityClassObject",
+    "amplify",
+    "annotate",
+    "apply",
+    "diff",
+    "lint_pod",
+    "lint_profiles",
+    "matches",
+    "merge",
+    "mutate",
+    "mutate_node_status",
+    "mutate_pod",
+    "omission",
+    "translate",
+    "unknown_namespace",
+    "validate",
+    "validate_config_map",
+    "validate_node",
+    "validate_pod",
+]

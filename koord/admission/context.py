@@ -1,0 +1,50 @@
+"""What admission knows of the cluster besides the object in hand: one frozen view for the whole of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from koord.admission import gates
+from koord.admission.priorityclasses import PriorityClassObjects
+from koord.admission.schedulerkeys import ADMINISTRATORS, scheduler_users
+from koord.model import core, featuregates
+from koord.model.core import ObjectMeta
+from koord.model.featuregates import Settings
+from koord.model.profile import ClusterColocationProfile
+
+KUBE_SYSTEM = "kube-system"
+OWN_NAMESPACE = "koordinator-system"
+"""Unless it is installed in another."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionContext:
+    """``namespaces``: the labels of each by its name; one that is missing has labels that nobody knows.
+
+    ``unread_profiles``: a sentence for each profile of which nobody can tell what it says.
+    """
+
+    profiles: tuple[ClusterColocationProfile, ...] = ()
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    priority_classes: PriorityClassObjects = field(default_factory=dict)
+    own_namespace: str = OWN_NAMESPACE
+    feature_gates: Settings = field(default_factory=dict)
+    scheduler_users: frozenset[str] = frozenset(scheduler_users(OWN_NAMESPACE))
+    unread_profiles: tuple[str, ...] = ()
+
+    def is_on(self, gate: str) -> bool:
+        return featuregates.is_on(gate, gates.GATES, self.feature_gates)
+
+    def may_bind(self, user: str, groups: Collection[str]) -> bool:
+        """May the user write the annotations that are the scheduler's?"""
+        return user in self.scheduler_users or ADMINISTRATORS in groups
+
+    def is_exempt(self, pod: ObjectMeta) -> bool:
+        """Is the pod with this metadata left alone?
+
+        Left alone are the pods of two namespaces, so that the cluster can always start its own, and mirrors of static
+        pods: kubelet runs the manifest of its node, whatever becomes of the mirror, and runs no pod of the API that
+        has the annotation, so the annotation is no way around admission.
+        """
+        return pod.namespace in (KUBE_SYSTEM, self.own_namespace) or core.ANNOTATION_MIRROR in pod.annotations

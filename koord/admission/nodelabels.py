@@ -1,0 +1,46 @@
+"""The webhook of Nodes: no node gets labels by which two entries of one key of ``slo-controller-config`` match it.
+
+Which of the two were to count, nobody could tell from the ConfigMap. A change is refused that brings such a conflict
+about; one that was there before keeps nobody from changing other labels. A Node that is created passes with a warning,
+as with Koordinator: kubelet, which makes it, would only try again and again.
+
+Invariant: only labels are looked at, so a status, a taint or an annotation never waits for this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from koord.admission import review
+from koord.admission.documents import Document
+from koord.sloconfig import checks
+from koord.sloconfig.config import SLOConfig
+from koord.sloconfig.violations import Violation
+
+
+def validate_node(document: object, config: SLOConfig) -> Document:
+    """The answer to an AdmissionReview. ``config``: the policy in force."""
+
+    def decide(request: review.Request) -> Document:
+        if request.operation not in (review.CREATE, review.UPDATE):
+            return review.allowed(request)
+        violations = _violations(config, request.object)
+        if request.operation == review.CREATE:
+            return review.allowed(request, warnings=tuple(each.message for each in violations))
+        before = frozenset(_violations(config, request.old_object))
+        brought = [each for each in violations if each not in before]
+        if not brought:
+            return review.allowed(request)
+        return review.refused(request, 400, "\n".join(each.upstream_form() for each in brought))
+
+    return review.answer(document, "nodes", "", decide)
+
+
+def _violations(config: SLOConfig, node: Mapping[str, Any]) -> list[Violation]:
+    """What is no text among the labels, or no label at all, the API server refuses itself."""
+    metadata = node.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    labels, name = metadata.get("labels"), metadata.get("name")
+    texts = {key: text for key, text in labels.items() if isinstance(text, str)} if isinstance(labels, Mapping) else {}
+    return checks.check_node(config, name if isinstance(name, str) else "", texts)

@@ -1,0 +1,218 @@
+"""What the pods that batch pods must make room for request and use: every pod on the node that is not koord-batch.
+
+Free pods count too, though upstream leaves them out: they run on native resources, so what they use would be sold
+twice. So do the mid resources that a mid pod requests instead of native ones, and the overhead of a batch pod, which
+stays native: as it is requested, since what is used is measured of the pod as a whole.
+
+A pod that the report does not have yet counts with its request. What the report has of pods that are not, or no longer,
+Running or Pending on the node counts as *dangling*: it is still being used. An LSE pod's CPUs are its own, so their
+number counts instead of their use.
+
+What pods *hold* of batch and mid resources is what kubelet adds up when it restarts and admits them again: the requests
+of every pod that it has admitted and that has not finished, whatever its class, under the resources' present names.
+Other names it leaves out. A pod that anybody has bound to the node and kubelet has not admitted holds nothing.
+
+Invariant: the order of the pods does not matter, and a pod whose request of a resource cannot be read changes nothing
+but its own part of that: it requests nothing, and what it uses counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence, Set
+
+import msgspec
+
+from koord.model import podrequests, priority, qos, quantity
+from koord.model.annotations.decode import Bad
+from koord.model.core import Pod, PodSpec, ResourceRequirements
+from koord.model.nodemetric import PodUsage
+from koord.model.podqos import kube_qos
+from koord.model.priority import RENAMED, PriorityClass
+from koord.model.qos import KubeQoS, QoSClass
+from koord.model.quantity import QuantityError
+from koord.overcommit import amounts, amplification
+from koord.overcommit.amounts import BATCH, MID, NATIVE, NOTHING, CPUMemory, Names, Reading
+from koord.overcommit.amplification import Amplification
+
+_ON_NODE = ("Running", "Pending")
+_RUNNING = "Running"
+_FINISHED = ("Succeeded", "Failed")
+_NO_REQUEST = Reading(0, 0)
+_OFFERED = frozenset((*BATCH, *MID))
+_MOST = CPUMemory(quantity.MAX_INT64, quantity.MAX_INT64)
+_DEPRECATED_BATCH = Names(*(old for name in BATCH for old, new in RENAMED.items() if new == name))
+
+
+class PodDemand(msgspec.Struct, frozen=True, gc=False):
+    """One pod as it counts. It depends on the pod alone, so it may be kept as long as the pod does not change."""
+
+    namespace: str
+    name: str
+    is_on_node: bool
+    """Running or Pending: it has resources, or will have them."""
+    priority_class: PriorityClass
+    qos: QoSClass
+    request: Reading = _NO_REQUEST
+    """Native resources, in the units of the node's allocatable; of a batch pod its overhead alone."""
+    mid_request: Reading = _NO_REQUEST
+    """Mid resources, which are real ones on any node."""
+    batch_held: Reading = _NO_REQUEST
+    mid_held: Reading = _NO_REQUEST
+
+
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """What pods that kubelet has admitted request of the resources that a node offers again."""
+
+    batch: CPUMemory = NOTHING
+    mid: CPUMemory = NOTHING
+
+
+class Demand(msgspec.Struct, frozen=True, gc=False):
+    """Totals, in the units of the node's capacity."""
+
+    request: CPUMemory = NOTHING
+    used: CPUMemory = NOTHING
+    """Of pods on the node."""
+    maximum: CPUMemory = NOTHING
+    """Of each pod's request and use, the larger one."""
+    dangling: CPUMemory = NOTHING
+    prod_request: CPUMemory = NOTHING
+
+
+def of_pod(pod: Pod) -> PodDemand:
+    metadata, spec = pod.metadata, pod.spec
+    labelled = qos.labelled(metadata.labels)
+    derived = labelled or qos.derive(None, _kube_qos(pod)).qos
+    cls = priority.effective(metadata.labels, spec.priority, derived)
+    is_on_node = pod.status.phase in _ON_NODE
+    native = batch = mid = _NO_REQUEST
+    mentioned = frozenset[str]() if is_finished(pod) else _mentioned(spec)
+    if not mentioned.isdisjoint(_OFFERED):
+        batch, mid = _request(spec, mentioned, BATCH), _request(spec, mentioned, MID)
+    batch_held, mid_held = (batch, mid) if _is_admitted(pod) else (_NO_REQUEST, _NO_REQUEST)
+    is_batch = cls is PriorityClass.BATCH
+    if is_on_node and not is_batch:
+        native = _request(spec, mentioned, NATIVE)
+    elif is_on_node and spec.overhead:
+        native = _request(PodSpec(overhead=spec.overhead), mentioned, NATIVE)
+    mid = mid if is_on_node and not is_batch else _NO_REQUEST
+    return PodDemand(metadata.namespace, metadata.name, is_on_node, cls, derived, native, mid, batch_held, mid_held)
+
+
+def _is_admitted(pod: Pod) -> bool:
+    """Has kubelet taken the pod in? From then on its status has a start time."""
+    return pod.status.phase == _RUNNING or (pod.status.start_time is not None and not is_finished(pod))
+
+
+def is_finished(pod: Pod) -> bool:
+    """Has it given back what it held on its node?"""
+    return pod.status.phase in _FINISHED
+
+
+def held(pods: Iterable[PodDemand], bad: Bad) -> Held:
+    """Of all ``pods`` together, as far as an amount of a Node can say it."""
+    batch = mid = NOTHING
+    for pod in pods:
+        if pod.batch_held != _NO_REQUEST:
+            batch += _counted(pod, pod.batch_held, bad)
+        if pod.mid_held != _NO_REQUEST:
+            mid += _counted(pod, pod.mid_held, bad)
+    return Held(batch.meet(_MOST), mid.meet(_MOST))
+
+
+def batch_request(pod: Pod) -> Reading:
+    """What of the batch resources a pod on the node holds, under their deprecated names as well."""
+    return Reading(0, 0) if is_finished(pod) else _request(pod.spec, _mentioned(pod.spec), BATCH, _DEPRECATED_BATCH)
+
+
+def _request(spec: PodSpec, mentioned: Set[str], *kinds: Names) -> Reading:
+    """Of all ``kinds`` together, of which those count that ``spec`` mentions."""
+    problems = list[str]()
+    cpu_milli = _sum(spec, [names.cpu for names in kinds if names.cpu in mentioned], problems)
+    memory_bytes = _sum(spec, [names.memory for names in kinds if names.memory in mentioned], problems)
+    return Reading(cpu_milli, memory_bytes, tuple(problems))
+
+
+def _sum(spec: PodSpec, resources: list[str], problems: list[str]) -> int | None:
+    try:
+        return sum(podrequests.request(spec, resource) for resource in resources)
+    except QuantityError as error:
+        problems.append(f"its request of {' or '.join(resources)} counts as 0: {error}")
+        return None
+
+
+def total(
+    pods: Iterable[PodDemand], usages: Sequence[PodUsage], bad: Bad, ratios: Amplification = amplification.NONE
+) -> Demand:
+    """``usages``: of the report, where of two for one pod the last one counts."""
+    reported = {(usage.namespace, usage.name): usage for usage in usages}
+    on_node = [pod for pod in pods if pod.is_on_node]
+    request = used = maximum = prod_request = NOTHING
+    for pod in on_node:
+        is_batch = pod.priority_class is PriorityClass.BATCH
+        if is_batch and pod.request == _NO_REQUEST:
+            continue
+        native, mid = (_counted(pod, request, bad) for request in (pod.request, pod.mid_request))
+        real = ratios.real(native, pod.qos) + mid
+        measured = Reading() if is_batch else _measured(reported.get((pod.namespace, pod.name)), bad)
+        request += real
+        used += _used(pod, real, measured)
+        maximum += measured.filled().join(real)
+        if pod.priority_class is PriorityClass.PROD:
+            prod_request += real
+    listed = {(pod.namespace, pod.name) for pod in on_node}
+    dangling = _dangling([usage for key, usage in reported.items() if key not in listed], bad)
+    return Demand(request, used, maximum, dangling, prod_request)
+
+
+def _dangling(usages: Iterable[PodUsage], bad: Bad) -> CPUMemory:
+    total = NOTHING
+    for usage in usages:
+        if usage.priority != PriorityClass.BATCH:
+            total += _measured(usage, bad).filled()
+    return total
+
+
+def _counted(pod: PodDemand, request: Reading, bad: Bad) -> CPUMemory:
+    if request.problems:
+        request.report(f"pod {pod.namespace}/{pod.name}", bad)
+    return request.filled()
+
+
+def _used(pod: PodDemand, request: CPUMemory, measured: Reading) -> CPUMemory:
+    """What is not measured counts as requested."""
+    used = measured.filled(request)
+    if pod.qos is QoSClass.LSE and pod.request.cpu_milli is not None:
+        return CPUMemory(request.cpu_milli, used.memory_bytes)
+    return used
+
+
+def _measured(usage: PodUsage | None, bad: Bad) -> Reading:
+    if usage is None:
+        return Reading()
+    reading = amounts.read(usage.pod_usage.resources)
+    if reading.problems:
+        reading.report(f"the NodeMetric's pod {usage.namespace}/{usage.name}", bad)
+    return reading
+
+
+def _mentioned(spec: PodSpec) -> frozenset[str]:
+    """The resources that the pod says anything of."""
+    names = set(spec.overhead)
+    for resources in _lists(spec):
+        names.update(resources.requests, resources.limits)
+    return frozenset(names)
+
+
+def _lists(spec: PodSpec) -> Iterator[ResourceRequirements]:
+    yield spec.resources
+    for container, _ in podrequests.in_order(spec):
+        yield container.resources
+
+
+def _kube_qos(pod: Pod) -> KubeQoS:
+    """What cannot be read requests something."""
+    try:
+        return kube_qos(pod)
+    except QuantityError:
+        return KubeQoS.BURSTABLE

@@ -1,0 +1,136 @@
+"""From the ConfigMap's data to the configuration in force. Level-triggered: the data alone decide, but for bad keys.
+
+    no ConfigMap             what was in force before, of every key; or nobody knows, and nothing is changed
+    a key absent or blank    its defaults
+    a bad leaf               counts as absent, and the rest counts
+    a key that is bad        as a whole: what was in force for it before, or its defaults; nothing of it counts
+    a bad node entry         as a whole: the cluster's strategy, for the nodes that it selects
+    a bad selector           the entry selects no node
+
+That the ConfigMap is gone states nothing: a tool that replaces one deletes it first, and who wants to end something
+says so (``enable: false``). Upstream reads what is out of bounds as it is; ``checks`` refuses it, so here it is what
+was stored before there was a webhook, or while it was away.
+
+Invariant: a key has no influence on another; nothing is replaced without a problem that says so; nothing raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import msgspec
+
+from koord.model.excerpt import few
+from koord.model.spelling import did_you_mean
+from koord.sloconfig import reading
+from koord.sloconfig.config import Entry, Section, SLOConfig
+from koord.sloconfig.faults import Fault
+from koord.sloconfig.merging import laid_over
+from koord.sloconfig.reading import EntryStatement, Statement
+from koord.sloconfig.rows import ROWS, EventReason, Override, Row
+
+T = TypeVar("T", bound=msgspec.Struct)
+CONFIG_MAP_NAME = "slo-controller-config"
+KEYS = tuple(row.key for row in ROWS)
+"""Those of the ConfigMap that are read."""
+_MOST_UNKNOWN = 5
+
+
+class Consequence(StrEnum):
+    """What holds instead of what is bad."""
+
+    LEAF_ABSENT = "it counts as absent"
+    KEY_KEPT = "what was in force for this key stays"
+    ENTRY_AS_CLUSTER = "the nodes of this entry have the cluster's strategy"
+    ENTRY_SKIPPED = "this entry selects no node"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """``message`` begins with ``path``, the place of what is wrong."""
+
+    key: str
+    event_reason: EventReason
+    path: str
+    message: str
+    consequence: Consequence
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    config: SLOConfig
+    problems: tuple[Problem, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """The paths of keys that nothing here has: typing errors, or of another release. Of a key of the ConfigMap itself
+    its name."""
+    is_absent: bool = False
+    """There is no ConfigMap."""
+
+    @property
+    def kept_keys(self) -> frozenset[str]:
+        """The keys of which nothing counts."""
+        if self.is_absent:
+            return frozenset(KEYS)
+        return frozenset(each.key for each in self.problems if each.consequence is Consequence.KEY_KEPT)
+
+
+def texts(data: object) -> dict[str, str]:
+    """A ConfigMap's ``data``, of a document that nobody has checked: what is no text is left out."""
+    return {key: text for key, text in data.items() if isinstance(text, str)} if isinstance(data, Mapping) else {}
+
+
+def load(data: Mapping[str, str] | None, previous: SLOConfig | None = None) -> Loaded:
+    """The configuration that ``data`` is; None if there is no ConfigMap. ``previous``: what is in force."""
+    before = SLOConfig.defaults() if previous is None else previous
+    if data is None:
+        return Loaded(before, is_absent=True)
+    sections: dict[str, Any] = {}
+    problems: list[Problem] = []
+    unknown = [key for key in data if key not in KEYS]
+    for row in ROWS:
+        statement = reading.read(row, data.get(row.key, ""))
+        kept = statement.cluster is None
+        sections[row.section] = getattr(before, row.section) if kept else section(row, statement)
+        problems.extend(_problems(row, statement))
+        unknown.extend(statement.unknown)
+    return Loaded(SLOConfig(**sections), tuple(problems), tuple(unknown))
+
+
+def unknown_message(path: str) -> str:
+    """What is to be said of one of ``Loaded.unknown``."""
+    is_key = not any(path.startswith(f"{key}.") for key in KEYS)
+    noun = f"key{did_you_mean(path, KEYS)}" if is_key else "field"
+    return f"{path}: there is no such {noun}: it is ignored"
+
+
+def unknown_messages(unknown: Sequence[str]) -> tuple[str, ...]:
+    """Of the first few of ``Loaded.unknown``, and how many more there are."""
+    shown = [unknown_message(path) for path in unknown[:_MOST_UNKNOWN]]
+    return (*shown, *few(unknown, _MOST_UNKNOWN, "more: koordctl lint lists them")[_MOST_UNKNOWN:])
+
+
+def section(row: Row[T], statement: Statement[T]) -> Section[T]:
+    """``statement`` over the defaults, each entry over the cluster's strategy."""
+    cluster = row.default if statement.cluster is None else laid_over(row.default, statement.cluster)
+    return Section(cluster, tuple(_entry(row, entry, cluster) for entry in statement.entries))
+
+
+def _entry(row: Row[T], entry: EntryStatement[T], cluster: T) -> Entry[T]:
+    base = row.default if row.override is Override.REPLACE else cluster
+    strategy = cluster if entry.strategy is None else laid_over(base, entry.strategy)
+    return Entry(entry.path, entry.name, entry.selector, strategy)
+
+
+def _problems(row: Row[T], statement: Statement[T]) -> Iterator[Problem]:
+    def problem(fault: Fault, consequence: Consequence) -> Problem:
+        kept = Consequence.KEY_KEPT if statement.cluster is None else consequence
+        return Problem(row.key, row.event_reason, fault.path, fault.message, kept)
+
+    yield from (problem(fault, Consequence.LEAF_ABSENT) for fault in statement.faults)
+    for entry in statement.entries:
+        of_entry = Consequence.ENTRY_AS_CLUSTER if entry.strategy is None else Consequence.LEAF_ABSENT
+        yield from (problem(fault, of_entry) for fault in entry.faults)
+        yield from (problem(fault, Consequence.ENTRY_SKIPPED) for fault in entry.selector_faults)

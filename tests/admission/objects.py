@@ -1,0 +1,132 @@
+"""Pods, profiles and AdmissionReviews as the tests need them, and a JSON Patch applier of its own."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from koord.admission import AdmissionContext, PriorityClassObject
+from koord.model import profile as profiles
+from koord.model.profile import ClusterColocationProfile
+
+BATCH_CPU, BATCH_MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"
+MID_CPU, MID_MEMORY = "kubernetes.io/mid-cpu", "kubernetes.io/mid-memory"
+QOS, SUB_PRIORITY, CLASS = "koordinator.sh/qosClass", "koordinator.sh/priority", "koordinator.sh/priority-class"
+EXTENDED_SPEC = "node.koordinator.sh/extended-resource-spec"
+SKIP = "config.koordinator.sh/skip-update-resources"
+
+CLASSES = {
+    "koord-prod": PriorityClassObject(9000),
+    "koord-mid": PriorityClassObject(7000),
+    "koord-batch": PriorityClassObject(5000),
+    "koord-free": PriorityClassObject(3000),
+    "polite": PriorityClassObject(5100, "Never"),
+}
+PRIORITIES = {"koord-prod": 9000, "koord-mid": 7000, "koord-batch": 5000, "koord-free": 3000, None: None}
+
+QUICK_START: dict[str, Any] = {
+    "apiVersion": "config.koordinator.sh/v1alpha1",
+    "kind": "ClusterColocationProfile",
+    "metadata": {"name": "batch-workload-profile"},
+    "spec": {
+        "namespaceSelector": {"matchLabels": {"koordinator.sh/enable-colocation": "true"}},
+        "selector": {"matchLabels": {"app-type": "batch"}},
+        "qosClass": "BE",
+        "priorityClassName": "koord-batch",
+        "schedulerName": "koord-scheduler",
+        "labels": {"koordinator.sh/mutated": "true"},
+    },
+}
+"""Of the quick start."""
+
+
+def profile(name: str = "p", own_annotations: Mapping[str, str] | None = None, **spec: Any) -> ClusterColocationProfile:
+    return profiles.read({"metadata": {"name": name, "annotations": dict(own_annotations or {})}, "spec": spec})
+
+
+def context(*items: ClusterColocationProfile, **facts: Any) -> AdmissionContext:
+    named = {"batch-demo": {"koordinator.sh/enable-colocation": "true"}, "default": {}}
+    return AdmissionContext(**{"profiles": items, "namespaces": named, "priority_classes": CLASSES, **facts})
+
+
+def container(name: str = "main", requests: Any = None, limits: Any = None, **members: Any) -> dict[str, Any]:
+    resources = {key: value for key, value in (("requests", requests), ("limits", limits)) if value is not None}
+    return {"name": name, "image": "i", **({"resources": resources} if resources else {}), **members}
+
+
+def pod(
+    *containers: dict[str, Any],
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    namespace: str = "batch-demo",
+    **spec: Any,
+) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": "job-x7", "namespace": namespace}
+    metadata |= {"labels": dict(labels)} if labels is not None else {}
+    metadata |= {"annotations": dict(annotations)} if annotations is not None else {}
+    listed = list(containers) or [container()]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": listed, **spec}}
+
+
+def review(
+    obj: Any, operation: Any = "CREATE", old: Any = None, api_version: str = "admission.k8s.io/v1", **request: Any
+) -> dict[str, Any]:
+    return {
+        "apiVersion": api_version,
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "namespace": "batch-demo",
+            "operation": operation,
+            "userInfo": {"username": "admin"},
+            "object": obj,
+            "oldObject": old,
+            "dryRun": False,
+            **request,
+        },
+    }
+
+
+def patch_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    text = answer["response"].get("patch")
+    if text is None:
+        assert "patchType" not in answer["response"]
+        return []
+    assert answer["response"]["patchType"] == "JSONPatch"
+    operations = json.loads(base64.b64decode(text, validate=True))
+    assert isinstance(operations, list) and operations
+    return operations
+
+
+def patched(document: Any, operations: list[dict[str, Any]]) -> Any:
+    """RFC 6902, ``add``, ``remove`` and ``replace``, with its errors."""
+    result = {"": copy.deepcopy(document)}
+    for operation in operations:
+        steps = ["", *[step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:]]]
+        parent: Any = result
+        for step in steps[:-1]:
+            parent = parent[int(step) if isinstance(parent, list) else step]
+        _edit(parent, steps[-1], operation)
+    return result[""]
+
+
+def _edit(parent: Any, step: str, operation: Mapping[str, Any]) -> None:
+    key: Any = int(step) if isinstance(parent, list) else step
+    kind, value = operation["op"], copy.deepcopy(operation.get("value"))
+    if kind == "add" and isinstance(parent, list):
+        assert 0 <= key <= len(parent)
+        parent.insert(key, value)
+        return
+    exists = key < len(parent) if isinstance(parent, list) else key in parent
+    assert exists is (kind != "add"), f"{operation} of what is {'there' if exists else 'not there'}"
+    if kind == "remove":
+        assert "value" not in operation
+        del parent[key]
+    else:
+        assert kind in ("add", "replace")
+        parent[key] = value

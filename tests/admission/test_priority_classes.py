@@ -1,0 +1,42 @@
+"""The priority class that a pod is treated by: Appendix A1 to A5."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from koord.admission import priorityclasses
+from koord.admission.documents import typed
+from koord.model.quantity import QuantityError
+from tests.admission.objects import BATCH_CPU, CLASS, QOS, container, pod
+
+TWO, FULL = {"cpu": "2"}, {"cpu": "2", "memory": "1Gi"}
+
+
+def test_amounts_that_decide_and_cannot_be_read() -> None:
+    document = pod(container(requests={"cpu": "x"}))
+    with pytest.raises(QuantityError):
+        priorityclasses.effective(typed(document))
+    document["metadata"]["labels"] = {QOS: "BE"}
+    assert priorityclasses.effective(typed(document)) == "koord-batch", "they do not matter here"
+
+
+@pytest.mark.parametrize(
+    ("document", "raw", "effective"),
+    [
+        pytest.param(pod(labels={QOS: "LS"}, priority=9000), "koord-prod", "koord-prod", id="A1"),
+        pytest.param(pod(), None, "koord-batch", id="A2"),
+        pytest.param(pod(container(requests=TWO), labels={CLASS: "foo"}, priority=5500), None, "koord-prod", id="A3"),
+        pytest.param(pod(labels={CLASS: "foo"}, priority=5500), None, "koord-batch", id="A3-best-effort"),
+        pytest.param(pod(container(requests=TWO), priority=6000), None, "koord-prod", id="A4-gap"),
+        pytest.param(pod(container(requests=TWO), priority=2000000000), None, "koord-prod", id="A4-system"),
+        pytest.param(pod(labels={QOS: "BE"}, priority=3500), "koord-free", "koord-free", id="A5"),
+        pytest.param(pod(container(requests=FULL, limits=FULL)), None, "koord-prod", id="guaranteed"),
+        pytest.param(pod(container(requests={BATCH_CPU: "1k"})), None, "koord-batch", id="batch-resources-alone"),
+        pytest.param(pod(labels={QOS: "SYSTEM"}), None, "koord-prod", id="SYSTEM"),
+    ],
+)
+def test_classes(document: dict[str, Any], raw: str | None, effective: str) -> None:
+    assert priorityclasses.raw(typed(document)) == raw
+    assert priorityclasses.effective(typed(document)) == effective

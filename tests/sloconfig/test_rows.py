@@ -1,0 +1,34 @@
+"""The table of keys against the configuration and against NodeSLO."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from koord.sloconfig.config import SLOConfig
+from koord.sloconfig.rows import ROWS, Layout, Override
+
+TABLE = [
+    ("colocation-config", Layout.FLAT, Override.MERGE, ""),
+    ("resource-threshold-config", Layout.NESTED, Override.MERGE, "resourceUsedThresholdWithBE"),
+    ("resource-qos-config", Layout.NESTED, Override.MERGE, "resourceQOSStrategy"),
+    ("cpu-burst-config", Layout.NESTED, Override.MERGE, "cpuBurstStrategy"),
+    ("system-config", Layout.NESTED, Override.MERGE, "systemStrategy"),
+    ("host-application-config", Layout.FLAT, Override.REPLACE, "hostApplications"),
+    ("koord-config", Layout.NESTED, Override.MERGE, "extensions"),
+    ("cpu-normalization-config", Layout.FLAT, Override.MERGE, ""),
+    ("resource-amplification-config", Layout.FLAT, Override.MERGE, ""),
+]
+
+
+@pytest.mark.parametrize(("key", "layout", "override", "node_slo_field"), TABLE)
+def test_a_row(key: str, layout: Layout, override: Override, node_slo_field: str) -> None:
+    (row,) = (row for row in ROWS if row.key == key)
+    assert (row.layout, row.override, row.node_slo_field) == (layout, override, node_slo_field)
+    assert isinstance(row.default, row.struct)
+
+
+def test_each_key_has_a_section_of_its_own() -> None:
+    assert [row.key for row in ROWS] == [key for key, *_ in TABLE]
+    assert [row.section for row in ROWS] == [field.name for field in fields(SLOConfig)]
