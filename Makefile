@@ -41,6 +41,7 @@
 #   make crds            manifests/crds, from the structs
 #   make screenshot      docs/top.svg: koordctl top on a node with a service and a best-effort hog
 #   make docs            the pages of docs/ that are made of the code's tables
+#   make size            lines, files and small pieces of each package (TREE=: of another checkout)
 #   make chart           the templates of charts/koordinator that manifests/ already says
 #   make images          the images that the chart names, as archives for ctr images import, without a container builder
 #   make deb             the Debian package, in dist/ (bundle: everything for a node without a network)
@@ -71,7 +72,7 @@ EXHAUSTIVE := tests/runtimeproxy/test_every_call.py tests/runtimeproxy/simulatio
 	wheel deb bundle images lock chart clean bench-proxy bench-proxy-against bench-agent bench-agent-against bench-protection \
 	bench-idle bench-decode bench-webhooks bench-manager bench-nodelink fuzz-proxy fuzz-manager simulate-proxy storm handover \
 	cluster test-cluster test-oldest-kubernetes test-kubelet-reads soak-overcommit crds soak-proxy soak-agent soak-node \
-	soak-nodelink soak-eviction soak-exhaustion
+	soak-nodelink soak-eviction soak-exhaustion size
 
 $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto systemd/*)
 	./integration/setup-python $(VENV)
@@ -244,6 +245,9 @@ soak-proxy: fuzz-proxy storm handover
 
 docs: $(READY)
 	$(PYTHON) -m release.pages
+
+size: $(READY)
+	$(PYTHON) -m release.size $(TREE)
 
 crds: $(READY)
 	$(PYTHON) -m release.crds
