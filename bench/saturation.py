@@ -22,7 +22,7 @@ from pathlib import Path
 from integration.harness.cgroups import hierarchies, write
 from integration.harness.processes import HarnessError, Process, wait_for
 from koord.model.cfs import MAX_SHARES, MIN_SHARES
-from koordctl.host.unitfile import assignments
+from koordctl.node.units import assignments
 
 KOORD_SLICE = Path(__file__).parent.parent / "systemd" / "koord.slice"
 SHARES = 1024  # of a slice without CPUWeight=, and of one CPU in kubepods

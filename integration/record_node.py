@@ -20,13 +20,11 @@ from pathlib import Path
 import click
 
 from koord.host import kubelet
-from koordctl.doctor import others, settings
-from koordctl.doctor.collect import CGROUP_ROOT, collect
-from koordctl.doctor.facts import Facts
-from koordctl.doctor.recording import FILE, Recording
-from koordctl.host.node import Node
-from koordctl.host.unitfile import DIRECTORIES as UNIT_DIRECTORIES
-from koordctl.nodefacts import ask_kubelet, ask_runtime
+from koordctl.node import others, settings
+from koordctl.node.collect import RECORDING_FILE, Answers, Recording, ask_kubelet, ask_runtime, collect
+from koordctl.node.facts import Facts
+from koordctl.node.files import CGROUP_ROOT, CONTAINERD_SOCKET, CRIO_SOCKET, NodeFiles
+from koordctl.node.units import DIRECTORIES as UNIT_DIRECTORIES
 
 NODE = Path("/")
 FILES = (
@@ -53,7 +51,7 @@ FILES = (
 )
 DIRECTORIES = ("/etc/crio/crio.conf.d", "/etc/runtime/hookserver.d", "/sys/bus/event_source/devices")
 LINKS = ("/var/run", "/lib")
-SOCKETS = (settings.CONTAINERD_SOCKET, settings.CRIO_SOCKET, "/run/cri-dockerd.sock", *settings.NRI_SOCKETS)
+SOCKETS = (CONTAINERD_SOCKET, CRIO_SOCKET, "/run/cri-dockerd.sock", *settings.NRI_SOCKETS)
 PROGRAMS = frozenset({"kubelet", "containerd", "crio", "dockerd", "cri-dockerd"})
 _UNITS = re.compile(r"(?:[\w.-]*kubelet|koord)[\w.-]*\.(?:service|socket)")
 _OF_PROCESS = ("comm", "cmdline", "cgroup")
@@ -64,7 +62,7 @@ _KUBEPODS, _DEPTH = "kubepods", 4
 class Recorder:
     """Copies of ``node``'s files below ``target``."""
 
-    def __init__(self, node: Node, target: Path) -> None:
+    def __init__(self, node: NodeFiles, target: Path) -> None:
         self._node, self._target = node, target
 
     def file(self, path: str) -> None:
@@ -137,8 +135,8 @@ def record(target: Path, runtime: str = "", node: Path = NODE) -> Facts:
         answers["runtime"] = ask_runtime(socket)
         return answers["runtime"]
 
-    facts = collect(node, ask, runtime_socket=runtime, ask_kubelet=ask_kubelet)
-    here = Node(node)
+    facts = collect(node, Answers(ask, ask_kubelet), runtime)
+    here = NodeFiles(node)
     place = Recorder(here, target)
     for path in (*LINKS, *(f"{CGROUP_ROOT}/{name}" for name in here.names(CGROUP_ROOT))):
         place.link(path)
@@ -150,30 +148,30 @@ def record(target: Path, runtime: str = "", node: Path = NODE) -> Facts:
         place.file(path)
     _record_processes(here, place, facts)
     told = Recording(facts.kubelet.version, answers.get("runtime"), facts.koord.state_free_bytes)
-    (target / FILE).write_text(told.text())
+    (target / RECORDING_FILE).write_text(told.text())
     return facts
 
 
-def _named(node: Node, facts: Facts) -> Iterator[str]:
+def _named(node: NodeFiles, facts: Facts) -> Iterator[str]:
     """Files that this node's own settings name."""
     yield from (facts.runtime.socket, facts.koord.hook_endpoint)
     yield from (one.endpoint for one in facts.others.hook_files)
     yield from (node.plain(str(file)) for file in kubelet.find(node.at("/proc"), node.root).config_files())
 
 
-def _units(node: Node) -> Iterator[str]:
+def _units(node: NodeFiles) -> Iterator[str]:
     for directory in UNIT_DIRECTORIES:
         yield from (f"{directory}/{name}" for name in node.names(directory) if _UNITS.fullmatch(name))
 
 
-def _unit_directories(node: Node) -> Iterator[str]:
+def _unit_directories(node: NodeFiles) -> Iterator[str]:
     for directory in UNIT_DIRECTORIES:
         for name in node.names(directory):
             if name.endswith(".d") and _UNITS.fullmatch(name.removesuffix(".d")):
                 yield f"{directory}/{name}"
 
 
-def _record_processes(node: Node, place: Recorder, facts: Facts) -> None:
+def _record_processes(node: NodeFiles, place: Recorder, facts: Facts) -> None:
     odd = (facts.others.proxy_socket_holder, facts.others.kubelet_inside)
     for process in others.processes(node):
         known = process.name in PROGRAMS | others.AGENTS or process.is_our_proxy
@@ -184,7 +182,7 @@ def _record_processes(node: Node, place: Recorder, facts: Facts) -> None:
                 place.socket(f"/proc/{process.pid}/fd/{name}")
 
 
-def _cgroups(node: Node) -> Iterator[str]:
+def _cgroups(node: NodeFiles) -> Iterator[str]:
     """The hierarchies' tops, and kubelet's cgroups with everything above and below them."""
     top = node.at(CGROUP_ROOT)
     for directory, names, _ in os.walk(top):

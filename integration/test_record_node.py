@@ -14,8 +14,8 @@ from integration.record_node import record
 from koord.host.cgroup import Tree, detect
 from koord.host.files import ROWS
 from koordctl.doctor.checks import examine
-from koordctl.doctor.collect import CGROUP_ROOT
-from koordctl.nodefacts import gather
+from koordctl.node.collect import gather
+from koordctl.node.files import CGROUP_ROOT
 from tests.fakes import cgroups
 
 GROUP = "koord-nodes"

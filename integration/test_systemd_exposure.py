@@ -16,7 +16,7 @@ import pytest
 from koord.host import granted
 from koord.host.cgroup import Tree
 from koord.model.grants import GRANTS, Capability
-from koordctl.doctor import grants
+from koordctl.node import grants
 
 UNITS = Path(__file__).parent.parent / "systemd"
 QOSD, LIMIT = "koord-qosd.service", 4.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from koordctl.install.facts import UNIT_FILES
+from koordctl.node.units import UNIT_FILES
 from runtimeproxy.options import PROGRAM
 
 UNITS = Path(__file__).parent.parent / "systemd"

@@ -17,7 +17,7 @@ from integration.guest.guest import Guest, GuestError
 from integration.guest.programs import MODULES, SOCKET, UNITS, script
 from integration.guest.traces import Snapshot
 from integration.kubelet.staticpods import StaticPod
-from koordctl.doctor import grants
+from koordctl.node import grants
 
 pytestmark = pytest.mark.soak
 

@@ -15,8 +15,7 @@ import pytest
 from integration.packaging import made
 from integration.packaging.machine import INSTALLED, RECORD, Machine
 from koordctl.install import record as records
-from koordctl.install.disk import Disk
-from koordctl.install.files import Before, File
+from koordctl.install.disk import Before, Disk, File
 from koordctl.install.steps import Kubelet
 from release import apt, bundle, deb
 from release.run import run

@@ -11,8 +11,7 @@ import pytest
 
 from integration.packaging.machine import RECORD, Machine
 from koordctl.install import record as records
-from koordctl.install.disk import Disk
-from koordctl.install.files import Before
+from koordctl.install.disk import Before, Disk
 from koordctl.install.steps import Leavings
 
 WIRE = "koordctl install --yes --package (with files)"

@@ -11,8 +11,8 @@ from koordctl import guide, options
 from koordctl.exits import FAILED, OK
 
 if TYPE_CHECKING:
-    from koordctl.doctor.facts import DaemonFacts
     from koordctl.fields import Layout
+    from koordctl.node.facts import DaemonFacts
 
 
 @click.command(short_help=guide.summary("doctor"), epilog=guide.examples("doctor"))
@@ -35,9 +35,8 @@ def doctor(root: Path, offline: bool, runtime: str, layout: Layout[Any], socket:
     Then why Koord must not be installed here, if so. Ends with 4 if something fails, or if Koord cannot be installed
     and does not run.
     """
-    from koordctl.doctor.checks import examine  # noqa: PLC0415
-    from koordctl.doctor.preflight import blockers  # noqa: PLC0415
-    from koordctl.nodefacts import gather  # noqa: PLC0415
+    from koordctl.doctor.checks import blockers, examine  # noqa: PLC0415
+    from koordctl.node.collect import gather  # noqa: PLC0415
     from koordctl.output import show  # noqa: PLC0415
     from koordctl.views import doctor as view  # noqa: PLC0415
 
@@ -54,7 +53,7 @@ def _daemon(socket: str, timeout_s: float) -> tuple[DaemonFacts | None, str]:
     """What the daemon says of itself, or why it cannot be asked."""
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415
-    from koordctl.doctor.facts import DaemonFacts  # noqa: PLC0415
+    from koordctl.node.facts import DaemonFacts  # noqa: PLC0415
     from koordctl.views import node as node_view  # noqa: PLC0415
 
     try:

@@ -63,22 +63,22 @@ def install(
     A pod sandbox through the proxy must work before kubelet is touched; whatever fails, all is rolled back.
     Where Koord is installed, what has changed since is brought up to date: run it again after a change of the rules.
     """
-    from koordctl.install import local  # noqa: PLC0415
+    from koordctl.install.host import interruptible, this_machine  # noqa: PLC0415
     from koordctl.install.prepare import Wishes  # noqa: PLC0415
 
     if not dry_run and (offline or root != Path("/")):
         raise click.UsageError("--root and --offline are for --dry-run")
     wishes = Wishes(runtime, kubelet_unit, package, not no_kubelet, daemon, offline, only_grants, force)
-    host = local.host(wait_s, root)
+    host = this_machine(wait_s, root)
     if dry_run:
         return _dry_run(host, root, wishes)
-    with local.interruptible():
+    with interruptible():
         return _install(host, root, wishes, yes)
 
 
 def _dry_run(host: Host, root: Path, wishes: Wishes) -> int:
     from koordctl.install import record as records  # noqa: PLC0415
-    from koordctl.install.errors import InstallError  # noqa: PLC0415
+    from koordctl.install.host import InstallError  # noqa: PLC0415
     from koordctl.install.prepare import prepare, remembered  # noqa: PLC0415
 
     try:
@@ -97,7 +97,7 @@ def _install(host: Host, root: Path, wishes: Wishes, yes: bool) -> int:
     from koord import __version__  # noqa: PLC0415
     from koordctl.install import execute  # noqa: PLC0415
     from koordctl.install import record as records  # noqa: PLC0415
-    from koordctl.install.errors import InstallError  # noqa: PLC0415
+    from koordctl.install.host import InstallError  # noqa: PLC0415
     from koordctl.install.prepare import prepare, remembered  # noqa: PLC0415
 
     if os.geteuid() != 0:

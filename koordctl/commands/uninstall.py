@@ -34,13 +34,13 @@ def uninstall(dry_run: bool, yes: bool, package: bool, purge: bool, force: bool,
 
     Files that were edited since are kept, and named; see --purge.
     """
-    from koordctl.install import execute, local  # noqa: PLC0415
+    from koordctl.install import execute  # noqa: PLC0415
     from koordctl.install import record as records  # noqa: PLC0415
-    from koordctl.install.errors import InstallError  # noqa: PLC0415
+    from koordctl.install.host import InstallError, this_machine  # noqa: PLC0415
 
     if os.geteuid() != 0:
         raise Refused("only root can uninstall.")
-    host = local.host(wait_s)
+    host = this_machine(wait_s)
     try:
         with records.alone(host.disk):
             record = records.load(host.disk)
@@ -60,7 +60,7 @@ def uninstall(dry_run: bool, yes: bool, package: bool, purge: bool, force: bool,
 
 def _agreed(host: Host, record: Record, dry_run: bool, yes: bool, force: bool) -> bool:
     """Show what is to be undone; may it be? Raises Refused where the restart of kubelet would end pods."""
-    from koordctl.doctor.finding import Status  # noqa: PLC0415
+    from koordctl.doctor import Status  # noqa: PLC0415
     from koordctl.install.prepare import restart_of  # noqa: PLC0415
     from koordctl.views import install as view  # noqa: PLC0415
 
@@ -83,8 +83,8 @@ def _tell(notes: Sequence[str]) -> None:
 def _without_record(host: Host, package: bool, dry_run: bool) -> int:
     """Nothing to do, unless somebody installed by hand; a package's unit files alone do nothing."""
     from koordctl.install import record as records  # noqa: PLC0415
-    from koordctl.install.facts import UNITS, VENV_UNITS  # noqa: PLC0415
-    from koordctl.install.systemd import SystemdError  # noqa: PLC0415
+    from koordctl.install.host import SystemdError  # noqa: PLC0415
+    from koordctl.node.units import LOCAL, UNITS  # noqa: PLC0415
 
     if not dry_run:
         records.sweep(host.disk)
@@ -92,7 +92,7 @@ def _without_record(host: Host, package: bool, dry_run: bool) -> int:
     with suppress(SystemdError):  # a machine without systemd runs none of them
         leftovers = [unit for unit in UNITS if host.systemd.state(unit) == "active"]
     if not package:
-        files = [f"{VENV_UNITS}/{unit}" for unit in UNITS]
+        files = [f"{LOCAL}/{unit}" for unit in UNITS]
         leftovers += [file for file in files if host.disk.exists(file)]
     if leftovers:
         raise Refused(_BY_HAND.format(", ".join(leftovers), "are" if len(leftovers) > 1 else "is"))

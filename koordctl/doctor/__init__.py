@@ -1,5 +1,50 @@
-"""Doctor: what Koord assumes of a node, checked. ``collect`` reads the node once, ``checks`` judges what was read.
-
-Checks are pure functions of Facts, so that recorded trees of other nodes can be judged as well. A fact that cannot be
-had is None or empty, never an error.
+"""Doctor: what Koord assumes of a node, checked. Checks are pure functions of the node's facts, so that recorded trees
+of other nodes can be judged as well; ``checks`` names them and puts them in order.
 """
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Status(StrEnum):
+    OK = "ok"
+    INFO = "info"  # worth knowing; nothing to do
+    WARN = "warn"  # Koord works, with less than it could
+    FAIL = "fail"  # something that Koord is for does not work
+
+
+class Judgement(NamedTuple):
+    """What a check says: ``sentence`` is what was found, ``remedy`` what to do about it ("" = nothing)."""
+
+    status: Status
+    sentence: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A judgement with the name of its check: one line of the report."""
+
+    check: str
+    status: Status
+    sentence: str
+    remedy: str = ""
+
+
+def ok(sentence: str) -> Judgement:
+    return Judgement(Status.OK, sentence)
+
+
+def info(sentence: str, remedy: str = "") -> Judgement:
+    return Judgement(Status.INFO, sentence, remedy)
+
+
+def warn(sentence: str, remedy: str) -> Judgement:
+    return Judgement(Status.WARN, sentence, remedy)
+
+
+def fail(sentence: str, remedy: str) -> Judgement:
+    return Judgement(Status.FAIL, sentence, remedy)

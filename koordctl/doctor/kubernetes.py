@@ -1,16 +1,15 @@
-"""What kubelet and the container runtime are set to, as far as Koord builds on it or may quarrel with it."""
+"""Checks of kubelet, the container runtime and other agents: what Koord builds on, and what it may quarrel with."""
 
 from __future__ import annotations
 
 from koord.host.layout import kubepods_path
 from koord.model.cgroup_parent import CgroupStyle
 from koord.model.excerpt import few
-from koordctl.doctor.facts import Facts
-from koordctl.doctor.finding import Finding, Status
-from koordctl.doctor.settings import CONTAINERD, CRIO, DOCKER, RULES_FILE
-from koordctl.host.kubelet_unit import PROXY_SOCKET
+from koordctl.doctor import Judgement, fail, info, ok, warn
+from koordctl.node.facts import Facts
+from koordctl.node.files import PROXY_SOCKET
+from koordctl.node.settings import CONTAINERD, CRIO, DOCKER, RULES_FILE
 
-_OK, _INFO, _WARN, _FAIL = Status.OK, Status.INFO, Status.WARN, Status.FAIL
 _STYLES = frozenset(style.value for style in CgroupStyle)
 _DEFAULT_DRIVER = "cgroupfs"  # kubelet's, where neither flag nor file says
 _HAVE_RUNTIME_CONFIG = {CONTAINERD: (2, 0), CRIO: (1, 28)}  # CRI's RuntimeConfig, and from which version on
@@ -24,53 +23,51 @@ _RESIZE = "InPlacePodVerticalScaling"
 _ALPHA_RESIZE = tuple((1, minor) for minor in range(27, 33))
 
 
-def kubelet(facts: Facts) -> Finding:
+def kubelet(facts: Facts) -> Judgement:
     found = facts.kubelet
     if not found.running:
-        text = "no kubelet is running here: only pods that the runtime knows are seen"
-        return Finding("kubelet", _WARN, text, "start kubelet")
+        return warn("no kubelet is running here: only pods that the runtime knows are seen", "start kubelet")
     if found.config_problem:
-        return Finding("kubelet", _WARN, found.config_problem, "let root read it, or correct it")
-    return Finding("kubelet", _OK, f"running, configured by {found.config_file or 'flags alone'}")
+        return warn(found.config_problem, "let root read it, or correct it")
+    return ok(f"running, configured by {found.config_file or 'flags alone'}")
 
 
-def kubelet_version(facts: Facts) -> Finding:
+def kubelet_version(facts: Facts) -> Judgement:
     """CRI v1 is spoken from 1.23 on; until 1.23 kubelet could drive Docker itself, without any CRI."""
     found = facts.kubelet
     if found.minor is None:
-        return Finding("kubelet-version", _INFO, "kubelet's version cannot be told")
+        return info("kubelet's version cannot be told")
     if found.minor < (1, 23):
         text = f"kubelet {found.version} speaks CRI v1alpha2 only, which Koord does not read"
-        return Finding("kubelet-version", _FAIL, text, "use kubelet 1.23 or later")
+        return fail(text, "use kubelet 1.23 or later")
     if found.minor < (1, 24) and found.container_runtime != "remote":
         text = f"kubelet {found.version} drives Docker by its built-in dockershim, so no CRI call can be edited"
-        return Finding("kubelet-version", _FAIL, text, "move the node to containerd, or to Docker through cri-dockerd")
-    return Finding("kubelet-version", _OK, f"kubelet {found.version}")
+        return fail(text, "move the node to containerd, or to Docker through cri-dockerd")
+    return ok(f"kubelet {found.version}")
 
 
-def kubelet_restart(facts: Facts) -> Finding:
+def kubelet_restart(facts: Facts) -> Judgement:
     """kubelet admits running pods again when it starts, against what the Node offers by then."""
     found = facts.restart
     if found is None:
-        return Finding("kubelet-restart", _INFO, "no cluster was asked whether a restart of kubelet would end pods")
+        return info("no cluster was asked whether a restart of kubelet would end pods")
     if found.problem:
-        text = f"whether a restart of kubelet would end pods is not known: {found.problem}"
-        return Finding("kubelet-restart", _INFO, text)
+        return info(f"whether a restart of kubelet would end pods is not known: {found.problem}")
     if found.shortages:
         text = f"a kubelet that restarts now ends pods: {'; '.join(found.shortages)}"
         remedy = "wait until pods have finished or the Node offers more; see coverRunningPods in docs/overcommit.md"
-        return Finding("kubelet-restart", _WARN, text, remedy)
-    return Finding("kubelet-restart", _OK, "the Node offers all that its running pods request")
+        return warn(text, remedy)
+    return ok("the Node offers all that its running pods request")
 
 
-def cgroup_driver(facts: Facts) -> Finding:
+def cgroup_driver(facts: Facts) -> Judgement:
     """Tree, kubelet and runtime must mean the same driver, or pods are in other cgroups than Koord expects."""
     cgroup, said = facts.cgroup, facts.kubelet
     if not said.cgroups_per_qos:
         text = "kubelet runs without cgroups per QoS, so a pod's class cannot be seen"
-        return Finding("cgroup-driver", _FAIL, text, "remove cgroupsPerQOS: false (--cgroups-per-qos)")
+        return fail(text, "remove cgroupsPerQOS: false (--cgroups-per-qos)")
     if not cgroup.kube_root:
-        return Finding("cgroup-driver", _INFO, "neither kubelet, nor the runtime, nor the tree tells it")
+        return info("neither kubelet, nor the runtime, nor the tree tells it")
     mine, runtimes = said.cgroup_driver or _DEFAULT_DRIVER, facts.runtime.cgroup_driver
     if said.running and runtimes and mine != runtimes:
         return _drivers_differ(facts, mine)
@@ -80,13 +77,13 @@ def cgroup_driver(facts: Facts) -> Finding:
     if said.running and cgroup.kube_root != expected:
         remedy = "restart kubelet, so that it makes its cgroups by its configuration; drain the node first"
         text = "; ".join(cgroup.layout_problems) or f"kubelet means {expected}, and pods are below {cgroup.kube_root}"
-        return Finding("cgroup-driver", _FAIL, text, remedy)
+        return fail(text, remedy)
     if cgroup.layout_problems:
-        return Finding("cgroup-driver", _WARN, "; ".join(cgroup.layout_problems), "let them say the same")
-    return Finding("cgroup-driver", _OK, cgroup.driver)
+        return warn("; ".join(cgroup.layout_problems), "let them say the same")
+    return ok(cgroup.driver)
 
 
-def _drivers_differ(facts: Facts, kubelets: str) -> Finding:
+def _drivers_differ(facts: Facts, kubelets: str) -> Judgement:
     runtime = facts.runtime
     name = runtime.name or "the runtime"
     where = runtime.config_file or "its default"
@@ -94,8 +91,8 @@ def _drivers_differ(facts: Facts, kubelets: str) -> Finding:
     text = "; ".join((differ, *facts.cgroup.layout_problems))
     remedy = "set the same driver in kubelet (cgroupDriver) and the runtime (SystemdCgroup), restart both"
     if _asks_runtime_for_driver(facts):
-        return Finding("cgroup-driver", _WARN, f"{text}; kubelet {facts.kubelet.version} takes the runtime's", remedy)
-    return Finding("cgroup-driver", _FAIL, text, remedy)
+        return warn(f"{text}; kubelet {facts.kubelet.version} takes the runtime's", remedy)
+    return fail(text, remedy)
 
 
 def _asks_runtime_for_driver(facts: Facts) -> bool:
@@ -106,21 +103,21 @@ def _asks_runtime_for_driver(facts: Facts) -> bool:
     return asks and since is not None and facts.runtime.minor >= since
 
 
-def cpu_manager(facts: Facts) -> Finding:
+def cpu_manager(facts: Facts) -> Judgement:
     policy = facts.kubelet.cpu_manager_policy or "none"
     rules = facts.koord.rules_cpu_manager_policy
     remedy = f"set node.cpuManagerPolicy: {policy} in {facts.koord.rules_file or 'the rules file'}"
     if facts.kubelet.running and policy == "none" and rules == "static":
-        return Finding("cpu-manager", _FAIL, "kubelet's cpuManagerPolicy is none, and the rules say static", remedy)
+        return fail("kubelet's cpuManagerPolicy is none, and the rules say static", remedy)
     if policy != "static":
-        return Finding("cpu-manager", _OK, f"policy {policy}")
+        return ok(f"policy {policy}")
     text = "static: CPUs that kubelet gave exclusively stay untouched, pods without a QoS label keep kubelet's CPUs"
     if rules == "none":
-        return Finding("cpu-manager", _WARN, f"{text}, although the rules say none", remedy)
-    return Finding("cpu-manager", _INFO, text)
+        return warn(f"{text}, although the rules say none", remedy)
+    return info(text)
 
 
-def in_place_resize(facts: Facts) -> Finding:
+def in_place_resize(facts: Facts) -> Judgement:
     """Where the gate is on, kubelet reports what the runtime says of a container, and the scheduler counts that.
 
     While it was alpha, until 1.32, kubelet also updates a container of which it reads anything but the pod's spec.
@@ -130,7 +127,7 @@ def in_place_resize(facts: Facts) -> Finding:
     if gate is None:
         gate = found.feature_gates.get("AllAlpha", False)
     if not gate or (found.minor is not None and found.minor < _ALPHA_RESIZE[0]):
-        return Finding("in-place-resize", _OK, f"feature gate {_RESIZE} is off")
+        return ok(f"feature gate {_RESIZE} is off")
     if facts.koord.rules_limits_in_cri:
         is_alpha = found.minor in _ALPHA_RESIZE or (found.minor is None and _RESIZE in found.feature_gates)
         resizes = ", and resizes such containers without end" if is_alpha else ""
@@ -138,71 +135,69 @@ def in_place_resize(facts: Facts) -> Finding:
             "node.limitsInCRI is true: but for what koord-runtime-proxy gives back, kubelet takes limits that Koord "
             f"edited for its own{resizes}: batch pods count as CPU and memory that services requested"
         )
-        remedy = f"take node.limitsInCRI out of {facts.koord.rules_file or RULES_FILE}"
-        return Finding("in-place-resize", _WARN, text, remedy)
+        return warn(text, f"take node.limitsInCRI out of {facts.koord.rules_file or RULES_FILE}")
     text = f"feature gate {_RESIZE} is on; kubelet reads what it requested of a container, and a resize is a new base"
-    return Finding("in-place-resize", _OK, text)
+    return ok(text)
 
 
-def kubelet_memory_qos(facts: Facts) -> Finding:
+def kubelet_memory_qos(facts: Facts) -> Judgement:
     writes = facts.kubelet.writes_memory_protection
     if writes:
         remedy = "turn off kubelet's gate MemoryQoS, or Koord's memoryQOS"
-        return Finding("kubelet-memory-qos", _WARN, "kubelet's MemoryQoS writes memory.min and memory.high", remedy)
+        return warn("kubelet's MemoryQoS writes memory.min and memory.high", remedy)
     if writes is None:
-        return Finding("kubelet-memory-qos", _INFO, "whether kubelet's MemoryQoS writes memory.min cannot be told")
-    return Finding("kubelet-memory-qos", _OK, "kubelet leaves memory.min and memory.high alone")
+        return info("whether kubelet's MemoryQoS writes memory.min cannot be told")
+    return ok("kubelet leaves memory.min and memory.high alone")
 
 
-def runtime(facts: Facts) -> Finding:
+def runtime(facts: Facts) -> Judgement:
     found = facts.runtime
     if not found.socket_exists:
         remedy = "start it, or name its socket: koord-qosd --runtime-endpoint"
-        return Finding("runtime", _FAIL, f"no socket of a container runtime at {found.socket}", remedy)
+        return fail(f"no socket of a container runtime at {found.socket}", remedy)
     if not found.can_be_asked:
-        return Finding("runtime", _INFO, f"{found.socket} is there, and was not asked")
+        return info(f"{found.socket} is there, and was not asked")
     if not found.version:
-        return Finding("runtime", _WARN, f"{found.socket} does not answer", "try as root; look at its log")
+        return warn(f"{found.socket} does not answer", "try as root; look at its log")
     if found.name not in _KNOWN_RUNTIMES:
         text = f"{found.name} {found.version} at {found.socket} is no runtime that Koord knows"
-        return Finding("runtime", _FAIL, text, "use containerd (1.6 or later), cri-o, or Docker through cri-dockerd")
+        return fail(text, "use containerd (1.6 or later), cri-o, or Docker through cri-dockerd")
     if found.name == CONTAINERD and found.minor < (1, 6):
-        return Finding("runtime", _FAIL, f"containerd {found.version} speaks no CRI v1", "use containerd 1.6 or later")
+        return fail(f"containerd {found.version} speaks no CRI v1", "use containerd 1.6 or later")
     if found.name == CONTAINERD and found.minor >= (3, 0):
-        text = f"containerd {found.version}: Koord was tried with 1.6 to 2.3"
-        return Finding("runtime", _WARN, text, "look for a newer Koord")
-    return Finding("runtime", _OK, f"{found.name} {found.version}{_BESIDES.get(found.name, '')}")
+        return warn(f"containerd {found.version}: Koord was tried with 1.6 to 2.3", "look for a newer Koord")
+    return ok(f"{found.name} {found.version}{_BESIDES.get(found.name, '')}")
 
 
-def runtime_config(facts: Facts) -> Finding:
+def runtime_config(facts: Facts) -> Judgement:
     found = facts.runtime
     if found.config_problem:
-        return Finding("runtime-config", _WARN, found.config_problem, "let root read it, or correct it")
+        return warn(found.config_problem, "let root read it, or correct it")
     if not found.config_file:
-        return Finding("runtime-config", _INFO, "no configuration file: the runtime's defaults")
-    return Finding("runtime-config", _OK, found.config_file)
+        return info("no configuration file: the runtime's defaults")
+    return ok(found.config_file)
 
 
-def cri_events(facts: Facts) -> Finding:
+def cri_events(facts: Facts) -> Judgement:
     """containerd 1.x hands each event to one reader, and kubelet may be it."""
     found = facts.runtime
     if found.name == CONTAINERD and found.minor >= (2, 0):
-        return Finding("cri-events", _OK, "CRI events reach every subscriber")
-    return Finding("cri-events", _INFO, "CRI events are not used here: new pods are seen by inotify on the cgroup tree")
+        return ok("CRI events reach every subscriber")
+    return info("CRI events are not used here: new pods are seen by inotify on the cgroup tree")
 
 
-def nri(facts: Facts) -> Finding:
+def nri(facts: Facts) -> Judgement:
     found = facts.runtime
     if found.nri_socket_exists and "koord" in facts.kubelet.runtime_endpoint:
-        return Finding("nri", _INFO, "NRI and the proxy are both there: the proxy edits, NRI is answered without edits")
+        return info("NRI and the proxy are both there: the proxy edits, NRI is answered without edits")
     if found.nri_socket_exists:
-        return Finding("nri", _OK, "the runtime's NRI socket is there")
+        return ok("the runtime's NRI socket is there")
     if found.nri_disabled:
-        return Finding("nri", _INFO, f"NRI is disabled in {found.config_file}: the proxy or the reconciler edits")
-    return Finding("nri", _INFO, "no NRI socket: the proxy or the reconciler edits")
+        return info(f"NRI is disabled in {found.config_file}: the proxy or the reconciler edits")
+    return info("no NRI socket: the proxy or the reconciler edits")
 
 
-def other_agents(facts: Facts) -> Finding:
+def other_agents(facts: Facts) -> Judgement:
     """Two agents that write the same cgroups or edit the same calls undo each other's work."""
     others = facts.others
     acting = [f"{agent} is running" for agent in others.agents]
@@ -212,23 +207,22 @@ def other_agents(facts: Facts) -> Finding:
     acting += [f"{one.file} registers the hook server {one.endpoint or '(none)'}" for one in harmful]
     if acting:
         remedy = "remove that agent and its files from the node: two agents undo each other's work"
-        return Finding("other-agents", _FAIL, "; ".join(acting), remedy)
+        return fail("; ".join(acting), remedy)
     if others.hook_files:
         names = ", ".join(one.file for one in others.hook_files)
-        return Finding("other-agents", _WARN, f"left behind by another agent: {names}", "remove it")
-    return Finding("other-agents", _OK, "no other agent between kubelet and the runtime")
+        return warn(f"left behind by another agent: {names}", "remove it")
+    return ok("no other agent between kubelet and the runtime")
 
 
-def leftovers(facts: Facts) -> Finding:
+def leftovers(facts: Facts) -> Judgement:
     """koordlet stops without giving back what it wrote. Its resctrl groups of single pods nobody else uses."""
     groups = sorted(name for name in facts.resctrl_classes if name.startswith(_KOORDLETS))
     if groups:
         remedy = "rmdir them below /sys/fs/resctrl: the kernel puts their tasks back"
-        return Finding("leftovers", _WARN, f"resctrl groups of koordlet: {', '.join(few(groups, _SHOWN))}", remedy)
+        return warn(f"resctrl groups of koordlet: {', '.join(few(groups, _SHOWN))}", remedy)
     if facts.daemon is not None:
-        text = "koord-qosd takes back what another agent left: koordctl journal shows it as leftover"
-        return Finding("leftovers", _OK, text)
+        return ok("koord-qosd takes back what another agent left: koordctl journal shows it as leftover")
     if facts.leftovers:
         text = f"{len(facts.leftovers)} values of another agent: {'; '.join(few(facts.leftovers, _SHOWN))}"
-        return Finding("leftovers", _WARN, text, "koord-qosd takes them back when it starts")
-    return Finding("leftovers", _OK, "kubelet's tiers hold what kubelet writes")
+        return warn(text, "koord-qosd takes them back when it starts")
+    return ok("kubelet's tiers hold what kubelet writes")

@@ -1,10 +1,15 @@
-"""The node's files below one root, changed so that a kill never leaves half a file.
+"""Changes the node's files so that a kill never leaves half a file, and puts back what stood there before.
 
-Content is written to a neighbour with a name known in advance (``temporary``), flushed, and renamed. Each method that
-changes something is one such small act, so that a test can stop between any two. Paths given are the node's own.
+Content is written to a neighbour with a name known in advance (``temporary``), flushed, and renamed. Each method of
+Disk that changes something is one such small act, so that a test can stop between any two. Paths given are the node's
+own. What stood in a Place is known (``Before``), and that is what undoing leaves, with the directories that had to be
+made removed if they are empty.
+
 Invariants: nothing here follows a symbolic link at the end of a path; what was renamed or removed is so on the disk,
 or a power failure could bring back files that the record has forgotten. (Each directory is flushed by itself: a flush
-of all file systems would wait for a network volume whose server is gone.)
+of all file systems would wait for a network volume whose server is gone.) A file that was edited since is never lost:
+it stays where it is if it is meant to be edited (``keep``); else it is renamed, and what was there before takes its
+place.
 """
 
 from __future__ import annotations
@@ -14,10 +19,12 @@ import errno
 import os
 import shutil
 import stat
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+EDITED = ".koord-edited"
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY)
 
 
@@ -44,7 +51,7 @@ Was = Absent | Content | Symlink | Other
 
 
 def temporary(path: str) -> str:
-    """Where ``path``'s new content stands until it is complete; a leading dot and no suffix that systemd would read."""
+    """Returns where ``path``'s new content stands until it is complete; systemd reads no file with such a name."""
     directory, _, name = path.rpartition("/")
     return f"{directory}/.{name}.koord-new"
 
@@ -74,7 +81,7 @@ class Disk:
         return not isinstance(self.look(path), Absent)
 
     def missing(self, path: str) -> tuple[str, ...]:
-        """The directories above ``path`` that do not exist, the outermost first."""
+        """Returns the directories above ``path`` that do not exist, the outermost first."""
         above = [str(parent) for parent in Path(path).parents]
         return tuple(reversed([parent for parent in above if not self.at(parent).exists()]))
 
@@ -171,3 +178,121 @@ class Disk:
             self.sync(descriptor)
         finally:
             os.close(descriptor)
+
+
+# --- places ----------------------------------------------------------------------------------------------------------
+
+
+class File(msgspec.Struct, frozen=True, tag="file"):
+    """A file of root's. ``keep``: the operator may edit it, and then it outlives Koord."""
+
+    path: str
+    text: str
+    keep: bool = False
+    mode: int = 0o644
+
+    def new(self) -> Was:
+        return Content(self.text.encode(), self.mode, os.geteuid(), os.getegid())
+
+    def holds(self, was: Was) -> bool:
+        return isinstance(was, Content) and was.content == self.text.encode()
+
+
+class Link(msgspec.Struct, frozen=True, tag="link"):
+    path: str
+    target: str
+    keep: bool = False
+
+    def new(self) -> Was:
+        return Symlink(self.target)
+
+    def holds(self, was: Was) -> bool:
+        return was == Symlink(self.target)
+
+
+class Gone(msgspec.Struct, frozen=True, tag="gone"):
+    """A file that an earlier installation made, and that is not wanted any more."""
+
+    path: str
+    keep: bool = False
+
+    def new(self) -> Was:
+        return Absent()
+
+    def holds(self, was: Was) -> bool:
+        return isinstance(was, Absent)
+
+
+Place = File | Link | Gone
+
+
+class Before(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was there before a step: ``was``, by path. ``missing``: paths and directories that did not exist, the outer
+    ones first. ``active``: units that were running.
+    """
+
+    was: Mapping[str, Was] = {}
+    missing: tuple[str, ...] = ()
+    active: tuple[str, ...] = ()
+
+
+def before(disk: Disk, places: Iterable[Place]) -> Before:
+    """Returns what is in the ``places``, and which of the directories above them do not exist."""
+    paths = [place.path for place in places]
+    missing = {above: None for path in paths for above in disk.missing(path)}
+    return Before({path: disk.look(path) for path in paths}, tuple(missing))
+
+
+def put_places(disk: Disk, places: Iterable[Place]) -> bool:
+    """Makes every place as it should be; returns whether anything was changed."""
+    changed = False
+    for place in places:
+        was = disk.look(place.path)
+        if not place.holds(was):
+            for above in disk.missing(place.path):
+                disk.make_directory(above)
+            new = place.new()
+            if isinstance(was, Content) and isinstance(new, Content):
+                new = Content(new.content, was.mode, was.uid, was.gid)
+            disk.put(place.path, new)
+            changed = True
+    return changed
+
+
+def put_back(disk: Disk, places: Sequence[Place], before: Before, purge: bool = False) -> tuple[str, ...]:
+    """Undoes ``put_places``, however far it came; returns a sentence for each thing that stays."""
+    notes = [note for place in reversed(places) if (note := _put_back(disk, place, before.was[place.path], purge))]
+    return (*notes, *remove_directories(disk, before.missing))
+
+
+def remove_directories(disk: Disk, directories: Sequence[str]) -> tuple[str, ...]:
+    """Removes directories that we made, the innermost first, as far as they are empty."""
+    notes = []
+    for directory in reversed(directories):
+        if not disk.remove_directory(directory):
+            notes.append(f"{directory} stays: it holds {', '.join(disk.names(directory))}")
+    return tuple(notes)
+
+
+def _put_back(disk: Disk, place: Place, was: Was, purge: bool) -> str:
+    path, note = place.path, ""
+    if not isinstance(disk.look(temporary(path)), Absent):
+        disk.unlink(temporary(path))
+    now = disk.look(path)
+    if now == was:
+        return ""
+    if not isinstance(now, Absent) and not place.holds(now) and not purge:
+        if place.keep and isinstance(was, Absent):
+            return f"{path} stays: it was edited"
+        aside = _free(disk, path + EDITED)
+        disk.rename(path, aside)
+        note = f"{path} was edited: what it held is now {aside}"
+    if not isinstance(was, Absent):
+        for above in disk.missing(path):
+            disk.make_directory(above)
+    disk.put(path, was)
+    return note
+
+
+def _free(disk: Disk, path: str) -> str:
+    return next(name for name in (path, *(f"{path}.{number}" for number in range(1, 1000))) if not disk.exists(name))

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from koordctl.install import record as records
-from koordctl.install.errors import InstallError
-from koordctl.install.host import Host
+from koordctl.install.host import Host, InstallError
 from koordctl.install.record import Begun, Record
 from koordctl.install.steps import Kernel, Sandbox, Step
 

@@ -1,29 +1,34 @@
-"""From a node to a plan: gather the facts, look at what is in the plan's places, and leave out what is done already."""
+"""Gathers the facts for a plan, looks at what is in the plan's places, and leaves out what is done already."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from koordctl import nodefacts
-from koordctl.doctor import kubernetes
-from koordctl.doctor.facts import Facts
-from koordctl.doctor.finding import Finding
-from koordctl.host.node import Node
-from koordctl.install import facts as node_facts
-from koordctl.install import kubelet, plan
-from koordctl.install.disk import Content, Disk, Other
-from koordctl.install.facts import Flavour, NodeFacts
-from koordctl.install.files import Link
+from koord.host import undo
+from koordctl.doctor import Finding, Judgement, kubernetes
+from koordctl.install import plan, probes
+from koordctl.install.disk import Content, Disk, Link, Other
+from koordctl.install.host import Systemd
+from koordctl.install.plan import PROGRAMS, Flavour, InstallFacts, Programs
 from koordctl.install.record import Begun, Record
 from koordctl.install.steps import Kubelet, Step
-from koordctl.install.systemd import Systemd
+from koordctl.node import collect
+from koordctl.node.facts import Facts
+from koordctl.node.files import UNDO_RECORD, NodeFiles
+from koordctl.node.units import DIRECTORIES, LOCAL, QOSD, UNIT_FILES, UNITS
+
+HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
+"""What units with ProtectHome= and a /tmp of their own cannot see."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the operator said: "" = find out. ``with_daemon`` None: as the record has it, and with it where none is."""
+    """The operator's options: "" = find out. ``with_daemon`` None: as the record has it, and with it where none is."""
 
     runtime: str = ""
     kubelet_unit: str = ""
@@ -33,40 +38,31 @@ class Wishes:
     offline: bool = False
     only_grants: bool = False
     force: bool = False
-    """May a restart of kubelet end pods?"""
+    """A restart of kubelet may end pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """``steps`` is empty if there are reasons against it, or nothing to change."""
 
-    facts: NodeFacts
+    facts: InstallFacts
     reasons: tuple[Finding, ...]
     steps: tuple[Step, ...]
 
 
 def remembered(wishes: Wishes, record: Record | None) -> Wishes:
-    """``wishes`` and what ``record`` tells of those before; to be asked before what was cut off is undone."""
+    """Returns ``wishes`` with what ``record`` tells of earlier ones; to be asked before what was cut off is undone."""
     if wishes.with_daemon is None and record is not None and not record.with_daemon:
         return replace(wishes, with_daemon=False)
     return wishes
 
 
 def prepare(root: Path, wishes: Wishes, systemd: Systemd, record: Record | None) -> Prepared:
-    """The plan for the node at ``root``; ``record``: of the installation that is there, or that was begun."""
-    node = Node(root)
-    doctor = nodefacts.gather(root, wishes.offline, wishes.runtime)
-    if wishes.kubelet_unit:
-        doctor = replace(doctor, kubelet=replace(doctor.kubelet, unit=_with_type(wishes.kubelet_unit)))
-    manager = systemd if doctor.systemd and not wishes.offline else None
-    facts = node_facts.gather(node, doctor, node_facts.programs(node, wishes.package), manager)
-    if wishes.offline:  # the node is another; of this machine only the units' texts are needed
-        complete = len(facts.programs.units) == len(node_facts.UNIT_FILES)
-        facts = replace(facts, user=0, programs=replace(facts.programs, problem="" if complete else "no unit files"))
-    recorded = record.with_daemon if record is not None and record.installed else None
-    facts = replace(facts, ours=record.own_paths if record is not None else frozenset())
+    """Makes the plan for the node at ``root``; ``record``: of the installation that is there, or that was begun."""
+    facts = gather(root, wishes, systemd, record)
     if wishes.only_grants:
         return decide_grants(Disk(root), facts)
+    recorded = record.with_daemon if record is not None and record.installed else None
     with_daemon = wishes.with_daemon if wishes.with_daemon is not None else recorded is not False
     decided = decide(Disk(root), facts, wishes.with_kubelet, recorded is not None, with_daemon)
     restart = () if wishes.force else plan.of_the_restart(facts, decided.steps)
@@ -74,15 +70,36 @@ def prepare(root: Path, wishes: Wishes, systemd: Systemd, record: Record | None)
     return replace(decided, reasons=reasons, steps=() if reasons else decided.steps)
 
 
-def decide_grants(disk: Disk, facts: NodeFacts) -> Prepared:
-    """Steps for an installed node of which nothing but the grants is to be brought up to date."""
+def gather(root: Path, wishes: Wishes, systemd: Systemd, record: Record | None) -> InstallFacts:
+    """Collects what a plan is made of. Offline the node is another: of this machine only the units' texts count."""
+    name = wishes.kubelet_unit
+    unit = name if not name or name.endswith(".service") else f"{name}.service"
+    node = collect.gather(root, wishes.offline, wishes.runtime, kubelet_unit=unit)
+    found = programs(NodeFiles(root), wishes.package)
+    is_asked = bool(node.systemd) and not wishes.offline
+    running = frozenset(unit for unit in UNITS if is_asked and systemd.state(unit) == "active")
+    if wishes.offline:
+        found = replace(found, problem="" if len(found.units) == len(UNIT_FILES) else "no unit files")
+    return InstallFacts(
+        node=node,
+        programs=found,
+        running=running,
+        acts_besides=is_asked and QOSD not in running and undo.is_in_use(NodeFiles(root).at(UNDO_RECORD)),
+        ours=record.own_paths if record is not None else frozenset(),
+        uid=str(uuid.uuid4()),
+        user=0 if wishes.offline else os.geteuid(),
+    )
+
+
+def decide_grants(disk: Disk, facts: InstallFacts) -> Prepared:
+    """Returns the steps that bring the grants of an installed node up to date, and nothing else."""
     if all(place.holds(disk.look(place.path)) for place in plan.grant_places(facts)):
         return Prepared(facts, (), ())
     return Prepared(facts, (), plan.grant_steps(facts))
 
 
-def decide(disk: Disk, facts: NodeFacts, with_kubelet: bool, installed: bool, with_daemon: bool = True) -> Prepared:
-    """Reasons or steps for a node with these ``facts``."""
+def decide(disk: Disk, facts: InstallFacts, with_kubelet: bool, installed: bool, with_daemon: bool = True) -> Prepared:
+    """Returns reasons or steps for a node with these ``facts``."""
     if facts.programs.problem:
         return Prepared(facts, plan.refusals(facts, with_kubelet, ()), ())
     current = {place: disk.look(place.path) for place in plan.places(facts, with_kubelet, with_daemon)}
@@ -92,7 +109,7 @@ def decide(disk: Disk, facts: NodeFacts, with_kubelet: bool, installed: bool, wi
         if isinstance(was, Other) or (isinstance(place, Link) and isinstance(was, Content))
     ]
     if facts.programs.flavour is Flavour.PACKAGE:  # units in /etc would win over the package's
-        own = (f"{node_facts.VENV_UNITS}/{unit}" for unit in node_facts.UNIT_FILES)
+        own = (f"{LOCAL}/{unit}" for unit in UNIT_FILES)
         in_the_way += [path for path in own if disk.exists(path)]
     reasons = plan.refusals(facts, with_kubelet, in_the_way)
     if reasons:
@@ -104,13 +121,38 @@ def decide(disk: Disk, facts: NodeFacts, with_kubelet: bool, installed: bool, wi
     return Prepared(facts, (), steps)
 
 
-def restart_of(root: Path, begun: Sequence[Begun]) -> Finding | None:
-    """What kubelet finds when it is restarted because ``begun`` is undone; None if it is not, or is in no cluster."""
-    if not any(isinstance(each.step, Kubelet) for each in begun) or not kubelet.on_proxy(Node(root)):
+def restart_of(root: Path, begun: Sequence[Begun]) -> Judgement | None:
+    """Returns what kubelet finds if undoing ``begun`` restarts it; None if it does not, or kubelet is in no cluster."""
+    if not any(isinstance(each.step, Kubelet) for each in begun) or not probes.on_proxy(root):
         return None
-    found = nodefacts.ask_restart(root)
+    found = collect.ask_restart(root)
     return None if found is None else kubernetes.kubelet_restart(Facts(restart=found))
 
 
-def _with_type(unit: str) -> str:
-    return unit if unit.endswith(".service") else f"{unit}.service"
+def programs(
+    node: NodeFiles,
+    package: bool,
+    prefix: Path = Path(sys.prefix),
+    python: Path = Path(sys.executable),
+    hidden: Sequence[str] = HIDDEN,
+) -> Programs:
+    """Returns the package's programs, if ``package``; else those of the virtual environment that this runs in."""
+    if package:
+        directory = next((each for each in DIRECTORIES[::-1] if node.exists(f"{each}/{QOSD}")), "")
+        units = {name: text for name in UNIT_FILES if (text := node.text(f"{directory}/{name}"))} if directory else {}
+        problem = "" if len(units) == len(UNIT_FILES) else "the package's units are not there"
+        return Programs(Flavour.PACKAGE, "/usr/bin", directory, units, problem)
+    sources = prefix / "share/koord/systemd"
+    units = {name: (sources / name).read_text(encoding="utf-8") for name in UNIT_FILES if (sources / name).is_file()}
+    return Programs(Flavour.VENV, f"{prefix}/bin", LOCAL, units, _problem(prefix, python, hidden, units))
+
+
+def _problem(prefix: Path, python: Path, hidden: Sequence[str], units: Mapping[str, str]) -> str:
+    if not (prefix / "pyvenv.cfg").is_file():
+        return f"koordctl runs neither from a virtual environment ({prefix} is none) nor with --package"
+    for place in (prefix.resolve(), python.resolve()):
+        if any(place.is_relative_to(each) for each in hidden):
+            return f"{place} is where the units cannot see it"
+    missing = [f"{prefix}/bin/{name}" for name in PROGRAMS if not (prefix / "bin" / name).exists()]
+    missing += [f"{prefix}/share/koord/systemd/{name}" for name in UNIT_FILES if name not in units]
+    return f"not there: {', '.join(missing)}" if missing else ""

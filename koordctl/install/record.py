@@ -15,12 +15,11 @@ from contextlib import contextmanager
 import msgspec
 
 from koord.service import lockfile
-from koordctl.install.disk import Content, Disk
-from koordctl.install.errors import InstallError
-from koordctl.install.files import Before, Gone
+from koordctl.install.disk import Before, Content, Disk, Gone
+from koordctl.install.host import InstallError
 from koordctl.install.steps import Files, Kubelet, Step
+from koordctl.node.files import STATE_DIRECTORY as STATE
 
-STATE = "/var/lib/koord"
 FORMAT = 1
 _LOCK = "/run/koord-install.lock"
 _DIRECTORY = f"{STATE}/install"

@@ -1,32 +1,49 @@
 """The steps of an installation, as values that a record can hold.
 
-``look`` says what is there before, ``apply`` does the step, ``undo`` takes it back with nothing but that knowledge, and
-``lines`` tells people what ``apply`` changes. ``apply`` and ``undo`` may be repeated, and ``undo`` copes with an
-``apply`` that was cut off anywhere. They are undone in reverse order, so a step that only undoes stands before those
-whose traces it removes. ``undo`` is told the ``rest``, the steps that are undone after it: what one of those does for
-the same unit is not done twice. It returns a sentence for each thing that stays.
+They are undone in reverse order, so a step that only undoes stands before those whose traces it removes. ``apply`` and
+``undo`` may be repeated, and ``undo`` copes with an ``apply`` that was cut off anywhere.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from koordctl.host.kubelet_unit import PROXY_SOCKET
-from koordctl.host.node import Node
-from koordctl.install import files, kubelet, sandbox
-from koordctl.install.disk import Content
-from koordctl.install.errors import InstallError
-from koordctl.install.files import Before, File, Place
-from koordctl.install.host import Host
+from koordctl.install import disk, probes
+from koordctl.install.disk import Before, Content, File, Place
+from koordctl.install.host import Host, InstallError
+from koordctl.node.files import PROXY_SOCKET
+from koordctl.node.units import QOSD
 
-QOSD = "koord-qosd.service"
 _RESTORE_PAUSES_S = (0.0, 1.0, 5.0)  # systemd or the runtime may be busy with what was stopped just before
 
 
-class Leavings(msgspec.Struct, frozen=True, tag="leavings"):
-    """What Koord's processes make while they run: ``trees`` go as a whole, ``directories`` only if they are empty.
+class _Step(msgspec.Struct, frozen=True):
+    """A step whose ``apply`` changes nothing: it is there to be undone."""
 
-    ``own``: those of the directories that go as a whole as well, if the operator says so (purge).
+    def lines(self) -> tuple[str, ...]:
+        """Returns what ``apply`` changes, for people."""
+        return ()
+
+    def look(self, host: Host) -> Before:
+        """Returns what is there before ``apply``: all that ``undo`` will know."""
+        return Before()
+
+    def apply(self, host: Host, before: Before) -> None:
+        """Does the step."""
+
+    def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
+        """Takes the step back, and returns a sentence for each thing that stays.
+
+        ``rest``: the steps that are undone after it; what one of those does for the same unit is not done twice.
+        ``purge``: remove edited files as well.
+        """
+        return ()
+
+
+class Leavings(_Step, frozen=True, tag="leavings"):
+    """What Koord's processes, and systemd for them, make while they run.
+
+    ``trees`` go as a whole, ``directories`` only if they are empty; with purge ``own``, some of them, as a whole too.
     """
 
     trees: tuple[str, ...]
@@ -41,14 +58,8 @@ class Leavings(msgspec.Struct, frozen=True, tag="leavings"):
     def undoing(self) -> str:
         return "Remove what Koord made while it ran"
 
-    def lines(self) -> tuple[str, ...]:
-        return ()
-
     def look(self, host: Host) -> Before:
         return Before(missing=tuple(path for path in (*self.directories, *self.trees) if not host.disk.exists(path)))
-
-    def apply(self, host: Host, before: Before) -> None:
-        """Nothing: systemd makes them."""
 
     def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
         there = [path for path in self.trees if path not in before.missing and host.disk.exists(path)]
@@ -56,11 +67,11 @@ class Leavings(msgspec.Struct, frozen=True, tag="leavings"):
             if path in before.missing:
                 host.disk.remove_tree(path)
         directories = [path for path in self.directories if path in before.missing]
-        notes = files.remove_directories(host.disk, directories)
+        notes = disk.remove_directories(host.disk, directories)
         return (*(f"{path} stays: it was there before" for path in there), *notes)
 
 
-class Files(msgspec.Struct, frozen=True, tag="files"):
+class Files(_Step, frozen=True, tag="files"):
     """Files and links; ``units`` are systemd's, which must be told of them."""
 
     sentence: str
@@ -75,15 +86,15 @@ class Files(msgspec.Struct, frozen=True, tag="files"):
         return ("systemctl daemon-reload",) if self.units else ()
 
     def look(self, host: Host) -> Before:
-        return files.look(host.disk, self.places)
+        return disk.before(host.disk, self.places)
 
     def apply(self, host: Host, before: Before) -> None:
-        files.put(host.disk, self.places)
+        disk.put_places(host.disk, self.places)
         if self.units:
             host.systemd.reload()
 
     def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
-        notes = files.put_back(host.disk, self.places, before, purge)
+        notes = disk.put_back(host.disk, self.places, before, purge)
         if self.units:
             host.systemd.reload()
         for unit in self.units:
@@ -91,9 +102,10 @@ class Files(msgspec.Struct, frozen=True, tag="files"):
         return notes
 
 
-class Kernel(msgspec.Struct, frozen=True, tag="kernel"):
-    """Undone after koord-qosd has stopped; ``runtime`` is the runtime's own socket.
+class Kernel(_Step, frozen=True, tag="kernel"):
+    """The kernel files of which koord-qosd keeps a record, put back after it has stopped.
 
+    ``runtime`` is the runtime's own socket.
     ``moved``: the node may have another runtime since the installation, whose own step is to undo it with that one.
     """
 
@@ -108,14 +120,8 @@ class Kernel(msgspec.Struct, frozen=True, tag="kernel"):
     def undoing(self) -> str:
         return "Leave the kernel files as they are" if self.moved else "Put back every kernel file that Koord holds"
 
-    def lines(self) -> tuple[str, ...]:
-        return ()
-
     def look(self, host: Host) -> Before:
         return Before(active=_active(host, (QOSD,)))
-
-    def apply(self, host: Host, before: Before) -> None:
-        """Nothing: koord-qosd keeps a record of what it writes."""
 
     def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
         if self.moved:
@@ -131,8 +137,8 @@ class Kernel(msgspec.Struct, frozen=True, tag="kernel"):
         return ()
 
 
-class Resume(msgspec.Struct, frozen=True, tag="resume"):
-    """Units that a change of an installation starts or restarts: undone after its files, so they run the former ones.
+class Resume(_Step, frozen=True, tag="resume"):
+    """Units that later steps of a change start or restart: undone after its files, so they run the former ones.
 
     Those that ran before run again, whatever the change made of them; the others only if they run by now.
     """
@@ -147,14 +153,8 @@ class Resume(msgspec.Struct, frozen=True, tag="resume"):
     def undoing(self) -> str:
         return f"Let {', '.join(self.units)} run with what was put back"
 
-    def lines(self) -> tuple[str, ...]:
-        return ()
-
     def look(self, host: Host) -> Before:
         return Before(active=_active(host, self.units))
-
-    def apply(self, host: Host, before: Before) -> None:
-        """Nothing: it is later steps that restart them."""
 
     def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
         notes = []
@@ -168,7 +168,7 @@ class Resume(msgspec.Struct, frozen=True, tag="resume"):
         return tuple(notes)
 
 
-class Start(msgspec.Struct, frozen=True, tag="start"):
+class Start(_Step, frozen=True, tag="start"):
     """Units, in order. ``restart``: those that run with older files. ``serves_kubelet``: kubelet must be off first.
 
     ``repair``: of an installation that is there already, so it is not for this step to stop them.
@@ -201,7 +201,7 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
         if self.repair:
             return ()
         ours = [unit for unit in self.units if unit not in before.active and not _stopped_by(rest, unit)]
-        if ours and self.serves_kubelet and kubelet.on_proxy(Node(host.disk.root)):
+        if ours and self.serves_kubelet and probes.on_proxy(host.disk.root):
             raise InstallError(
                 f"kubelet still reaches the runtime by {PROXY_SOCKET}: set its endpoint back and restart it"
             )
@@ -213,7 +213,7 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
         return ()
 
 
-class Sandbox(msgspec.Struct, frozen=True, tag="sandbox"):
+class Sandbox(_Step, frozen=True, tag="sandbox"):
     """``parent`` is the cgroup's name for the runtime, ``cgroup`` its path; both are this check's own."""
 
     proxy: str
@@ -234,23 +234,20 @@ class Sandbox(msgspec.Struct, frozen=True, tag="sandbox"):
         calls = ("Version", "Status", "RunPodSandbox", "PodSandboxStatus", "StopPodSandbox", "RemovePodSandbox")
         return (f"CRI {', '.join(calls)}",)
 
-    def look(self, host: Host) -> Before:
-        return Before()
-
     def apply(self, host: Host, before: Before) -> None:
         socket = host.disk.at(self.proxy)
-        host.say(f"  {sandbox.check_runtime(socket)} answers through the proxy")
-        sandbox.check_sandbox(host, socket, self.uid, self.parent, self.cgroup)
+        host.say(f"  {probes.check_runtime(socket)} answers through the proxy")
+        probes.check_sandbox(host, socket, self.uid, self.parent, self.cgroup)
 
     def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
         try:
-            sandbox.remove_all(host, host.disk.at(self.runtime), self.uid, self.cgroup)
+            probes.remove_all(host, host.disk.at(self.runtime), self.uid, self.cgroup)
         except InstallError as error:
-            return (f"whether a sandbox labelled {sandbox.LABEL}={self.uid} is left is not known: {error}",)
+            return (f"whether a sandbox labelled {probes.LABEL}={self.uid} is left is not known: {error}",)
         return ()
 
 
-class Kubelet(msgspec.Struct, frozen=True, tag="kubelet"):
+class Kubelet(_Step, frozen=True, tag="kubelet"):
     """kubelet's drop-in. A kubelet that runs is restarted and must be well again; one that does not, is left so.
 
     ``healthz``: where it says that it is well (``host:port``), "" if it does not. Where the rest has an older step of
@@ -278,23 +275,23 @@ class Kubelet(msgspec.Struct, frozen=True, tag="kubelet"):
         return (self.place,)
 
     def look(self, host: Host) -> Before:
-        return Before(**{**msgspec.structs.asdict(files.look(host.disk, self.places)), "active": self._active(host)})
+        return Before(**{**msgspec.structs.asdict(disk.before(host.disk, self.places)), "active": self._active(host)})
 
     def apply(self, host: Host, before: Before) -> None:
-        changed = files.put(host.disk, self.places)
+        changed = disk.put_places(host.disk, self.places)
         host.systemd.reload()
         if not self._active(host):
             host.say(f"  {self.unit} does not run; it will use the proxy when it is started")
             return
         older: frozenset[str] = frozenset()
-        if changed or not kubelet.on_proxy(Node(host.disk.root)):
-            older = kubelet.connections(Node(host.disk.root))
+        if changed or not probes.on_proxy(host.disk.root):
+            older = probes.connections(host.disk.root)
             host.systemd.restart(self.unit)
-        kubelet.wait(host, self.unit, self.healthz, proxied=True, older=older)
+        probes.wait_for_kubelet(host, self.unit, self.healthz, proxied=True, older=older)
 
     def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
         held = host.disk.look(self.place.path)
-        notes = files.put_back(host.disk, self.places, before, purge)
+        notes = disk.put_back(host.disk, self.places, before, purge)
         if any(isinstance(step, Kubelet) and step.unit == self.unit for step in rest):
             return notes
         host.systemd.reload()
@@ -304,9 +301,9 @@ class Kubelet(msgspec.Struct, frozen=True, tag="kubelet"):
             return notes
         host.systemd.restart(self.unit)
         try:
-            kubelet.wait(host, self.unit, self.healthz, proxied)
+            probes.wait_for_kubelet(host, self.unit, self.healthz, proxied)
         except InstallError as error:
-            if kubelet.on_proxy(Node(host.disk.root)) != proxied:
+            if probes.on_proxy(host.disk.root) != proxied:
                 raise
             return (*notes, str(error))
         return notes
@@ -315,10 +312,10 @@ class Kubelet(msgspec.Struct, frozen=True, tag="kubelet"):
         return _active(host, (self.unit,))
 
     def _to_restart(self, host: Host, before: Before, proxied: bool, changed: bool) -> bool:
-        """Does it run with our drop-in, or did it fail with it? Whoever stopped it, meant it."""
+        """Returns whether it runs with our drop-in, or failed with it; one that was stopped was meant to be."""
         state = host.systemd.state(self.unit)
         if state == "active":
-            return changed if proxied else kubelet.on_proxy(Node(host.disk.root))
+            return changed if proxied else probes.on_proxy(host.disk.root)
         return state != "inactive" and bool(before.active)
 
 
@@ -327,7 +324,7 @@ Steps = tuple[Step, ...]
 
 
 def _stopped_by(steps: Steps, unit: str) -> bool:
-    """Is it one of ``steps`` that stops ``unit`` when it is undone?"""
+    """Returns whether one of ``steps`` stops ``unit`` when it is undone."""
     return any(isinstance(step, Start) and not step.repair and unit in step.units for step in steps)
 
 

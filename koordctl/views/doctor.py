@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from koordctl.doctor.finding import Finding, Status
+from koordctl.doctor import Finding, Status
 from koordctl.fields import Column, Field, Layout, Listing
 
 _RECORDED = "recorded: these are the files of another node, or of another time"

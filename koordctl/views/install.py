@@ -6,14 +6,12 @@ import difflib
 from collections.abc import Callable, Iterator, Sequence
 
 from koord.host.support import Support
-from koordctl.doctor import kubernetes
-from koordctl.doctor.finding import Finding
-from koordctl.host.kubelet_unit import PROXY_SOCKET
-from koordctl.install.disk import Absent, Content, Symlink, Was
-from koordctl.install.facts import NodeFacts
-from koordctl.install.files import File, Gone, Link, Place
+from koordctl.doctor import Finding, kubernetes
+from koordctl.install.disk import Absent, Content, File, Gone, Link, Place, Symlink, Was
+from koordctl.install.plan import InstallFacts
 from koordctl.install.record import Begun
 from koordctl.install.steps import Files, Kernel, Kubelet, Leavings, Resume, Sandbox, Start, Step
+from koordctl.node.files import PROXY_SOCKET
 from koordctl.table import align
 
 Look = Callable[[str], Was]
@@ -31,7 +29,7 @@ NO_DAEMON = (
 )
 
 
-def head(facts: NodeFacts) -> str:
+def head(facts: InstallFacts) -> str:
     """What was detected, one line each."""
     return align(("NODE", ""), list(_detected(facts)))
 
@@ -52,25 +50,25 @@ def reasons(findings: Sequence[Finding]) -> str:
     return "\n".join(f"{each.check}: {each.sentence}. To do: {each.remedy}" for each in findings)
 
 
-def _detected(facts: NodeFacts) -> Iterator[tuple[str, str]]:
-    doctor = facts.doctor
-    cgroup, kubelet, runtime = doctor.cgroup, doctor.kubelet, doctor.runtime
-    if doctor.recorded:
+def _detected(facts: InstallFacts) -> Iterator[tuple[str, str]]:
+    node = facts.node
+    cgroup, kubelet, runtime = node.cgroup, node.kubelet, node.runtime
+    if node.recorded:
         yield "source", "recorded: the files of another node, or of another time"
-    yield "kernel", doctor.kernel_release
+    yield "kernel", node.kernel_release
     version = f"v{cgroup.version}{' with a v2 tree beside it' if cgroup.hybrid else ''}" if cgroup.version else "none"
     yield "cgroup", f"{version}, driver {cgroup.driver or 'unknown'}, pods in {cgroup.kube_root or 'unknown'}"
     state = "running" if kubelet.running else "not running"
     yield "kubelet", _joined(kubelet.version, state, kubelet.unit, f"configured by {kubelet.config_file or 'flags'}")
     yield "  cgroupRoot", kubelet.cgroup_root or "/"
-    yield "  endpoint", facts.endpoint or "the default"
-    if doctor.restart is not None:
-        yield "  restart", kubernetes.kubelet_restart(doctor).sentence
+    yield "  endpoint", kubelet.own_endpoint or "the default"
+    if node.restart is not None:
+        yield "  restart", kubernetes.kubelet_restart(node).sentence
     yield "  CPU manager", kubelet.cpu_manager_policy or "none"
-    group = f"group {facts.socket_group}" if facts.socket_group else ""
+    group = f"group {runtime.socket_group}" if runtime.socket_group else ""
     yield "runtime", _joined(f"{runtime.name} {runtime.version}".strip(), runtime.socket, group)
-    yield "PSI", "yes" if doctor.psi else "no"
-    yield "resctrl", "mounted" if doctor.resctrl_mounted else "no"
+    yield "PSI", "yes" if node.psi else "no"
+    yield "resctrl", "mounted" if node.resctrl_mounted else "no"
     has = [name for name in _FEATURES if cgroup.support.get(name) is Support.PRESENT]
     yield "kernel files", ", ".join(has) or "none of the optional ones"
     yield "programs", f"{facts.programs.flavour}, in {facts.programs.directory}"

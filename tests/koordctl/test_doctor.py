@@ -12,7 +12,7 @@ import pytest
 
 from koord.http2.server import Reply, UnaryServer
 from koord.pb.cri import api_pb2 as cri
-from koordctl.nodefacts import ask_kubelet, ask_runtime
+from koordctl.node.collect import ask_kubelet, ask_runtime
 from qosd.sense.sampler import Health
 from tests.koordctl.runs import koordctl
 from tests.qosd.inspect.scenes import batch_scene, inspecting

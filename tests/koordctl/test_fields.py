@@ -19,7 +19,7 @@ from koord.admission import Finding as LintFinding
 from koord.pb.koord import inspect_pb2 as inspect
 from koordctl import views
 from koordctl.cluster.nodes import NodeRow, Protection
-from koordctl.doctor.finding import Finding, Status
+from koordctl.doctor import Finding, Status
 from koordctl.fields import Column, Field, Layout, Listing, UnknownField
 from koordctl.plain import plain
 from koordctl.views import metrics, pods, top

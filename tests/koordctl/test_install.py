@@ -10,10 +10,9 @@ from click.testing import CliRunner, Result
 from koordctl.commands.install import install
 from koordctl.commands.uninstall import uninstall
 from koordctl.exits import OK, Refused
-from koordctl.install import files
+from koordctl.install import disk as disks
 from koordctl.install import record as records
-from koordctl.install.disk import Disk
-from koordctl.install.files import File
+from koordctl.install.disk import Disk, File
 from koordctl.install.steps import Files
 from tests.koordctl.conftest import Trees, everything
 from tests.nodes.build import lay_out
@@ -77,8 +76,8 @@ def test_what_the_record_calls_ours_and_nobody_wants_is_removed(tmp_path: Path, 
     disk, step = Disk(root), Files("The units", (File(DROP_IN, "[Service]\n"),))
     (root / "var/lib").mkdir(parents=True, exist_ok=True)
     record = records.create(disk, "1")
-    record.begin(step, files.look(disk, step.places))
-    files.put(disk, step.places)
+    record.begin(step, disks.before(disk, step.places))
+    disks.put_places(disk, step.places)
     if complete:
         record.finish()
     result = dry_run(root)

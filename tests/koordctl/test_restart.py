@@ -12,14 +12,14 @@ import pytest
 
 from koord.model.core import Node, NodeStatus, ObjectMeta
 from koordctl.cluster import restart
-from koordctl.doctor.finding import Status
+from koordctl.doctor import Status
 from koordctl.exits import Refused
-from koordctl.host.kubelet_unit import PROXY_SOCKET
-from koordctl.install.files import Before, File
+from koordctl.install.disk import Before, File
 from koordctl.install.prepare import restart_of
 from koordctl.install.record import Begun
 from koordctl.install.steps import Kubelet
-from koordctl.nodefacts import ask_restart
+from koordctl.node.collect import ask_restart
+from koordctl.node.files import PROXY_SOCKET
 from tests.koordctl.clusters import Cluster
 from tests.overcommit.nodes import amounts, mid, pod
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from koord.host.layout import kubepods_path, tiers_of
 from koord.model.cgroup_parent import CgroupStyle
 from koord.model.qos import KubeQoS
-from koordctl.doctor.recording import FILE, Recording
+from koordctl.node.collect import RECORDING_FILE, Recording
 from tests.fakes import cgroups
 from tests.nodes.parameters import CGROUPFS, HYBRID, SYSTEMD, V1, V2, Parameters, Runtime
 
@@ -58,7 +58,7 @@ def _files(node: Parameters) -> Iterator[tuple[str, str]]:
     if node.rules:
         yield "/etc/koord/qosd-rules.yaml", node.rules
     told = (node.runtime.name, node.runtime.version)
-    yield f"/{FILE}", Recording(node.kubelet, told, FREE_BYTES).text()
+    yield f"/{RECORDING_FILE}", Recording(node.kubelet, told, FREE_BYTES).text()
 
 
 def _proc(node: Parameters) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from integration.cluster.quickstart.cluster import Cluster
 from integration.record_node import record
-from koordctl.doctor.recording import FILE as RECORDING
+from koordctl.node.collect import RECORDING_FILE as RECORDING
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 SETTINGS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from koord.host.support import Support
-from koordctl.doctor.facts import CgroupFacts, DaemonFacts, Facts, KoordFacts, KubeletFacts, RuntimeFacts
+from koordctl.node.facts import CgroupFacts, DaemonFacts, Facts, KoordFacts, KubeletFacts, RuntimeFacts
 
 ROWS = ("cpu.idle", "cpu.max.burst", "memory.high", "memory.reclaim", "cpu.pressure", "cpuset.cpus.exclusive")
 V2 = CgroupFacts(

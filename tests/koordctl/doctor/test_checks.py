@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,10 @@ from typing import Any
 import pytest
 
 from koord.host.support import Support
-from koordctl.doctor import kernel, koord, kubernetes
-from koordctl.doctor.checks import CHECKS, examine
-from koordctl.doctor.collect import collect
-from koordctl.doctor.facts import (
+from koordctl.doctor import Status, kernel, koord, kubernetes
+from koordctl.doctor.checks import CHECKS, Check, blockers, examine
+from koordctl.node.collect import Answers, collect
+from koordctl.node.facts import (
     CgroupFacts,
     Facts,
     HookFileFacts,
@@ -23,9 +22,7 @@ from koordctl.doctor.facts import (
     RestartFacts,
     RuntimeFacts,
 )
-from koordctl.doctor.finding import Finding, Status
-from koordctl.doctor.preflight import blockers
-from koordctl.host.node import Node
+from koordctl.node.files import NodeFiles
 from qosd.decide.rungs import CPU_FLOOR_MILLI
 from runtimeproxy.options import Options
 from tests.koordctl.doctor.goodnode import DAEMON, GOOD, KUBELET, V2, record
@@ -53,7 +50,7 @@ def of_runtime(name: str, version: str) -> RuntimeFacts:
     return RuntimeFacts(name, version, "/run/r.sock", True)
 
 
-CASES: list[tuple[Callable[[Facts], Finding], dict[str, Any], Status, str]] = [
+CASES: list[tuple[Check, dict[str, Any], Status, str]] = [
     (kernel.kernel, {"kernel_release": ""}, WARN, "'unknown' is not understood"),
     (kernel.kernel, {"kernel_release": "4.9.0"}, FAIL, "older than 4.18"),
     (kernel.kernel, {"kernel_release": "5.10.0-8-amd64"}, WARN, "lacks cpu.idle"),
@@ -370,7 +367,7 @@ CASES: list[tuple[Callable[[Facts], Finding], dict[str, Any], Status, str]] = [
 
 
 @pytest.mark.parametrize(("check", "changes", "status", "says"), CASES)
-def test_checks(check: Callable[[Facts], Finding], changes: dict[str, Any], status: Status, says: str) -> None:
+def test_checks(check: Check, changes: dict[str, Any], status: Status, says: str) -> None:
     finding = check(replace(GOOD, **changes))
     assert (finding.status, says in finding.sentence) == (status, True), finding
     assert finding.remedy or status in (OK, INFO)
@@ -423,7 +420,7 @@ def judged(root: Path, told: tuple[str, str] | None) -> dict[str, tuple[Status, 
         asked.append(socket)
         return told
 
-    findings = examine(collect(root, ask, free=lambda path: 1 << 30))
+    findings = examine(collect(root, Answers(ask, free_bytes=lambda path: 1 << 30)))
     assert asked == [f"{root}/run/containerd/containerd.sock"] * len(asked)
     return {finding.check: (finding.status, finding.sentence) for finding in findings}
 
@@ -442,7 +439,7 @@ CRIO_TREE = {
 @pytest.mark.parametrize(("version", "status"), [("v1.31.0", OK), ("v1.30.2", FAIL)])
 def test_a_kubelet_that_asks_cri_o_for_its_driver(tmp_path: Path, version: str, status: Status) -> None:
     record(tmp_path, CRIO_TREE)
-    facts = collect(tmp_path, lambda socket: ("cri-o", "1.31.3"), ask_kubelet=lambda program: version)
+    facts = collect(tmp_path, Answers(lambda socket: ("cri-o", "1.31.3"), lambda program: version))
     assert facts.runtime.cgroup_driver == ""
     assert kubernetes.cgroup_driver(facts).status is status
 
@@ -470,7 +467,7 @@ def test_whether_kubelet_protects_memory(tmp_path: Path, version: str, config: s
         "/proc/812/cmdline": "/usr/bin/kubelet\0--config=/etc/kubelet.yaml\0",
         "/etc/kubelet.yaml": config,
     })  # fmt: skip
-    facts = collect(tmp_path, None, ask_kubelet=lambda program: version)
+    facts = collect(tmp_path, Answers(kubelet=lambda program: version))
     assert facts.kubelet.writes_memory_protection is writes
 
 
@@ -478,8 +475,8 @@ def test_a_kubelet_whose_root_only_root_may_see(tmp_path: Path) -> None:
     """Its files are taken for this node's own; root may see all, so a link that nobody can follow stands for it."""
     record(tmp_path, V2_TREE)
     (tmp_path / "proc/812/root").symlink_to("x" * 300)
-    assert not Node(tmp_path).exists("/proc/812/root")
-    assert not Node(tmp_path).exists("/proc/812/root/etc/kubelet.yaml")
+    assert not NodeFiles(tmp_path).exists("/proc/812/root")
+    assert not NodeFiles(tmp_path).exists("/proc/812/root/etc/kubelet.yaml")
     assert judged(tmp_path, None)["kubelet"][1] == "running, configured by /etc/kubelet.yaml"
 
 
@@ -543,6 +540,6 @@ def test_an_empty_root(tmp_path: Path) -> None:
 
 def test_cri_o(tmp_path: Path) -> None:
     record(tmp_path, {"/run/crio/crio.sock": "", "/etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n"})
-    facts = collect(tmp_path, lambda socket: ("cri-o", "1.31.0"), free=lambda path: None)
+    facts = collect(tmp_path, Answers(lambda socket: ("cri-o", "1.31.0")))
     assert (facts.runtime.name, facts.runtime.nri_disabled) == ("cri-o", True)
     assert facts.runtime.config_file == "/etc/crio/crio.conf"

@@ -6,15 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click import ClickException
 
 from koord.model.version import numbers
-from koordctl.doctor import others, recording, settings
-from koordctl.doctor.checks import CHECKS, examine
-from koordctl.doctor.facts import Facts, KubeletFacts
-from koordctl.doctor.finding import Status
-from koordctl.doctor.preflight import DECISIVE, blockers
-from koordctl.doctor.recording import Recording, RecordingError
-from koordctl.host.node import Node
+from koordctl.doctor import Status
+from koordctl.doctor.checks import CHECKS, DECISIVE, blockers, examine
+from koordctl.node import others, settings
+from koordctl.node.collect import RECORDING_FILE, Recording, read_recording
+from koordctl.node.facts import Facts, KubeletFacts
+from koordctl.node.files import NodeFiles
 from tests.koordctl.doctor.goodnode import GOOD, KUBELET, record
 
 SOCKET = "/run/koord-runtimeproxy/runtimeproxy.sock"
@@ -73,8 +73,8 @@ def test_who_else_is_there(
     (tmp_path / "proc/7/fd").mkdir(parents=True)
     (tmp_path / "proc/7/fd/3").symlink_to("socket:[4711]")
     (tmp_path / "proc/7/fd/4").symlink_to("/dev/null")
-    node = Node(tmp_path)
-    found = others.look(node, others.processes(node))
+    node = NodeFiles(tmp_path)
+    found = others.acting(node, others.processes(node))
     assert (found.agents, found.proxy_socket_holder, found.proxy_backend) == (agents, holder, backend)
 
 
@@ -102,7 +102,7 @@ CONTAINERD = "[plugins.x.containerd.runtimes.runc.options]\nSystemdCgroup = true
 )
 def test_the_runtimes_driver(tmp_path: Path, socket: str, files: dict[str, str], driver: str) -> None:
     record(tmp_path, files)
-    assert settings.runtime(Node(tmp_path), socket, None, can_be_asked=False).cgroup_driver == driver
+    assert settings.runtime(NodeFiles(tmp_path), socket, None, can_be_asked=False).cgroup_driver == driver
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,13 @@ def test_versions(version: str, leading: tuple[int, int] | None) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"kubelet": ""}'])
 def test_a_recording_that_is_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / recording.FILE).write_text(text)
-    with pytest.raises(RecordingError, match=recording.FILE):
-        recording.read(tmp_path)
+    (tmp_path / RECORDING_FILE).write_text(text)
+    with pytest.raises(ClickException, match=RECORDING_FILE):
+        read_recording(tmp_path)
 
 
 @pytest.mark.parametrize("answers", [Recording(), Recording("v1.30.2", ("containerd", "1.7.0"), 1 << 30)])
 def test_a_recording_is_read_as_it_was_written(tmp_path: Path, answers: Recording) -> None:
-    assert recording.read(tmp_path) is None
-    (tmp_path / recording.FILE).write_text(answers.text())
-    assert recording.read(tmp_path) == answers
+    assert read_recording(tmp_path) is None
+    (tmp_path / RECORDING_FILE).write_text(answers.text())
+    assert read_recording(tmp_path) == answers

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from koordctl.doctor.facts import Facts
 from koordctl.install import execute
 from koordctl.install import record as records
-from koordctl.install.facts import UNITS
 from koordctl.install.host import Host
 from koordctl.install.prepare import Prepared, decide
 from koordctl.install.steps import Step
-from tests.koordctl.install.world import PROXY_SOCKET, World, doctor, facts
+from koordctl.node.facts import Facts
+from koordctl.node.units import UNITS
+from tests.koordctl.install.world import PROXY_SOCKET, World, facts, node_facts
 
 
 def install(host: Host, steps: Sequence[Step], with_daemon: bool = True) -> None:
@@ -32,11 +32,11 @@ def uninstall(host: Host, purge: bool = False) -> tuple[str, ...]:
 
 def changes(world: World, node: Facts | None = None, **changed: object) -> Prepared:
     """What a second look finds to do on an installed node, of which ``node`` and ``changed`` are known by now."""
-    node = node or doctor()
+    node = node or node_facts()
     on_proxy = replace(node, kubelet=replace(node.kubelet, runtime_endpoint=f"unix://{PROXY_SOCKET}"))
     record = records.load(world.host().disk)
     known: dict[str, object] = {
-        "doctor": on_proxy,
+        "node": on_proxy,
         "running": frozenset(UNITS) & world.active,
         "ours": record.own_paths if record is not None else frozenset(),
     }

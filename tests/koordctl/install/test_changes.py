@@ -8,16 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from koordctl.doctor.facts import Facts, RuntimeFacts
 from koordctl.install import plan
 from koordctl.install import record as records
+from koordctl.install.disk import Gone
 from koordctl.install.execute import RolledBack
-from koordctl.install.facts import UNITS, Flavour, Programs
-from koordctl.install.files import Gone
+from koordctl.install.plan import Flavour, Programs
 from koordctl.install.steps import Files, Start, Step
+from koordctl.node.facts import Facts, RuntimeFacts
+from koordctl.node.units import UNITS
 from koordctl.views import install as view
 from tests.koordctl.install.runs import changes, install, uninstall
-from tests.koordctl.install.world import PROXY_SOCKET, Runtime, World, doctor, facts
+from tests.koordctl.install.world import PROXY_SOCKET, Runtime, World, facts, node_facts
 
 QOSD, SOCKET, PROXY = UNITS
 VENDOR = "etc/systemd/system/kubelet.service.d/10-kubeadm.conf"
@@ -37,7 +38,7 @@ def command(world: World, flag: str) -> None:
 
 
 def of_crio() -> Facts:
-    return replace(doctor(), runtime=RuntimeFacts("cri-o", "1.31.0", "/run/crio/crio.sock", True))
+    return replace(node_facts(), runtime=RuntimeFacts("cri-o", "1.31.0", "/run/crio/crio.sock", True))
 
 
 def newer_units(world: World) -> Programs:
@@ -125,9 +126,9 @@ def test_a_refresh_that_fails_goes_back_to_the_former_drop_in(world: World) -> N
     ("node", "changed"),
     [
         (of_crio(), {}),
-        (doctor(), {"root_dir": "/srv/kubelet"}),
-        (doctor(), {"socket_group": "cri"}),
-        (doctor(), {"programs": newer_units}),
+        (node_facts(), {"root_dir": "/srv/kubelet"}),
+        (node_facts(), {"socket_group": "cri"}),
+        (node_facts(), {"programs": newer_units}),
     ],
 )
 @pytest.mark.parametrize("stopped", [set(), {PROXY}, set(UNITS)])
@@ -174,7 +175,7 @@ def test_what_is_to_be_stopped_is_not_restarted_before(world: World) -> None:
 @pytest.mark.parametrize(
     ("former", "units"),
     [
-        ({"doctor": of_crio()}, [QOSD, PROXY]),
+        ({"node": of_crio()}, [QOSD, PROXY]),
         ({"root_dir": "/srv/kubelet"}, [QOSD]),
         ({"socket_group": "cri"}, [SOCKET]),
     ],
@@ -194,13 +195,13 @@ def test_a_drop_in_that_is_not_wanted_any_more_goes(world: World, former: dict[s
     assert (world.snapshot(), world.active) == (before, PLAIN)
 
 
-@pytest.mark.parametrize(("former", "now"), [(of_crio(), doctor()), (doctor(), of_crio())])
+@pytest.mark.parametrize(("former", "now"), [(of_crio(), node_facts()), (node_facts(), of_crio())])
 def test_containers_are_put_right_at_the_runtime_of_today(
     world: World, runtime: Runtime, former: Facts, now: Facts
 ) -> None:
     (world.root / "run/crio").mkdir()
     (world.root / "run/crio/crio.sock").symlink_to(runtime.socket)
-    installed(world, doctor=former)
+    installed(world, node=former)
     world.active.discard(QOSD)
     install(world.host(), changes(world, now).steps)
     assert uninstall(world.host()) == ()
@@ -215,7 +216,7 @@ def test_a_move_that_fails_puts_back_no_kernel_file(world: World, runtime: Runti
         install(world.host(), changes(world, of_crio()).steps)
     assert world.kernel_restored == []
     assert uninstall(world.host()) == ()
-    assert world.kernel_restored == [doctor().runtime.socket]
+    assert world.kernel_restored == [node_facts().runtime.socket]
 
 
 def test_a_drop_in_comes_and_goes_and_comes(world: World) -> None:

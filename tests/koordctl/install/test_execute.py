@@ -14,8 +14,9 @@ from koord.pb.cri import api_pb2 as cri
 from koordctl.install import execute, plan
 from koordctl.install import record as records
 from koordctl.install.execute import NotUndone, RolledBack
-from koordctl.install.facts import UNITS, Flavour
+from koordctl.install.plan import Flavour
 from koordctl.install.prepare import decide
+from koordctl.node.units import UNITS
 from tests.koordctl.install.runs import install, uninstall
 from tests.koordctl.install.world import PROXY_SOCKET, RUNTIME_SOCKET, Killed, Runtime, World, facts
 
@@ -176,7 +177,7 @@ def test_a_busy_node_is_asked_again(world: World) -> None:
 
 @pytest.mark.parametrize("purge", [False, True])
 def test_edited_files(world: World, purge: bool) -> None:
-    installed(world, doctor=facts_with_static_policy(world))
+    installed(world, node=facts_with_static_policy(world))
     before = world.snapshot()
     assert before[RULES][-1] == b"node:\n  cpuManagerPolicy: static\n"
     for path in (QOSD_UNIT, RULES, DROP_IN):
@@ -268,9 +269,9 @@ def test_what_is_no_file_of_ours_is_in_the_way(world: World, path: str) -> None:
 
 def running(world: World) -> dict[str, object]:
     """What a second look finds of an installed node."""
-    found = facts(world.root).doctor
+    found = facts(world.root).node
     kubelet = replace(found.kubelet, runtime_endpoint=f"unix://{PROXY_SOCKET}")
-    return {"doctor": replace(found, kubelet=kubelet), "running": frozenset(UNITS)}
+    return {"node": replace(found, kubelet=kubelet), "running": frozenset(UNITS)}
 
 
 def test_a_second_installation_has_nothing_to_change(world: World) -> None:
@@ -332,5 +333,5 @@ def test_who_may_only_read_the_state_s_directory_keeps_nobody_from_installing(wo
 
 
 def facts_with_static_policy(world: World) -> object:
-    found = facts(world.root).doctor
+    found = facts(world.root).node
     return replace(found, kubelet=replace(found.kubelet, cpu_manager_policy="static"))

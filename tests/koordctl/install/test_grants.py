@@ -7,13 +7,14 @@ from contextlib import suppress
 
 import pytest
 
-from koordctl.doctor import grants
 from koordctl.install import plan
 from koordctl.install import record as records
 from koordctl.install.execute import RolledBack
-from koordctl.install.facts import UNITS, Flavour
+from koordctl.install.plan import Flavour
 from koordctl.install.prepare import Prepared, decide_grants
 from koordctl.install.steps import Start, Step
+from koordctl.node import grants
+from koordctl.node.units import UNITS
 from koordctl.views import install as view
 from tests.koordctl.install.runs import changes, install, uninstall
 from tests.koordctl.install.world import Hand, Killed, Runtime, World, facts

@@ -10,9 +10,9 @@ import pytest
 from koord.pb.cri import api_pb2 as cri
 from koordctl.install import execute, plan
 from koordctl.install import record as records
-from koordctl.install.facts import UNITS
-from koordctl.install.sandbox import LABEL
+from koordctl.install.probes import LABEL
 from koordctl.install.steps import Sandbox, Step
+from koordctl.node.units import UNITS
 from tests.koordctl.install.runs import changes, install, uninstall
 from tests.koordctl.install.world import Hand, Killed, Runtime, World, facts
 

@@ -8,9 +8,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from koordctl.host.node import Node
-from koordctl.install import kubelet
-from koordctl.install.errors import InstallError
+from koordctl.install import probes
+from koordctl.install.host import InstallError
 from tests.koordctl.install.world import PROXY_SOCKET, World
 
 SICK, WELL = 500, 200
@@ -56,13 +55,13 @@ def healthz(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.mark.parametrize("healthz", [[WELL], [SICK, SICK, WELL]], indirect=True)
 def test_well_in_the_end(on_proxy: World, healthz: str) -> None:
-    kubelet.wait(on_proxy.host(), "kubelet.service", healthz, proxied=True)
+    probes.wait_for_kubelet(on_proxy.host(), "kubelet.service", healthz, proxied=True)
 
 
 @pytest.mark.parametrize("healthz", [[SICK]], indirect=True)
 def test_never_well(on_proxy: World, healthz: str) -> None:
     with pytest.raises(InstallError, match=f"not well 5 s after its restart: {healthz}/healthz answers 500: syncloop"):
-        kubelet.wait(on_proxy.host(), "kubelet.service", healthz, proxied=True)
+        probes.wait_for_kubelet(on_proxy.host(), "kubelet.service", healthz, proxied=True)
 
 
 @pytest.mark.parametrize(
@@ -74,18 +73,18 @@ def test_never_well(on_proxy: World, healthz: str) -> None:
 )
 def test_the_other_endpoint(on_proxy: World, proxied: bool, older: tuple[str, ...], why: str) -> None:
     with pytest.raises(InstallError, match=why):
-        kubelet.wait(on_proxy.host(), "kubelet.service", "", proxied, frozenset(older))
+        probes.wait_for_kubelet(on_proxy.host(), "kubelet.service", "", proxied, frozenset(older))
 
 
 def test_nobody_answers_or_runs(on_proxy: World) -> None:
     with pytest.raises(InstallError, match=r"127\.0\.0\.1:1/healthz does not answer: .*refused"):
-        kubelet.wait(on_proxy.host(), "kubelet.service", "127.0.0.1:1", proxied=True)
+        probes.wait_for_kubelet(on_proxy.host(), "kubelet.service", "127.0.0.1:1", proxied=True)
     on_proxy.stop_kubelet()
     with pytest.raises(InstallError, match="it is inactive; see journalctl -u kubelet"):
-        kubelet.wait(on_proxy.host(), "kubelet.service", "", proxied=True)
+        probes.wait_for_kubelet(on_proxy.host(), "kubelet.service", "", proxied=True)
     on_proxy.active.add("kubelet.service")
     with pytest.raises(InstallError, match="it has no process named kubelet"):
-        kubelet.wait(on_proxy.host(), "kubelet.service", "", proxied=True)
+        probes.wait_for_kubelet(on_proxy.host(), "kubelet.service", "", proxied=True)
 
 
 def test_accepted_connections_only(world: World) -> None:
@@ -98,4 +97,4 @@ def test_accepted_connections_only(world: World) -> None:
         "0: 00000003 00000000 00000000 0001 03 104",
     )
     (world.root / "proc/net/unix").write_text("\n".join(lines))
-    assert kubelet.connections(Node(world.root)) == {"102"}
+    assert probes.connections(world.root) == {"102"}

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from koord.host import undo
-from koordctl.host.node import Node
 from koordctl.install import plan
 from koordctl.install import record as records
 from koordctl.install.disk import Disk
 from koordctl.install.execute import NotUndone, RolledBack
-from koordctl.install.facts import UNITS, Flavour, gather
-from koordctl.install.prepare import Wishes, remembered
+from koordctl.install.host import Systemd
+from koordctl.install.plan import Flavour
+from koordctl.install.prepare import Wishes, gather, remembered
 from koordctl.install.steps import Kernel, Leavings, Start, Step
-from koordctl.install.systemd import Systemd
+from koordctl.node.units import UNITS
 from tests.koordctl.install.runs import changes, install, uninstall
-from tests.koordctl.install.world import PROXY_SOCKET, Hand, Killed, World, doctor, facts
+from tests.koordctl.install.world import PROXY_SOCKET, Hand, Killed, World, facts
 
 QOSD, SOCKET, PROXY = UNITS
 ENABLED = f"etc/systemd/system/multi-user.target.wants/{QOSD}"
@@ -123,7 +123,7 @@ def test_whose_koord_qosd_acts(world: World, running: set[str], held: bool, acts
 
 
 def look(world: World) -> bool:
-    return gather(Node(world.root), doctor(), facts(world.root).programs, Systemd(world.systemctl)).acts_besides
+    return gather(world.root, Wishes(), Systemd(world.systemctl), None).acts_besides
 
 
 # --- what is done ----------------------------------------------------------------------------------------------------

@@ -4,41 +4,42 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from koordctl.doctor.facts import RestartFacts, RuntimeFacts
-from koordctl.host.unitfile import Unit, UnitFile
 from koordctl.install import plan
 from koordctl.install import record as records
-from koordctl.install.facts import Flavour, NodeFacts, Programs
-from koordctl.install.files import File, Link
+from koordctl.install.disk import File, Link
+from koordctl.install.plan import Flavour, InstallFacts, Programs
 from koordctl.install.steps import Sandbox
+from koordctl.node.facts import RestartFacts, RuntimeFacts
+from koordctl.node.units import Unit, UnitFile
 from koordctl.views import install as view
 from tests.koordctl.install.runs import install
-from tests.koordctl.install.world import PROXY_SOCKET, World, doctor, facts
+from tests.koordctl.install.world import PROXY_SOCKET, World, facts, node_facts
 
 PROXY_EXEC = "/usr/bin/koord-runtime-proxy --koord-runtimeproxy-endpoint=/run/koord-runtimeproxy/runtimeproxy.sock"
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> NodeFacts:
+def found(tmp_path: Path) -> InstallFacts:
     return facts(World(tmp_path).root)
 
 
-def files(found: NodeFacts) -> dict[str, str]:
+def files(found: InstallFacts) -> dict[str, str]:
     return {
         place.path: place.text if isinstance(place, File) else f"-> {place.target}"
         for place in plan.places(found, with_kubelet=True)
     }
 
 
-def of_runtime(found: NodeFacts, socket: str, driver: str = "systemd") -> NodeFacts:
+def of_runtime(found: InstallFacts, socket: str, driver: str = "systemd") -> InstallFacts:
     runtime = RuntimeFacts("some", "1", socket, True, cgroup_driver=driver)
-    return replace(found, doctor=replace(found.doctor, runtime=runtime))
+    return replace(found, node=replace(found.node, runtime=runtime))
 
 
-def test_files_of_a_virtual_environment(found: NodeFacts) -> None:
+def test_files_of_a_virtual_environment(found: InstallFacts) -> None:
     assert list(files(found)) == [
         "/usr/bin/koord-runtime-proxy",
         "/usr/bin/koord-qosd",
@@ -93,15 +94,17 @@ def test_files_of_the_package(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_another_runtime(found: NodeFacts, socket: str, proxy: str | None, daemon: str | None) -> None:
+def test_another_runtime(found: InstallFacts, socket: str, proxy: str | None, daemon: str | None) -> None:
     written = files(of_runtime(found, socket))
     for unit, expected in (("koord-runtime-proxy", proxy), ("koord-qosd", daemon)):
         text = written.get(f"/etc/systemd/system/{unit}.service.d/50-koord-node.conf")
         assert (text and text.partition("\n")[2]) == expected
 
 
-def test_the_sockets_group_and_kubelets_directory(found: NodeFacts) -> None:
-    written = files(replace(found, socket_group="cri", root_dir="/srv/kubelet"))
+def test_the_sockets_group_and_kubelets_directory(found: InstallFacts) -> None:
+    node = found.node
+    kubelet, runtime = replace(node.kubelet, root_dir="/srv/kubelet"), replace(node.runtime, socket_group="cri")
+    written = files(replace(found, node=replace(node, kubelet=kubelet, runtime=runtime)))
     assert written["/etc/systemd/system/koord-runtime-proxy.socket.d/50-koord-node.conf"].endswith(
         "[Socket]\nSocketGroup=cri\n"
     )
@@ -120,10 +123,10 @@ def test_the_sockets_group_and_kubelets_directory(found: NodeFacts) -> None:
         ("static", "/etc/koord/qosd-rules.yaml", None),
     ],
 )
-def test_rules(found: NodeFacts, policy: str, rules: str, text: str | None) -> None:
-    node = doctor(cpu_manager_policy=policy)
+def test_rules(found: InstallFacts, policy: str, rules: str, text: str | None) -> None:
+    node = node_facts(cpu_manager_policy=policy)
     node = replace(node, koord=replace(node.koord, rules_file=rules))
-    assert files(replace(found, doctor=node)).get("/etc/koord/qosd-rules.yaml") == text
+    assert files(replace(found, node=node)).get("/etc/koord/qosd-rules.yaml") == text
 
 
 @pytest.mark.parametrize(
@@ -152,10 +155,10 @@ def test_rules(found: NodeFacts, policy: str, rules: str, text: str | None) -> N
     ],
 )
 def test_the_sandbox_is_where_best_effort_pods_are(
-    found: NodeFacts, driver: str, tier: str, parent: str, cgroup: str
+    found: InstallFacts, driver: str, tier: str, parent: str, cgroup: str
 ) -> None:
-    node = replace(found.doctor, cgroup=replace(found.doctor.cgroup, driver=driver))
-    steps = plan.steps(replace(found, doctor=node, tier=tier), with_kubelet=True)
+    node = replace(found.node, cgroup=replace(found.node.cgroup, driver=driver, best_effort=tier))
+    steps = plan.steps(replace(found, node=node), with_kubelet=True)
     (sandbox,) = (step for step in steps if isinstance(step, Sandbox))
     assert (sandbox.parent, sandbox.cgroup) == (parent, cgroup)
 
@@ -167,34 +170,38 @@ def unit(command: str) -> Unit:
 
 
 @pytest.mark.parametrize(
-    ("changed", "sentences"),
+    ("kubelet", "changed", "sentences"),
     [
-        ({}, []),
-        ({"user": 1000}, ["only root can install"]),
-        ({"programs": Programs(Flavour.VENV, "/x", "/y", problem="no program")}, ["no program"]),
-        ({"kubelet_unit": None}, ["there is no unit kubelet.service"]),
+        ({}, {}, []),
+        ({}, {"user": 1000}, ["only root can install"]),
+        ({}, {"programs": Programs(Flavour.VENV, "/x", "/y", problem="no program")}, ["no program"]),
+        ({"unit_files": None}, {}, ["there is no unit kubelet.service"]),
         (
-            {"kubelet_unit": unit("/bin/sh -c kubelet")},
+            {"unit_files": unit("/bin/sh -c kubelet")},
+            {},
             ["kubelet.service starts /bin/sh, not kubelet itself, so its endpoints cannot be set in a drop-in"],
         ),
         (
-            {"endpoint": f"unix:///var{PROXY_SOCKET}"},
+            {"own_endpoint": f"unix:///var{PROXY_SOCKET}"},
+            {},
             [f"kubelet is pointed at {PROXY_SOCKET} already, not by a drop-in of Koord's: see its flags"],
         ),
         (
-            {"doctor": doctor(running=False), "user": 1000},
+            {"running": False},
+            {"user": 1000},
             ["no kubelet is running, so its flags cannot be read", "only root can install"],
         ),
     ],
 )
-def test_refusals(found: NodeFacts, changed: dict[str, object], sentences: list[str]) -> None:
-    reasons = plan.refusals(replace(found, **changed), True, ())  # type: ignore[arg-type]
+def test_refusals(found: InstallFacts, kubelet: dict[str, Any], changed: dict[str, Any], sentences: list[str]) -> None:
+    node = replace(found.node, kubelet=replace(found.node.kubelet, **kubelet))
+    reasons = plan.refusals(replace(found, node=node, **changed), True, ())
     assert [each.sentence for each in reasons] == sentences
     assert all(each.remedy for each in reasons)
 
 
-def test_without_kubelet_only_the_rest_is_refused(found: NodeFacts) -> None:
-    changed = replace(found, doctor=doctor(running=False), kubelet_unit=None)
+def test_without_kubelet_only_the_rest_is_refused(found: InstallFacts) -> None:
+    changed = replace(found, node=node_facts(running=False))
     assert plan.refusals(changed, False, ()) == ()
     assert [each.sentence for each in plan.refusals(changed, False, ("/usr/bin/koordctl",))] == [
         "/usr/bin/koordctl is there and is not Koord's to replace"
@@ -212,16 +219,16 @@ def test_without_kubelet_only_the_rest_is_refused(found: NodeFacts) -> None:
     ],
 )
 def test_kubelet_is_not_restarted_where_that_ends_pods(
-    found: NodeFacts, restart: RestartFacts | None, with_kubelet: bool, is_refused: bool
+    found: InstallFacts, restart: RestartFacts | None, with_kubelet: bool, is_refused: bool
 ) -> None:
-    facts = replace(found, doctor=replace(found.doctor, restart=restart))
+    facts = replace(found, node=replace(found.node, restart=restart))
     reasons = [*plan.of_the_restart(facts, plan.steps(facts, with_kubelet))]
     assert [each.check for each in reasons] == (["kubelet-restart"] if is_refused else [])
     assert all("the Node offers 475m" in each.sentence and "--force" in each.remedy for each in reasons)
     assert ("restart" in view.head(facts)) == (restart is not None)
 
 
-def test_the_plan_in_words(found: NodeFacts, tmp_path: Path) -> None:
+def test_the_plan_in_words(found: InstallFacts, tmp_path: Path) -> None:
     steps = plan.steps(found, with_kubelet=True)
     (tmp_path / "usr/bin/koordctl").symlink_to("/opt/koord/bin/koordctl")
     (tmp_path / "etc/systemd/system/koord-qosd.service").write_text("[Unit]\n")

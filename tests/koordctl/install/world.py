@@ -11,22 +11,22 @@ import shutil
 import stat
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from koordctl.doctor import grants
-from koordctl.doctor.facts import CgroupFacts, Facts, KubeletFacts, RuntimeFacts
-from koordctl.host import kubelet_unit, unitfile
-from koordctl.host.node import Node
 from koordctl.install.disk import Content, Disk
-from koordctl.install.facts import UNIT_FILES, Flavour, NodeFacts, Programs
-from koordctl.install.host import Host
-from koordctl.install.systemd import Answer, Systemd
+from koordctl.install.host import Answer, Host, Systemd
+from koordctl.install.plan import Flavour, InstallFacts, Programs
+from koordctl.node import grants, units
+from koordctl.node.facts import CgroupFacts, Facts, KubeletFacts, RuntimeFacts
+from koordctl.node.files import CONTAINERD_SOCKET, PROXY_SOCKET, NodeFiles
+from koordctl.node.units import UNIT_FILES
 from tests.fakes.clock import Clock
 from tests.fakes.runtime import FakeRuntime
 
 SYSTEMD_DIRECTORY = Path(__file__).parents[3] / "systemd"
-PROXY_SOCKET = kubelet_unit.PROXY_SOCKET
-RUNTIME_SOCKET = "/run/containerd/containerd.sock"
+RUNTIME_SOCKET = CONTAINERD_SOCKET
 TIER = "/kubepods.slice/kubepods-besteffort.slice"
 KUBELET_PID = "200"
 FILES = {
@@ -39,6 +39,7 @@ FILES = {
     "etc/systemd/system/multi-user.target.wants/ssh.service": "",
     "etc/containerd/config.toml": "version = 2\n",
     "var/lib/kubelet/config.yaml": "healthzPort: 0\n",
+    "proc/1/comm": "systemd\n",
     f"proc/{KUBELET_PID}/comm": "kubelet\n",
     f"proc/{KUBELET_PID}/cmdline": "/usr/bin/kubelet\0--config=/var/lib/kubelet/config.yaml\0",
     "proc/net/unix": "",
@@ -207,7 +208,7 @@ class World:
         return ()
 
     def _start(self, unit: str) -> None:
-        found = unitfile.find(Node(self.root), unit)
+        found = units.find(NodeFiles(self.root), unit)
         if found is None:
             raise AssertionError(f"{unit} is started without a unit file")
         self.runs[unit] = tuple(file.text for file in found.files)
@@ -225,7 +226,7 @@ class World:
         self.active.add(unit)
 
     def _start_kubelet(self) -> None:
-        unit = unitfile.find(Node(self.root), "kubelet.service")
+        unit = units.find(NodeFiles(self.root), "kubelet.service")
         assert unit is not None
         (command,) = unit.values("Service", "ExecStart")
         (self.root / f"proc/{KUBELET_PID}/comm").write_text("kubelet\n")
@@ -285,22 +286,26 @@ class Runtime(FakeRuntime):
         return f"{above}/cri-containerd-{id_}.scope"
 
 
-def facts(root: Path, flavour: Flavour = Flavour.VENV, **changed: object) -> NodeFacts:
-    """What would be found of the node at ``root``; the verification pod has a fixed uid."""
+def facts(root: Path, flavour: Flavour = Flavour.VENV, **changed: object) -> InstallFacts:
+    """What would be found of the node at ``root``; the verification pod has a fixed uid.
+
+    ``root_dir``, ``socket_group``: of kubelet and of the runtime's socket.
+    """
     where = "/etc/systemd/system" if flavour is Flavour.VENV else "/usr/lib/systemd/system"
     texts = {name: (SYSTEMD_DIRECTORY / name).read_text() for name in UNIT_FILES}
-    found: dict[str, object] = {
-        "doctor": doctor(),
-        "programs": Programs(flavour, "/opt/koord/bin", where, texts),
-        "kubelet_unit": unitfile.find(Node(root), "kubelet.service"),
-        "tier": TIER,
-        "grants": grants.drop_in(grants.wanted(Node(root))),
-        "uid": "11-22",
-    }
-    return NodeFacts(**{**found, **changed})  # type: ignore[arg-type]
+    node: Any = changed.pop("node", node_facts())
+    unit = units.find(NodeFiles(root), "kubelet.service")
+    node = replace(
+        node,
+        kubelet=replace(node.kubelet, unit_files=unit, root_dir=changed.pop("root_dir", "")),
+        runtime=replace(node.runtime, socket_group=changed.pop("socket_group", "")),
+        koord=replace(node.koord, grants=grants.drop_in(grants.wanted(NodeFiles(root)))),
+    )
+    found: dict[str, object] = {"programs": Programs(flavour, "/opt/koord/bin", where, texts), "uid": "11-22"}
+    return InstallFacts(node, **{**found, **changed})  # type: ignore[arg-type]
 
 
-def doctor(**kubelet: object) -> Facts:
+def node_facts(**kubelet: object) -> Facts:
     """A node that the doctor likes."""
     kubelet = {"running": True, "unit": "kubelet.service", "version": "v1.30.0", "cgroup_driver": "systemd", **kubelet}
     controllers = frozenset({"cpu", "cpuset", "memory", "io"})
@@ -308,7 +313,9 @@ def doctor(**kubelet: object) -> Facts:
         kernel_release="6.1.0",
         systemd=True,
         psi=True,
-        cgroup=CgroupFacts(2, False, controllers, "/kubepods.slice", True, "systemd", enabled_for_pods=controllers),
+        cgroup=CgroupFacts(
+            2, False, controllers, "/kubepods.slice", True, "systemd", enabled_for_pods=controllers, best_effort=TIER
+        ),
         kubelet=KubeletFacts(**kubelet),  # type: ignore[arg-type]
         runtime=RuntimeFacts("containerd", "2.1.0", RUNTIME_SOCKET, True, cgroup_driver="systemd"),
     )

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from koordctl.host.kubelet_unit import drop_in, drop_in_path, own_command, refusal, stale
-from koordctl.host.unitfile import Unit, UnitFile, assignments
+from koordctl.node.units import (
+    Unit,
+    UnitFile,
+    assignments,
+    is_stale,
+    kubelet_drop_in,
+    kubelet_drop_in_path,
+    own_command,
+    refusal,
+)
 
 UNIT = "kubelet.service"
 FLAGS = (
@@ -39,10 +47,10 @@ def test_kubelet_itself(command: str) -> None:
     found = unit(service(command))
     assert refusal(found) == ""
     assert own_command(found) == command
-    text = drop_in(command)
+    text = kubelet_drop_in(command)
     assert [value for section, key, value in assignments(text) if key == "ExecStart"] == ["", f"{command} {FLAGS}"]
-    assert not stale(text, command)
-    assert stale(text, f"{command} --v=4")
+    assert not is_stale(text, command)
+    assert is_stale(text, f"{command} --v=4")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +80,7 @@ def test_a_drop_in_that_is_read_after_ours_and_sets_the_command_is_refused() -> 
 
 
 def test_our_own_drop_in_does_not_count() -> None:
-    ours = UnitFile(drop_in_path(UNIT), drop_in(KUBEADM))
+    ours = UnitFile(kubelet_drop_in_path(UNIT), kubelet_drop_in(KUBEADM))
     found = Unit(UNIT, (*unit(service(KUBEADM)).files, ours))
     assert refusal(found) == ""
     assert own_command(found) == KUBEADM

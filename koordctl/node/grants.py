@@ -1,4 +1,4 @@
-"""What koord-qosd's unit has to allow on a node: which features are on there, and the drop-in that says so.
+"""Finds what koord-qosd's unit has to allow on a node: the features that are on there, and the drop-in that says so.
 
 A feature is on by what koord-qosd itself goes by: its command line's gates, and the rules file, or the last good policy
 that it keeps where that says nothing; where it follows a cluster, with the NodeSLO that it keeps over that. A file of
@@ -22,14 +22,12 @@ from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec
 from koord.model.slo_extensions import CPUSuppress, CPUSuppressBy
 from koord.service import optionvalues
-from koordctl.doctor import settings
-from koordctl.host import unitfile
-from koordctl.host.node import Node
+from koordctl.node import settings, units
+from koordctl.node.files import CGROUP_ROOT, STATE_DIRECTORY, UNDO_RECORD, NodeFiles
 
-DROP_IN = f"/etc/systemd/system/{settings.UNIT}.d/50-koord-grants.conf"
-KEPT_POLICY = "/var/lib/koord/policy.yaml"
-KEPT_NODE_SLO = "/var/lib/koord/nodeslo.yaml"
-UNDO_RECORD = "/run/koord/undo.jsonl"
+DROP_IN = f"{units.LOCAL}/{units.QOSD}.d/50-koord-grants.conf"
+KEPT_POLICY = f"{STATE_DIRECTORY}/policy.yaml"
+KEPT_NODE_SLO = f"{STATE_DIRECTORY}/nodeslo.yaml"
 _HEAD = (
     "# Written by koordctl install: what the features that are on need. After a change of the rules, run it again.\n"
 )
@@ -37,8 +35,8 @@ Paths = Mapping[str, tuple[str, ...]]
 """By feature, the kernel files that its grant is about and that this kernel has."""
 
 
-def wanted(node: Node) -> Paths:
-    """The grants that the node needs."""
+def wanted(node: NodeFiles) -> Paths:
+    """Returns the grants that the node needs."""
     arguments = _arguments(node)
     rules = settings.yaml_file(node, flag(arguments, "rules-file") or settings.RULES_FILE)
     if not rules.content:
@@ -49,7 +47,7 @@ def wanted(node: Node) -> Paths:
     by = own or (policy.koord.cpu_suppress or CPUSuppress()).policy
     on = grants.wanted(InForce(policy, by == CPUSuppressBy.PRESSURE), _flags(node, arguments), _settings(features))
     held = undo.held_rows(node.at(UNDO_RECORD))
-    tree = Tree(2, node.at("/sys/fs/cgroup"), {}, proc=node.at("/proc"), sys=node.at("/sys"))
+    tree = Tree(2, node.at(CGROUP_ROOT), {}, proc=node.at("/proc"), sys=node.at("/sys"))
     return {
         name: tuple(node.own(path) for path in granted.files_of(grant, tree))
         for name, grant in GRANTS.items()
@@ -58,7 +56,7 @@ def wanted(node: Node) -> Paths:
 
 
 def drop_in(found: Paths) -> str:
-    """The text of the drop-in; "" if nothing is to be allowed that the unit does not allow itself."""
+    """Returns the text of the drop-in; "" if nothing is to be allowed that the unit does not allow itself."""
     lines = []
     for name, paths in found.items():
         grant = GRANTS[name]
@@ -71,9 +69,9 @@ def drop_in(found: Paths) -> str:
     return "".join((_HEAD, "[Service]\n", *(f"{line}\n" for line in lines))) if lines else ""
 
 
-def _arguments(node: Node) -> list[str]:
-    """Those that the unit starts koord-qosd with."""
-    unit = unitfile.find(node, settings.UNIT)
+def _arguments(node: NodeFiles) -> list[str]:
+    """Returns the arguments that the unit starts koord-qosd with."""
+    unit = units.find(node, units.QOSD)
     commands = unit.values("Service", "ExecStart") if unit is not None else ()
     try:
         return shlex.split(commands[-1]) if commands else []
@@ -81,16 +79,16 @@ def _arguments(node: Node) -> list[str]:
         return []
 
 
-def _flags(node: Node, arguments: list[str]) -> Settings:
-    """Feature gates; koord-qosd does not start with a bad one."""
+def _flags(node: NodeFiles, arguments: list[str]) -> Settings:
+    """Returns the feature gates; koord-qosd does not start with a bad one."""
     try:
         return optionvalues.switches(_option(node, arguments, "feature-gates"))
     except ValueError:
         return NO_SETTINGS
 
 
-def _option(node: Node, arguments: list[str], name: str) -> str:
-    """Of the command line, or of the file that it names."""
+def _option(node: NodeFiles, arguments: list[str], name: str) -> str:
+    """Returns an option of the command line, or of the file that it names."""
     text, config = flag(arguments, name), flag(arguments, "config")
     if text is not None:
         return text
@@ -104,12 +102,12 @@ def _settings(features: Any) -> Settings:
 
 
 def _policy(file: Any, over: Any) -> NodeSLOSpec:
-    """The policy in force, of the file's spec and of the NodeSLO's."""
+    """Returns the policy in force, from the file's spec and the NodeSLO's."""
     return slo_defaults.in_force(slo_defaults.overlaid(_spec(file), _spec(over)))
 
 
 def _spec(spec: Any) -> NodeSLOSpec:
-    """A bad value in it counts as not set, as for koord-qosd."""
+    """Decodes ``spec``; a bad value in it counts as not set, as for koord-qosd."""
     try:
         return slo.decode_spec(spec or {}, bad=lambda error: None)
     except SchemaError:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from koord.host.notes import Dropped, Entry, kind_of
-from koordctl.doctor import grants
-from koordctl.host.node import Node
+from koordctl.node import grants
+from koordctl.node.files import NodeFiles
 from tests.koordctl.doctor.goodnode import record
 
 RULES = "/etc/koord/qosd-rules.yaml"
@@ -87,12 +87,12 @@ def unit(flags: str) -> str:
 )
 def test_what_is_wanted(tmp_path: Path, files: dict[str, str], expected: dict[str, tuple[str, ...]]) -> None:
     record(tmp_path, {**KERNEL, **files})
-    assert grants.wanted(Node(tmp_path)) == expected
+    assert grants.wanted(NodeFiles(tmp_path)) == expected
 
 
 def test_only_files_that_this_kernel_has(tmp_path: Path) -> None:
     record(tmp_path, {RULES: ON, SCALE: "10\n"})
-    assert grants.wanted(Node(tmp_path)) == {"SystemConfig": (SCALE,)}
+    assert grants.wanted(NodeFiles(tmp_path)) == {"SystemConfig": (SCALE,)}
 
 
 def noted(*events: Entry | Dropped) -> str:
@@ -126,7 +126,7 @@ def test_what_is_still_to_be_put_back_stays_writable(
 ) -> None:
     """The feature is off, and nobody has given the values back yet."""
     record(tmp_path, {**KERNEL, RULES: OFF, "/run/koord/undo.jsonl": noted(*events)})
-    assert grants.wanted(Node(tmp_path)) == expected
+    assert grants.wanted(NodeFiles(tmp_path)) == expected
 
 
 @pytest.mark.parametrize(

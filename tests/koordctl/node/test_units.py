@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from koordctl.host import unitfile
-from koordctl.host.node import Node
+from koordctl.node import units
+from koordctl.node.files import NodeFiles
 
 FRAGMENT = "usr/lib/systemd/system/x.service"
 ETC, RUN, LIB = (f"{top}/systemd/system/x.service.d" for top in ("etc", "run", "usr/lib"))
 EXEC = "[Service]\nExecStart=/bin/x\n"
 
 
-def node(root: Path, files: Mapping[str, str]) -> Node:
+def node(root: Path, files: Mapping[str, str]) -> NodeFiles:
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    return Node(root)
+    return NodeFiles(root)
 
 
 def reset(value: str) -> str:
@@ -52,13 +52,13 @@ def reset(value: str) -> str:
     ],
 )
 def test_which_files_count(tmp_path: Path, files: Mapping[str, str], commands: tuple[str, ...]) -> None:
-    unit = unitfile.find(node(tmp_path, files), "x.service")
+    unit = units.find(node(tmp_path, files), "x.service")
     assert unit is not None
     assert unit.values("Service", "ExecStart") == commands
 
 
 def test_no_fragment_no_unit(tmp_path: Path) -> None:
-    assert unitfile.find(node(tmp_path, {f"{ETC}/10-a.conf": reset("/bin/a")}), "x.service") is None
+    assert units.find(node(tmp_path, {f"{ETC}/10-a.conf": reset("/bin/a")}), "x.service") is None
 
 
 @pytest.mark.parametrize(
@@ -75,4 +75,4 @@ def test_no_fragment_no_unit(tmp_path: Path) -> None:
     ],
 )
 def test_values_stay_as_they_are_written(text: str, value: str) -> None:
-    assert [each[2] for each in unitfile.assignments(f"[Service]\n{text}\n")] == [value]
+    assert [each[2] for each in units.assignments(f"[Service]\n{text}\n")] == [value]

@@ -11,8 +11,8 @@ from koord.host.files import Target
 from koord.host.layout import tiers_of
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
-from koordctl.doctor.leftovers import look
-from koordctl.host.node import Node
+from koordctl.node.files import NodeFiles
+from koordctl.node.others import leftovers
 from tests.fakes.cgroups import Cgroups
 from tests.qosd.machine import Machine
 
@@ -32,7 +32,7 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Machine:
 
 
 def found(machine: Machine, has_memory_qos: bool | None = False) -> tuple[str, ...]:
-    return look(Node(machine.root), machine.locator().tree, tiers_of("/kubepods"), has_memory_qos)
+    return leftovers(NodeFiles(machine.root), machine.locator().tree, tiers_of("/kubepods"), has_memory_qos)
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_protected_memory_may_be_kubelets(tmp_path: Path, has_memory_qos: bool |
 def test_a_node_without_kubelets_cgroups(tmp_path: Path) -> None:
     Cgroups(tmp_path / "cgroup").make("")
     machine = Machine(tmp_path)
-    assert look(Node(machine.root), machine.locator().tree, {}, False) == ()
+    assert leftovers(NodeFiles(machine.root), machine.locator().tree, {}, False) == ()

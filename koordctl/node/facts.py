@@ -1,4 +1,4 @@
-"""What the doctor knows of a node: plain values, read once.
+"""The facts of a node that koordctl judges and plans by: plain values, read once.
 
 None means "could not be told"; an empty text or set means "there is none". Paths inside are the node's own, also when
 the facts come from a recorded tree.
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from koord.host.support import Support
 from koord.model.version import numbers
+from koordctl.node.units import Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class CgroupFacts:
     """``version`` None: nothing is mounted. ``support``: rows of koord.host.files, as kubelet's cgroups show them.
 
     ``kube_root`` is where all pods are; it may be claimed by kubelet or the runtime (``layout_problems`` say how these
-    disagree) and not exist yet.
+    disagree) and not exist yet. ``best_effort``: the cgroup of BestEffort pods, "" if there is none yet.
     """
 
     version: int | None = None
@@ -31,6 +32,7 @@ class CgroupFacts:
     enabled_for_pods: frozenset[str] | None = None  # v2: cgroup.subtree_control of kube_root
     has_containers: bool = False  # of kubelet's pods
     support: Mapping[str, Support] = field(default_factory=dict)
+    best_effort: str = ""
 
     def has(self, row: str) -> bool:
         return self.support.get(row) is Support.PRESENT
@@ -41,12 +43,15 @@ class KubeletFacts:
     """Of the running kubelet's flags and its configuration file, a flag before the file; "" = its default.
 
     ``version`` is what ``kubelet --version`` says (``v1.30.2``), ``unit`` the systemd unit that runs it; "" = unknown.
-    ``drop_in_stale``: Koord's drop-in repeats another command than the unit has by now; None = there is no drop-in.
+    ``unit_files`` None: there are none. ``drop_in_stale``: Koord's drop-in repeats another command than the unit has by
+    now; None = there is no drop-in. ``own_endpoint``: ``runtime_endpoint`` as if Koord's drop-in were not there.
+    ``healthz``: where it says whether it is well (``host:port``), "" if it is told not to.
     """
 
     running: bool = False
     version: str = ""
     unit: str = ""
+    unit_files: Unit | None = None
     drop_in_stale: bool | None = None
     config_file: str = ""
     config_problem: str = ""
@@ -56,6 +61,9 @@ class KubeletFacts:
     cpu_manager_policy: str = ""
     container_runtime: str = ""  # docker | remote: a flag of kubelet before 1.24
     runtime_endpoint: str = ""
+    own_endpoint: str = ""
+    root_dir: str = ""
+    healthz: str = ""
     fail_swap_on: bool = True
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     writes_memory_protection: bool | None = None  # memory.min, memory.low or memory.high on cgroup v2; None: unknown
@@ -68,7 +76,7 @@ class KubeletFacts:
 
 @dataclass(frozen=True, slots=True)
 class RestartFacts:
-    """What kubelet would find if it restarted now. ``problem``: why the cluster could not say, "" if it did.
+    """What a kubelet that restarts now would find. ``problem``: why the cluster could not say, "" if it did.
 
     ``shortages``: a sentence for each resource that running pods request more of than their Node offers.
     """
@@ -81,7 +89,8 @@ class RestartFacts:
 class RuntimeFacts:
     """``name`` and ``version`` as CRI tells them (else ""); the rest from the configuration file.
 
-    ``asked`` False: nobody asked it. ``cgroup_driver`` is what it is set to or its default, "" = cannot be told.
+    ``can_be_asked`` False: it was not asked. ``cgroup_driver`` is what it is set to or its default, "" = cannot be
+    told. ``socket_group``: the group of its socket, by name if it has one; "" = root's, or there is no socket.
     """
 
     name: str = ""
@@ -94,6 +103,7 @@ class RuntimeFacts:
     nri_socket_exists: bool = False
     cgroup_driver: str = ""
     can_be_asked: bool = True
+    socket_group: str = ""
 
     @property
     def minor(self) -> tuple[int, int]:
@@ -113,7 +123,7 @@ class HookFileFacts:
 
 @dataclass(frozen=True, slots=True)
 class OthersFacts:
-    """Who else stands between kubelet and the runtime. Processes are told as ``name (pid N)``.
+    """Other programs between kubelet and the runtime. A process is told as ``name (pid N)``.
 
     ``kubelet_inside``: a process that is kubelet and more. ``proxy_backend``: the socket that our running proxy was
     told to pass on to.
@@ -130,9 +140,9 @@ class OthersFacts:
 class KoordFacts:
     """Koord's own files. ``hook_endpoint_exists``: the socket that the hook-server file names is there.
 
-    ``grants_stale``: the unit's drop-in allows something else than the features that are on need.
+    ``grants``: the text of the drop-in that lets koord-qosd do what the features that are on need, "" = none.
+    ``grants_stale``: the unit's drop-in says something else.
     ``slice_memory_min``: what koord.slice says of MemoryMin=, "" = nothing; None: there is no such unit.
-
     ``bypass_file``: the file that keeps the runtime proxy from editing, if it exists.
     """
 
@@ -142,6 +152,7 @@ class KoordFacts:
     hook_problem: str = ""
     unit_file: str = ""
     unit_open_files: int | None = None
+    grants: str = ""
     grants_stale: bool = False
     slice_memory_min: str | None = None
     rules_file: str = ""
@@ -174,7 +185,7 @@ class DaemonFacts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All of it. ``kernel``: the release's leading numbers. ``daemon`` None: it did not answer, ``daemon_says`` why.
+    """All facts. ``kernel``: the release's leading numbers. ``daemon`` None: it did not answer, ``daemon_says`` why.
 
     ``recorded``: these are files of another node, or of another time.
     """
@@ -198,10 +209,10 @@ class Facts:
     koord: KoordFacts = field(default_factory=KoordFacts)
     others: OthersFacts = field(default_factory=OthersFacts)
     leftovers: tuple[str, ...] = ()
-    """What another agent left in kernel files, one sentence each; while koord-qosd runs nobody looks."""
+    """What another agent left in kernel files, one sentence each; not looked for while koord-qosd runs."""
     recorded: bool = False
     in_pod: bool = False
-    """Is koordctl in a pod, as that of the chart's DaemonSet? No unit runs koord-qosd there."""
+    """koordctl is in a pod, as that of the chart's DaemonSet; no unit runs koord-qosd there."""
     daemon: DaemonFacts | None = None
     daemon_says: str = ""
 
