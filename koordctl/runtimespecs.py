@@ -8,19 +8,19 @@ Fails with a UnaryError when the runtime does not answer.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.message import Message
 
-from koord.host import files, paths
+from koord.host import files
 from koord.host.cgroup import ReadError, read_text
 from koord.host.files import Target, Value
 from koord.host.originals import ContainerKey, Original, Originals
 from koord.host.writer import Writer
 from koord.http2.grpc import NOT_FOUND, UnaryError
+from koord.model import runtimestatus as status
 from koord.model.crifields import BY_NAME, Field
 from koord.pb.cri import api_pb2 as cri
 from koordctl.cri import Answer, call
@@ -80,10 +80,8 @@ class Runtime:
             if error.code == NOT_FOUND:
                 return None
             raise
-        linux = _at(_json(answer.info.get("info", "")), "runtimeSpec", "linux")
-        path, spec = _at(linux, "cgroupsPath"), _at(linux, "resources")
-        cgroup = paths.from_cgroups_path(path) if isinstance(path, str) else ""
-        return Listed(container_id, name, cgroup, spec if isinstance(spec, dict) else None)
+        info = status.parse_or_empty(answer.info)
+        return Listed(container_id, name, status.cgroup(info), status.spec_resources(info))
 
     def _call(self, method: str, request: Message, answer: type[Answer]) -> Answer:
         return call(self.socket, method, request, answer, self._timeout_s)
@@ -109,7 +107,7 @@ def _holds(listed: Listed, field: Field, edited: Value) -> bool:
     """Does the specification hold our value? A runtime that does not tell counts as if it did."""
     if listed.spec is None:
         return True
-    held = _at(listed.spec, *field.path)
+    held = status.at(listed.spec, *field.path)
     return field.same(str(held or "") if field.is_cpuset else held, edited)
 
 
@@ -118,7 +116,7 @@ def _has_unified(listed: Listed, name: str, original: Original) -> bool:
         return False
     if listed.spec is None:
         return True
-    held = _at(listed.spec, "unified", name)
+    held = status.at(listed.spec, "unified", name)
     try:
         return held is not None and _parsed(name, str(held)) == original.edited
     except ValueError:
@@ -136,16 +134,3 @@ def _pods(writer: Writer, cgroup: str, field: Field) -> str:
         return "" if path is None else str(_parsed(field.value, read_text(path) or ""))
     except (ReadError, ValueError):
         return ""
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _at(document: Any, *path: str) -> Any:
-    for key in path:
-        document = document.get(key) if isinstance(document, dict) else None
-    return document

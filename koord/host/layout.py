@@ -18,11 +18,10 @@ from pathlib import Path
 
 from koord.host.cgroup import Tree
 from koord.host.claims import CGROUP_ROOT, DRIVER, PER_QOS, Claim, Claims
-from koord.host.paths import expand_slice
 from koord.model import cgroup_parent
 from koord.model.cgroup_parent import CgroupStyle
 from koord.model.qos import KubeQoS
-from koord.model.slices import SLICE
+from koord.model.slices import SLICE, expand_slice
 
 _KUBEPODS = re.compile(r"kubepods|(?:[^/]*-)?kubepods\.slice")
 _ABOVE_POD = re.compile(r"(.*/(?:kubepods|(?:[^/]*-)?kubepods\.slice))(?:/[^/]+)?/[^/]*pod[^/]+")

@@ -17,11 +17,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from koord.host.files import Value
-from koord.host.paths import expand_slice
 from koord.host.weights import Weights
 from koord.model import cpuset
 from koord.model.cfs import PERIOD_US, UNLIMITED
-from koord.model.slices import SLICE
+from koord.model.slices import SLICE, expand_slice
 
 INFINITY = (1 << 64) - 1
 RESET = "memory.oom.group"

@@ -6,6 +6,8 @@ They are undone in reverse order, so a step that only undoes stands before those
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from koordctl.install import disk, probes
@@ -50,13 +52,8 @@ class Leavings(_Step, frozen=True, tag="leavings"):
     directories: tuple[str, ...]
     own: tuple[str, ...] = ()
 
-    @property
-    def sentence(self) -> str:
-        return "Note which of Koord's run-time directories are there, so that no other is left behind one day"
-
-    @property
-    def undoing(self) -> str:
-        return "Remove what Koord made while it ran"
+    sentence: ClassVar = "Note which of Koord's run-time directories are there, so that no other is left behind one day"
+    undoing: ClassVar = "Remove what Koord made while it ran"
 
     def look(self, host: Host) -> Before:
         return Before(missing=tuple(path for path in (*self.directories, *self.trees) if not host.disk.exists(path)))
@@ -105,16 +102,14 @@ class Files(_Step, frozen=True, tag="files"):
 class Kernel(_Step, frozen=True, tag="kernel"):
     """The kernel files of which koord-qosd keeps a record, put back after it has stopped.
 
-    ``runtime`` is the runtime's own socket.
-    ``moved``: the node may have another runtime since the installation, whose own step is to undo it with that one.
+    ``runtime`` is the runtime's own socket. ``moved``: the node may have another runtime since the installation, whose
+    own step is to undo it with that one.
     """
 
     runtime: str
     moved: bool = False
 
-    @property
-    def sentence(self) -> str:
-        return "Note that kernel files are to be put back once koord-qosd has gone"
+    sentence: ClassVar = "Note that kernel files are to be put back once koord-qosd has gone"
 
     @property
     def undoing(self) -> str:
@@ -226,9 +221,7 @@ class Sandbox(_Step, frozen=True, tag="sandbox"):
     def sentence(self) -> str:
         return f"Verify: a pod sandbox through {self.proxy}, in cgroup {self.cgroup}, is made and removed again"
 
-    @property
-    def undoing(self) -> str:
-        return "Remove what is left of the sandbox"
+    undoing: ClassVar = "Remove what is left of the sandbox"
 
     def lines(self) -> tuple[str, ...]:
         calls = ("Version", "Status", "RunPodSandbox", "PodSandboxStatus", "StopPodSandbox", "RemovePodSandbox")

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from koord.host import paths
 from koord.host.originals import Pending
+from koord.model.slices import from_cgroups_path
 from koord.pb.nri import api_pb2 as nri
 from qosd.accounting import account
 from qosd.hooks import engine
@@ -123,7 +123,7 @@ class Hooks:
 
     def starting(self, pod: nri.PodSandbox, container: nri.Container) -> None:
         """The container has its cgroup, and the runtime waits for us before it starts the container's program."""
-        cgroup = paths.from_cgroups_path(container.linux.cgroups_path)
+        cgroup = from_cgroups_path(container.linux.cgroups_path)
         if self._originals is not None and cgroup and self._acting():
             self._originals.write_limits(translate.key_of(pod, container), cgroup)
 

@@ -23,11 +23,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace as with_values
 
-from koord.host import paths
 from koord.host.files import Target
 from koord.host.originals import ContainerKey
 from koord.model.crifields import SCALARS, Field
 from koord.model.lattice import Value
+from koord.model.slices import from_cgroups_path
 from koord.pb.nri import api_pb2 as nri
 from qosd.hooks import engine, resctrl
 from qosd.hooks.edits import Edit, Edits
@@ -63,7 +63,7 @@ class SpecResources(NamedTuple):
     @classmethod
     def of(cls, container: nri.Container, update: nri.LinuxResources | None = None) -> SpecResources:
         """``update`` is what kubelet asks for now, if it does."""
-        parent = paths.from_cgroups_path(container.linux.cgroups_path).rpartition("/")[0]
+        parent = from_cgroups_path(container.linux.cgroups_path).rpartition("/")[0]
         request = requested(container.linux.resources)
         return cls(request if update is None else request.updated(requested(update)), parent)
 

@@ -15,23 +15,25 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import DecodeError, Message
 
-from koord.host import paths
 from koord.http2.grpc import NOT_FOUND, UNIMPLEMENTED, UnaryError
 from koord.http2.stream import StreamingClient
-from koord.model.slices import SLICE
+from koord.model import runtimestatus as status
+from koord.model.crifields import NUMBERS, Field
+from koord.model.slices import SLICE, expand_slice
 from koord.pb.cri import api_pb2 as cri
 from koord.service.unixsocket import without_scheme
+from qosd.hooks import normalization
 from qosd.model.pod import Resources
-from qosd.pods import verbose
 
 AT_ONCE = 16
 SANDBOX_READY = "SANDBOX_READY"
 CONTAINER_CREATED, CONTAINER_RUNNING = "CONTAINER_CREATED", "CONTAINER_RUNNING"
+_MARKS = (normalization.ANNOTATION,)
 _UID_LABEL = "io.kubernetes.pod.uid"
 _SERVICE = "/runtime.v1.RuntimeService/"
 _BROADCASTING = {"containerd": (2, 0), "cri-o": (1, 30)}
@@ -163,9 +165,7 @@ class Runtime:
         answer = await self._status("PodSandboxStatus", request, cri.PodSandboxStatusResponse)
         if answer is None:
             return None
-        info = verbose.document(answer.info)
-        parent = _pod_cgroup(verbose.cgroup_parent(info))
-        return Detail(verbose.cgroup(info), parent, verbose.resources(info), verbose.pod_resources(info))
+        return detail_of_sandbox(status.parse_or_empty(answer.info))
 
     async def container_detail(self, container_id: str) -> Detail | None:
         """None: the runtime no longer has the container."""
@@ -173,10 +173,7 @@ class Runtime:
         answer = await self._status("ContainerStatus", request, cri.ContainerStatusResponse)
         if answer is None:
             return None
-        info = verbose.document(answer.info)
-        return Detail(
-            verbose.cgroup(info), "", verbose.resources(info), marks=verbose.marks(info), cpus=verbose.cpus(info)
-        )
+        return detail_of_container(status.parse_or_empty(answer.info))
 
     async def stop_container(self, container_id: str, grace_s: int, exit_s: float) -> None:
         """Have its processes end: by TERM and, ``grace_s`` later, by KILL. Returns when they have, or it is gone.
@@ -225,6 +222,31 @@ class Runtime:
         return RuntimeUnreachable(f"{self.endpoint}: {method}: {error}", code)
 
 
+def detail_of_sandbox(info: Mapping[str, Any]) -> Detail:
+    """Returns what ``info``, a verbose status, tells; cri-o tells the cgroup parent only by the sandbox's own path."""
+    cgroup, requested = status.cgroup(info), status.requested_resources(info)
+    parent = status.text(info, "config", "linux", "cgroup_parent") or cgroup.rpartition("/")[0]
+    for_pod = Resources.of({field: status.number(requested, field.value) for field in NUMBERS})
+    return Detail(cgroup, _pod_cgroup(parent), _of_spec(info), for_pod)
+
+
+def detail_of_container(info: Mapping[str, Any]) -> Detail:
+    """Returns what ``info``, a verbose status, tells.
+
+    An NRI plugin's own annotations and its CPU set stand in the OCI spec and in no list of the runtime's.
+    """
+    marks = {key: status.text(info, "runtimeSpec", "annotations", key) for key in _MARKS}
+    cpus = status.text(status.spec_resources(info), *Field.CPUSET_CPUS.path)
+    return Detail(
+        status.cgroup(info), "", _of_spec(info), marks={key: each for key, each in marks.items() if each}, cpus=cpus
+    )
+
+
+def _of_spec(info: Mapping[str, Any]) -> Resources:
+    spec = status.spec_resources(info)
+    return Resources.of({field: status.number(spec, *field.path) for field in NUMBERS})
+
+
 def _sandbox(listed: cri.PodSandbox) -> Sandbox:
     return Sandbox(
         id=listed.id,
@@ -262,5 +284,5 @@ def _pod_cgroup(cgroup_parent: str) -> str:
     """A sandbox's cgroup parent as a path: with the systemd driver it may be the slice's bare name."""
     parent = cgroup_parent.rstrip("/")
     if "/" not in parent and parent.endswith(SLICE):
-        return paths.expand_slice(parent)
+        return expand_slice(parent)
     return parent

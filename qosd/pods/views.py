@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from koord.host import paths
 from koord.model import cgroup_parent, priority, qos
 from koord.model.qos import DerivationRules, KubeQoS
+from koord.model.slices import container_path
 from qosd.model.pod import HookStage, PodContext, Request, Resources
 from qosd.model.snapshot import ContainerView, PodView
 from qosd.pods.cri import SANDBOX_READY, Container, Detail, Sandbox
@@ -136,7 +136,7 @@ def _view(
     parent: str,
     attempt: int = 0,
 ) -> ContainerView:
-    likely = paths.container_path(parent, id_, inputs.scope_prefix) if parent else ""
+    likely = container_path(parent, id_, inputs.scope_prefix) if parent else ""
     cgroup, said = detail.cgroup or likely, {**detail.marks, **annotations}
     return ContainerView(id_, name, cgroup, state, detail.requested, said, not name, attempt, detail.cpus)
 

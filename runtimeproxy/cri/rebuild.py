@@ -9,19 +9,21 @@ Invariant: an object that the runtime does not know is None; what could not be f
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
 from koord.http2.client import UnaryError
+from koord.model.crifields import SCALARS
+from koord.model.runtimestatus import at, is_unicode, mapping, number, parse, requested_resources, spec_resources, text
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.codec import container_entry, convert, decode, rebuilt_pod
-from runtimeproxy.cri.runtimejson import mapping, oci_resources, resources_from_cri, text
 from runtimeproxy.cri.store import ContainerEntry, PodEntry
 from runtimeproxy.hooks.apart import Apart
+from runtimeproxy.hooks.edits import HUGEPAGE_LIMITS, RESOURCE_INTS, RESOURCE_SCALARS, UNIFIED, Slot
+from runtimeproxy.hooks.messages import apply_resource
 from runtimeproxy.hooks.server import UnaryCaller
 from runtimeproxy.wire.protowire import MalformedMessage
 
@@ -30,6 +32,9 @@ CALLS_AT_A_TIME = 4
 TIMEOUT_S = 1.0
 LIST_TIMEOUT_S = 10.0
 REPLACED = "\ufffd"  # what Go's JSON writes for bytes that are not UTF-8; such values are kept from hook servers
+_CRIO_CGROUP_PARENT = "io.kubernetes.cri-o.CgroupParent"
+_OCI = (*[(*field.path, field.value) for field in SCALARS], ("memory", "swap", "memory_swap_limit_in_bytes"))
+_UINT64 = range(1 << 64)
 T = TypeVar("T")
 
 
@@ -151,11 +156,10 @@ class Rebuilder:
         response = self._read(cri.PodSandboxStatusResponse, answer)
         request = _pod(response.status)
         info = _info(response.info)
-        linux = mapping(mapping(info, "config"), "linux")
-        crio = mapping(mapping(info, "runtimeSpec"), "annotations")
-        request.cgroup_parent = text(linux, "cgroup_parent") or text(crio, "io.kubernetes.cri-o.CgroupParent")
-        resources_from_cri(mapping(linux, "resources"), request, "resources")
-        resources_from_cri(mapping(linux, "overhead"), request, "overhead")
+        parent = text(info, "config", "linux", "cgroup_parent")
+        request.cgroup_parent = parent or text(info, "runtimeSpec", "annotations", _CRIO_CGROUP_PARENT)
+        resources_from_cri(requested_resources(info), request, "resources")
+        resources_from_cri(mapping(info, "config", "linux", "overhead"), request, "overhead")
         return rebuilt_pod(request)
 
     async def _container(self, service: str, container_id: str) -> ContainerEntry | None:
@@ -191,14 +195,12 @@ def _container(status: cri.ContainerStatus, info: Mapping[str, Any]) -> hooks.Co
         container_annotations=status.annotations,
         container_envs=dict(_envs(info)),
     )
-    spec = mapping(info, "runtimeSpec")
-    if mapping(mapping(spec, "linux"), "resources"):
-        oci_resources(spec, request.container_resources)
+    if spec_resources(info):
+        oci_resources(mapping(info, "runtimeSpec"), request.container_resources)
     elif status.resources.HasField("linux"):
         convert(status.resources.linux, request.container_resources)
     else:
-        linux = mapping(mapping(info, "config"), "linux")
-        resources_from_cri(mapping(linux, "resources"), request, "container_resources")
+        resources_from_cri(requested_resources(info), request, "container_resources")
     return request
 
 
@@ -207,9 +209,9 @@ def _envs(info: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
 
     The configuration's own values may be text or base64, depending on the runtime's CRI version.
     """
-    configured = mapping(info, "config").get("envs")
+    configured = at(info, "config", "envs")
     names = {text(item, "key") for item in configured if isinstance(item, dict)} if isinstance(configured, list) else ()
-    process = mapping(mapping(info, "runtimeSpec"), "process").get("env")
+    process = at(info, "runtimeSpec", "process", "env")
     for variable in process if isinstance(process, list) else ():
         name, equals, value = str(variable).partition("=")
         if equals and name in names and REPLACED not in value:
@@ -218,7 +220,44 @@ def _envs(info: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
 
 def _info(info: Mapping[str, str]) -> Mapping[str, Any]:
     try:
-        parsed = json.loads(info.get("info", "{}"))
-    except (ValueError, RecursionError) as error:
+        return parse(info)
+    except ValueError as error:
         raise RebuildFailed(f"verbose status is not JSON: {error}") from error
-    return parsed if isinstance(parsed, dict) else {}
+
+
+def resources_from_cri(source: Mapping[str, Any], request: Any, attribute: str) -> None:
+    """Fills ``request.attribute`` from CRI's LinuxContainerResources as Go writes it to JSON."""
+    if not source:
+        return
+    target = getattr(request, attribute)
+    target.SetInParent()
+    for field in RESOURCE_SCALARS:
+        _set(target, field, source, field)
+    _set_maps(target, source, HUGEPAGE_LIMITS, "page_size")
+
+
+def oci_resources(spec: Mapping[str, Any], target: Any) -> None:
+    """Fills ``target`` from an OCI runtime specification."""
+    resources = mapping(spec, "linux", "resources")
+    target.SetInParent()
+    for *path, field in _OCI:
+        _set(target, field, resources, *path)
+    _set(target, "oom_score_adj", spec, "process", "oomScoreAdj")
+    _set_maps(target, resources, "hugepageLimits", "pageSize")
+
+
+def _set(target: Any, field: str, source: Mapping[str, Any], *path: str) -> None:
+    value = number(source, *path) if field in RESOURCE_INTS else text(source, *path)
+    if value:
+        apply_resource(target, Slot(field), value)
+
+
+def _set_maps(target: Any, source: Mapping[str, Any], limits_key: str, size_key: str) -> None:
+    limits = source.get(limits_key)
+    for each in limits if isinstance(limits, list) else ():
+        size, limit = text(each, size_key), number({"limit": 0, **mapping(each)}, "limit", within=_UINT64)
+        if size and limit is not None:
+            apply_resource(target, Slot(HUGEPAGE_LIMITS, size), limit)
+    for key in mapping(source, UNIFIED):
+        if is_unicode(key) and (value := text(source, UNIFIED, key)):
+            apply_resource(target, Slot(UNIFIED, key), value)

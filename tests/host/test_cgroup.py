@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from koord.host import paths
 from koord.host.cgroup import ReadError, Tree, detect, read_text
 from koord.host.files import Target, UnknownRow
 from koord.host.writer import Writer
+from koord.model.slices import container_path, from_cgroups_path
 
 V1_MOUNTS = """\
 24 30 0:21 / {root}/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct
@@ -73,7 +73,7 @@ def test_another_refusal_names_the_file(tmp_path: Path) -> None:
     ],
 )
 def test_oci_cgroups_paths(given: str, path: str) -> None:
-    assert paths.from_cgroups_path(given) == path
+    assert from_cgroups_path(given) == path
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_oci_cgroups_paths(given: str, path: str) -> None:
     ],
 )
 def test_container_below_its_pods_parent(parent: str, path: str) -> None:
-    assert paths.container_path(parent, "abc", "cri-containerd") == path
+    assert container_path(parent, "abc", "cri-containerd") == path
 
 
 @pytest.mark.parametrize("cgroup", ["/..", "/kubepods/../../etc", "a/.."])

@@ -32,8 +32,8 @@ from qosd.hooks.originals import of_creation, of_update
 from qosd.hookserver import translate as by_hooks
 from qosd.nri import translate as by_nri
 from qosd.nri.translate import SpecResources
-from qosd.pods import verbose
-from runtimeproxy.cri.runtimejson import oci_resources
+from qosd.pods.cri import detail_of_container, detail_of_sandbox
+from runtimeproxy.cri.rebuild import oci_resources
 
 KEY = ContainerKey("uid", "main", 0)
 NUMBER = st.integers(MIN_SHARES, MAX_SHARES)  # what a file of any number can hold
@@ -113,8 +113,8 @@ def test_all_borders_have_hooks_compute_with_the_same(values: tuple[Field, Value
     shown = [
         by_hooks.resources_of(hook_resources(field, value)),
         by_nri.create_request(nri.PodSandbox(), nri.Container(), of_spec).requested,
-        verbose.resources(info),
-        verbose.pod_resources(info),
+        detail_of_container(info).requested,
+        detail_of_sandbox(info).pod_requested,
     ]
     assert shown == [shown[0]] * 4
 

@@ -16,8 +16,8 @@ from koord.host import cgroup, proc, psi, resctrl
 from koord.host.keyed import DeviceLimit, DeviceWeight, SchemataLine
 from koord.host.spelling import At
 from koord.model import kubeletconfig
-from qosd.pods import verbose
 from qosd.pods.cpumanager import read_state
+from qosd.pods.cri import detail_of_container
 from qosd.pods.kubelet import read_pods
 from qosd.sense import io
 from qosd.sense.flatkeys import FlatKeys
@@ -104,8 +104,8 @@ def _members(text: str) -> Mapping[str, Any]:
 
 
 def runtime_spec(text: str) -> Values:
-    info = verbose.document({"info": json.dumps({"runtimeSpec": {"linux": _members(text)}})})
-    return {"cgroup": verbose.cgroup(info), "resources": verbose.resources(info)}
+    told = detail_of_container({"runtimeSpec": {"linux": _members(text)}})
+    return {"cgroup": told.cgroup, "resources": told.requested}
 
 
 def pods(text: str) -> Values:

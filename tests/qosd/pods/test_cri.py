@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from koord.model import runtimestatus
 from koord.pb.cri import api_pb2 as cri
 from qosd.hooks.normalization import ANNOTATION
 from qosd.model.pod import Resources
-from qosd.pods import verbose
-from qosd.pods.cri import Detail, Runtime, RuntimeUnreachable, RuntimeVersion
+from qosd.pods.cri import Detail, Runtime, RuntimeUnreachable, RuntimeVersion, detail_of_container, detail_of_sandbox
 from tests.fakes.runtime import FakeRuntime
 
 
@@ -132,13 +131,13 @@ _CRIO_SCOPE = "kubepods-burstable-pod1_2.slice:crio:abc"
     ],
 )
 def test_what_verbose_says(document: dict[str, Any], cgroup: str, parent: str) -> None:
-    info = verbose.document({"info": json.dumps(document)})
-    assert (verbose.cgroup(info), verbose.cgroup_parent(info)) == (cgroup, parent)
+    told = detail_of_sandbox(document)
+    assert (told.cgroup, told.cgroup_parent) == (cgroup, parent)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '"x"', "[" * 100_000])
 def test_verbose_text_that_is_no_object(text: str) -> None:
-    assert verbose.document({"info": text}) == {}
+    assert runtimestatus.parse_or_empty({"info": text}) == {}
 
 
 @pytest.mark.parametrize(
@@ -153,14 +152,14 @@ def test_verbose_text_that_is_no_object(text: str) -> None:
     ],
 )
 def test_of_the_specs_annotations_only_our_own_are_taken(annotations: Any, marks: dict[str, str]) -> None:
-    assert verbose.marks({"runtimeSpec": {"annotations": annotations}}) == marks
+    assert detail_of_container({"runtimeSpec": {"annotations": annotations}}).marks == marks
 
 
 @pytest.mark.parametrize(("cpu", "cpus"), [({"cpus": "2-3"}, "2-3"), ({}, ""), ({"cpus": 3}, ""), (None, "")])
 def test_the_cpu_set_of_the_spec(cpu: Any, cpus: str) -> None:
-    assert verbose.cpus({"runtimeSpec": {"linux": {"resources": {"cpu": cpu}}}}) == cpus
+    assert detail_of_container({"runtimeSpec": {"linux": {"resources": {"cpu": cpu}}}}).cpus == cpus
 
 
 def test_resources_that_are_no_numbers_are_absent() -> None:
     info = {"runtimeSpec": {"linux": {"resources": {"cpu": {"quota": True, "period": "1"}, "memory": []}}}}
-    assert verbose.resources(info) == Resources()
+    assert detail_of_container(info).requested == Resources()
