@@ -6,7 +6,6 @@ an answer takes a fraction of a second from the start of the process. Exit codes
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -15,12 +14,12 @@ from typing import NoReturn
 import click
 
 import koord
-from koordctl import commands
 from koordctl.exits import EPILOG, INTERRUPTED, OK, USAGE
+from koordctl.guide import GUIDES
 
-_FILES = os.listdir(commands.__path__[0])  # pkgutil says the same, a millisecond later
-COMMANDS = tuple(sorted(name.removesuffix(".py") for name in _FILES if name.endswith(".py") and name[0] != "_"))
-"""Each is the function of its name, in the module of its name of ``koordctl.commands``."""
+COMMANDS = tuple(sorted(name for name in GUIDES if " " not in name))
+"""Each is the function of its name, in a module of ``koordctl.commands``: that of its name, but for ``_MODULES``."""
+_MODULES = {"disable": "strategies", "enable": "strategies", "journal": "writes", "plan": "writes"}
 
 
 class _Lazy(click.Group):
@@ -30,7 +29,8 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None  # resolve_command says so
-        command: click.Command = getattr(import_module(f"koordctl.commands.{cmd_name}"), cmd_name)
+        module = import_module(f"koordctl.commands.{_MODULES.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, cmd_name)
         return command
 
     def resolve_command(

@@ -38,13 +38,13 @@ def of_cluster(plural: Callable[[Mapping[str, Any]], str]) -> Complete:
     """The names of the objects of a kind, which the command's parameters tell."""
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-        from koordctl.cluster import connection, lists  # noqa: PLC0415
+        from koordctl.cluster import connection  # noqa: PLC0415
 
         choice = connection.Choice(
             context.params.get("kubeconfig") or "", context.params.get("context") or "", CLUSTER_WAIT_S
         )
         try:
-            found = connection.ask(choice, lambda client: lists.read_names(client, plural(context.params)))
+            found = connection.ask(choice, lambda client: connection.read_names(client, plural(context.params)))
         except click.ClickException:
             return []
         return sorted(name for name in found if name.startswith(incomplete))

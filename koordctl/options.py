@@ -100,7 +100,7 @@ def output() -> Callable[[_Command], _Command]:
 def listing(
     place: str | Lookup, help_text: str = "wide: with more columns, and whole on any terminal."
 ) -> Callable[[_Command], _Command]:
-    """``layout``: how the listing at ``place`` (``module:NAME`` below ``koordctl.views``) is shown.
+    """``layout``: how the listing at ``place`` (``module:NAME`` below ``koordctl``) is shown.
 
     From ``-o table|wide|json|yaml``, ``--fields`` and ``--sort-by``; an unknown name is said before anything is done.
     """
@@ -109,7 +109,7 @@ def listing(
         if not isinstance(place, str):
             return place(parameters)
         module, _, name = place.partition(":")
-        rows: Listing[Any] = getattr(import_module(f"koordctl.views.{module}"), name)
+        rows: Listing[Any] = getattr(import_module(f"koordctl.{module}"), name)
         return rows
 
     def names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

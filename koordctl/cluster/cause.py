@@ -7,8 +7,9 @@ nothing better is known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from koord.admission import AdmissionContext, omission
 from koord.model import eventreasons
@@ -19,7 +20,6 @@ from koord.overcommit.amounts import BATCH, NOTHING, CPUMemory
 from koordctl.cluster import crashes, evictions
 from koordctl.cluster.nodes import absence_of_batch, is_ready
 from koordctl.cluster.objects import DetailedContainerStatus, DetailedPod, Event
-from koordctl.cluster.shortage import shortage
 from koordctl.cluster.state import ClusterState
 
 _WAITING_QUIETLY = ("ContainerCreating", "PodInitializing", "")
@@ -29,6 +29,18 @@ _NO_ROOM = "OutOf"
 _ADMISSION = (
     "kubelet admits pods when they come and when it restarts, against what the Node offers then: "
     "koordctl explain node {} --overcommit"
+)
+
+
+class _Resource(NamedTuple):
+    name: str
+    pick: Callable[[CPUMemory], int]
+    unit: Callable[[int], str]
+
+
+_RESOURCES = (
+    _Resource(BATCH.cpu, lambda amount: amount.cpu_milli, units.cpu),
+    _Resource(BATCH.memory, lambda amount: amount.memory_bytes, units.memory),
 )
 
 
@@ -127,6 +139,23 @@ def _of_batch(pod: DetailedPod, state: ClusterState) -> Cause | None:
     if why := shortage(wanted, free, "has", "free"):
         return Cause(f"{pending}: {why}", ("wait until other batch pods have ended", "request less"))
     return None
+
+
+def shortage(wanted: CPUMemory, nodes: Mapping[str, CPUMemory], verb: str, suffix: str = "") -> str:
+    """Returns the resource that no node has enough of, with the most that there is; "" if a node has all of ``wanted``.
+
+    ``verb`` and ``suffix`` are the words about a node: it "offers" an amount, or "has" it "free". Needs a node.
+    """
+    if any(wanted.meet(each) == wanted for each in nodes.values()):
+        return ""
+    most = {resource: max(nodes, key=lambda name: resource.pick(nodes[name])) for resource in _RESOURCES}
+    figures = {each: f"{each.unit(each.pick(nodes[name]))} on {name}" for each, name in most.items()}
+    end = f" {suffix}" if suffix else ""
+    scarce = [each for each, name in most.items() if each.pick(nodes[name]) < each.pick(wanted)]
+    if scarce:
+        return "; ".join(f"no node {verb} as much {each.name}{end}, the most is {figures[each]}" for each in scarce)
+    maxima = ", ".join(f"the most {each.name} is {figure}" for each, figure in figures.items())
+    return f"no single node {verb} both{end}: {maxima}"
 
 
 def _of_selector(pod: DetailedPod, state: ClusterState) -> Cause | None:

@@ -1,4 +1,7 @@
-"""A command's connection to the API server, with kubectl's choice of a cluster and a sentence for what fails."""
+"""A command's connection to the API server, with kubectl's choice of a cluster and a sentence for what fails.
+
+A list holds the objects that can be read, and none of a kind that has no CRD.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,15 @@ from typing import TypeVar
 
 import koord
 from koord.kube import kubeconfig
-from koord.kube.client import Client, Limits
+from koord.kube.client import EVERYTHING, Client, Limits, Selection
 from koord.kube.credentials import Credentials, CredentialsError
 from koord.kube.errors import APIError, KubeError
+from koord.kube.kind import KINDS, Kind, T
 from koord.kube.kubeconfig import Settings
 from koord.kube.transport import Transport
 from koordctl.exits import Refused, Unreachable
 
-T = TypeVar("T")
+Answer = TypeVar("Answer")
 _TRIES = 2
 _DEFAULT_NAMESPACE = "default"
 _FORBIDDEN = (
@@ -37,8 +41,8 @@ class Choice:
     timeout_s: float
 
 
-def ask(choice: Choice, question: Callable[[Client], Awaitable[T]]) -> T:
-    """What ``question`` comes to with a client of the chosen cluster. Raises Unreachable or Refused."""
+def ask(choice: Choice, question: Callable[[Client], Awaitable[Answer]]) -> Answer:
+    """Returns what ``question`` comes to with a client of the chosen cluster. Raises Unreachable or Refused."""
     try:
         return asyncio.run(_asked(choice, question))
     except CredentialsError as error:
@@ -51,14 +55,31 @@ def ask(choice: Choice, question: Callable[[Client], Awaitable[T]]) -> T:
 
 
 def namespace(choice: Choice) -> str:
-    """The namespace of the kubeconfig's context, as kubectl takes it. Raises Unreachable."""
+    """Returns the namespace of the kubeconfig's context, as kubectl takes it. Raises Unreachable."""
     try:
         return _settings(choice).namespace or _DEFAULT_NAMESPACE
     except (OSError, ValueError) as error:
         raise _no_cluster(error) from error
 
 
-async def _asked(choice: Choice, question: Callable[[Client], Awaitable[T]]) -> T:
+async def read_list(client: Client, kind: Kind[T], selection: Selection = EVERYTHING) -> list[T]:
+    """Returns the objects that can be read: one that cannot hides no other. Raises KubeError."""
+    try:
+        page = await client.list(kind, selection)
+    except APIError as error:
+        if error.is_not_found:
+            return []
+        raise
+    return [entry.object for entry in page.entries if entry.object is not None]
+
+
+async def read_names(client: Client, kind_name: str) -> list[str]:
+    """Returns the names of the objects of a kind, told by its plural or singular in any case. Raises KubeError."""
+    kind = next((each for each in KINDS if kind_name.lower() in (each.plural, each.name.lower())), None)
+    return [] if kind is None else [each.metadata.name for each in await read_list(client, kind)]
+
+
+async def _asked(choice: Choice, question: Callable[[Client], Awaitable[Answer]]) -> Answer:
     credentials = Credentials(lambda: _settings(choice), os.environ, time.monotonic, time.time)
     async with Transport(credentials, f"koordctl/{koord.__version__}") as transport:
         return await question(Client(transport, Limits(tries=_TRIES, timeout_s=choice.timeout_s)))
@@ -70,7 +91,7 @@ def _settings(choice: Choice) -> Settings:
 
 
 def _no_cluster(error: Exception) -> Unreachable:
-    """Says where one was looked for: kubectl looks there, too."""
+    """Returns an error that says where a cluster was looked for: kubectl looks there, too."""
     stated = os.environ.get("KUBECONFIG")
     variable = f"$KUBECONFIG is {stated!r}" if stated else "$KUBECONFIG is not set"
     home = os.path.expanduser("~/.kube/config")

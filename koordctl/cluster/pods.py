@@ -7,12 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from koord.admission import AdmissionContext
 from koord.kube.client import Client, Selection
 from koord.kube.errors import APIError
-from koord.kube.kind import Key
-from koordctl.cluster import admission, cause, evictions, state
+from koord.kube.kind import CLUSTER_COLOCATION_PROFILE, NAMESPACE, Key
+from koord.model import profile
+from koord.model.schema import SchemaError
+from koordctl.cluster import cause, evictions, state
 from koordctl.cluster.cause import Cause
-from koordctl.cluster.lists import read_list
+from koordctl.cluster.connection import read_list
 from koordctl.cluster.objects import DETAILED_POD, EVENT, DetailedPod, Event
 
 _WORKLOAD_OWNERS = ("ReplicaSet", "Job", "StatefulSet", "DaemonSet", "ReplicationController")
@@ -37,7 +40,7 @@ class Explanation:
 
 
 async def explain(client: Client, key: Key, koord_namespace: str) -> Explanation | None:
-    """None for a pod that is not there, and of which no Event tells that it was evicted. Raises KubeError."""
+    """Explains a pod; None for one that is not there and that no Event calls evicted. Raises KubeError."""
     pod = await _pod(client, key)
     events = await read_list(client, EVENT, Selection(key.namespace, fields="involvedObject.kind=Pod"))
     own = _of(events, key, pod)
@@ -45,8 +48,23 @@ async def explain(client: Client, key: Key, koord_namespace: str) -> Explanation
         found = cause.of_absent(key.namespace, key.name, own, time.time())
         return None if found is None else Explanation(found)
     now = await state.read(client, koord_namespace, pod.spec.node_name)
-    context = await admission.read(client, koord_namespace)
+    context = await _admission(client, koord_namespace)
     return Explanation(cause.of_pod(pod, now, context, own), evictions.of_siblings(_controller(pod), events))
+
+
+async def _admission(client: Client, koord_namespace: str) -> AdmissionContext:
+    """Reads what Koord's webhooks know of the cluster. Raises KubeError."""
+    profiles = []
+    for item in await read_list(client, CLUSTER_COLOCATION_PROFILE):
+        try:
+            profiles.append(profile.read(item.content))
+        except SchemaError:
+            continue  # koordctl lint says what is wrong with it; it matches no pod
+    return AdmissionContext(
+        profiles=tuple(profiles),
+        namespaces={each.metadata.name: each.metadata.labels for each in await read_list(client, NAMESPACE)},
+        own_namespace=koord_namespace,
+    )
 
 
 async def _pod(client: Client, key: Key) -> DetailedPod | None:
@@ -59,13 +77,13 @@ async def _pod(client: Client, key: Key) -> DetailedPod | None:
 
 
 def _of(events: Iterable[Event], key: Key, pod: DetailedPod | None) -> Sequence[Event]:
-    """Of this very pod, or of the last one of that name."""
+    """Returns the Events of this very pod, or of the last one of that name."""
     uid = "" if pod is None else pod.metadata.uid
     named = [event for event in events if event.involved_object.name == key.name]
     return [event for event in named if not uid or event.involved_object.uid in ("", uid)]
 
 
 def _controller(pod: DetailedPod) -> str:
-    """The name of the workload that makes its pods anew, "" for a pod that nobody does."""
+    """Returns the name of the workload that makes its pods anew, "" for a pod without one."""
     owner = pod.metadata.controller
     return owner.name if owner is not None and owner.kind in _WORKLOAD_OWNERS else ""

@@ -14,8 +14,7 @@ from koord.model.core import Node, Pod
 from koord.overcommit import amounts, demand, units
 from koord.overcommit.amounts import BATCH, MID
 from koordctl.cluster import connection
-from koordctl.cluster.connection import Choice
-from koordctl.cluster.lists import read_list
+from koordctl.cluster.connection import Choice, read_list
 
 
 def shortages(kubeconfig: str, node: str, timeout_s: float) -> tuple[str, ...]:

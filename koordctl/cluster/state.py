@@ -22,7 +22,7 @@ from koord.overcommit.offer import Offer, offer
 from koord.overcommit.overallocation import allocated
 from koord.overcommit.strategy import ColocationStrategy
 from koord.sloconfig.loading import CONFIG_MAP_NAME, Loaded, load, texts
-from koordctl.cluster.lists import read_list
+from koordctl.cluster.connection import read_list
 from koordctl.cluster.objects import DETAILED_POD, DetailedPod
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help=guide.summary("cluster"), epilog=guide.examples("cluster"))
-@options.listing("cluster:NODES", "wide: whole, however narrow the terminal is.")
+@options.listing("cluster.nodes:NODES", "wide: whole, however narrow the terminal is.")
 @options.cluster
 @options.koord_namespace
 @options.timeout

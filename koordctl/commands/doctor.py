@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--runtime", default="", metavar="PATH", help="The container runtime's socket; found by itself if absent."
 )
-@options.listing("doctor:FINDINGS", "wide: whole, however narrow the terminal is.")
+@options.listing("views.doctor:FINDINGS", "wide: whole, however narrow the terminal is.")
 @options.daemon
 def doctor(root: Path, offline: bool, runtime: str, layout: Layout[Any], socket: str, timeout_s: float) -> int:
     """Check every assumption: one line each, and what to do about it.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help=guide.summary("lint"), epilog=guide.examples("lint"))
 @click.argument("files", nargs=-1, required=True, type=click.File())
-@options.listing("lint:FINDINGS", "wide: whole, however narrow the terminal is.")
+@options.listing("views.lint:FINDINGS", "wide: whole, however narrow the terminal is.")
 def lint(files: tuple[TextIO, ...], layout: Layout[Any]) -> int:
     """Say what is probably meant otherwise in FILES of YAML or JSON (-: standard input).
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.argument("metric", required=False, default="", shell_complete=completing.METRICS)
 @click.option("--subject", default="", metavar="TEXT", help="Only objects whose pod, cgroup or device contains TEXT.")
 @click.option("--history", is_flag=True, help="With the samples that qosd keeps (json and yaml), or a sparkline.")
-@options.listing("metrics:METRICS")
+@options.listing("views.metrics:METRICS")
 @options.daemon
 def metrics(metric: str, subject: str, history: bool, layout: Layout[Any], socket: str, timeout_s: float) -> None:
     """The newest sample of every metric and object.

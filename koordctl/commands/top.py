@@ -21,7 +21,7 @@ _WIDTH, _HEIGHT = 80, 24
 @click.command(short_help=guide.summary("top"), epilog=guide.examples("top"))
 @click.option("--interval", type=click.FloatRange(0.2, 60), default=1.0, show_default=True, help="Seconds between two.")
 @click.option("--once", is_flag=True, help="Print one picture and stop; so it is where there is no terminal, too.")
-@options.listing("top:PODS", "json and yaml: one picture.")
+@options.listing("views.top:PODS", "json and yaml: one picture.")
 @options.daemon
 def top(interval: float, once: bool, layout: Layout[Any], socket: str, timeout_s: float) -> None:
     """Live: the node's usage and stalls, and the pods that use most, with their history.

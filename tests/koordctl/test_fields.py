@@ -163,7 +163,7 @@ def test_sorting_is_stable_and_total(rows: list[Row], is_descending: bool) -> No
 # --- every listing of koordctl ---------------------------------------------------------------------------------------
 
 ABSENT: dict[str, object] = {
-    "views.cluster.NODES": NodeRow("", False, None, None, None, None, None, 0, None, 0, None, Protection.NONE, ""),
+    "cluster.nodes.NODES": NodeRow("", False, None, None, None, None, None, 0, None, 0, None, Protection.NONE, ""),
     "views.doctor.FINDINGS": Finding("", Status.OK, ""),
     "views.explain.LEFT": inspect.ExplainedFile(),
     "views.lint.FINDINGS": LintFinding("", "", ""),
@@ -186,9 +186,9 @@ ABSENT: dict[str, object] = {
 """Every listing's row of which nothing is known."""
 
 LISTINGS: dict[str, Listing[Any]] = {
-    f"views.{module.name}.{name}": listing
-    for module in pkgutil.iter_modules(views.__path__)
-    for name, listing in vars(import_module(f"koordctl.views.{module.name}")).items()
+    f"{module}.{name}": listing
+    for module in ("cluster.nodes", *(f"views.{each.name}" for each in pkgutil.iter_modules(views.__path__)))
+    for name, listing in vars(import_module(f"koordctl.{module}")).items()
     if isinstance(listing, Listing)
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from koord.overcommit.amounts import CPUMemory
-from koordctl.cluster.shortage import shortage
+from koordctl.cluster.cause import shortage
 
 _GI = 1 << 30
 CPU, MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"

@@ -1,4 +1,4 @@
-"""``koordctl journal``."""
+"""``koordctl plan`` and ``koordctl journal``: what koord-qosd will write, and what it wrote."""
 
 from __future__ import annotations
 
@@ -17,11 +17,18 @@ _AGO = re.compile(r"(\d+)([smhd])", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def since_unix_ns(text: str, now: datetime) -> int:
-    """``10m`` (s, m, h, d ago) or an ISO 8601 time (local unless it says otherwise) as Unix time; ValueError."""
-    ago = _AGO.fullmatch(text)
-    when = now - timedelta(seconds=int(ago[1]) * _SECONDS[ago[2]]) if ago else datetime.fromisoformat(text)
-    return int(when.timestamp() * 1_000_000) * 1000
+@click.command(short_help=guide.summary("plan"), epilog=guide.examples("plan"))
+@options.listing("views.writes:WRITES", "wide: with inputs, and whole.")
+@options.daemon
+def plan(layout: Layout[Any], socket: str, timeout_s: float) -> None:
+    """What the next tick would write, in the order of the writes. Nothing is written."""
+    from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
+    from koordctl.client import Daemon  # noqa: PLC0415
+    from koordctl.output import show_answer  # noqa: PLC0415
+    from koordctl.views import writes as view  # noqa: PLC0415
+
+    answer = Daemon(socket, timeout_s).ask("Plan", inspect.PlanRequest(), inspect.PlanResponse)
+    show_answer(answer, layout, view.plan)
 
 
 @click.command(short_help=guide.summary("journal"), epilog=guide.examples("journal"))
@@ -47,7 +54,7 @@ def since_unix_ns(text: str, now: datetime) -> int:
 )
 @click.option("--since", default="", metavar="TIME", help="Only later ones: 90s, 10m, 2h, 1d ago, or 2026-01-31T12:00.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most so many.")
-@options.listing("writes:ENTRIES", "wide: with reason and inputs, and whole.")
+@options.listing("views.writes:ENTRIES", "wide: with reason and inputs, and whole.")
 @options.daemon
 def journal(
     pod: str, file: str, strategy: str, since: str, limit: int, layout: Layout[Any], socket: str, timeout_s: float
@@ -69,3 +76,13 @@ def journal(
         click.echo(f"warning: {answer.problem}", err=True)
     if layout.is_table and answer.dropped:
         click.echo(f"warning: {answer.dropped} entries were dropped since koord-qosd started", err=True)
+
+
+def since_unix_ns(text: str, now: datetime) -> int:
+    """Returns ``10m`` (s, m, h, d ago) or an ISO 8601 time (local unless it says otherwise) as Unix time.
+
+    Raises ValueError.
+    """
+    ago = _AGO.fullmatch(text)
+    when = now - timedelta(seconds=int(ago[1]) * _SECONDS[ago[2]]) if ago else datetime.fromisoformat(text)
+    return int(when.timestamp() * 1_000_000) * 1000
