@@ -45,6 +45,7 @@
 #   make chart           the templates of charts/koordinator that manifests/ already says
 #   make images          the images that the chart names, as archives for ctr images import, without a container builder
 #   make deb             the Debian package, in dist/ (bundle: everything for a node without a network)
+#   make release VERSION=0.2.0   names the next release in the change log, the chart and the pages; says how to tag it
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -72,7 +73,7 @@ EXHAUSTIVE := tests/runtimeproxy/test_every_call.py tests/runtimeproxy/simulatio
 	wheel deb bundle images lock chart clean bench-proxy bench-proxy-against bench-agent bench-agent-against bench-protection \
 	bench-idle bench-decode bench-webhooks bench-manager bench-nodelink fuzz-proxy fuzz-manager simulate-proxy storm handover \
 	cluster test-cluster test-oldest-kubernetes test-kubelet-reads soak-overcommit crds soak-proxy soak-agent soak-node \
-	soak-nodelink soak-eviction soak-exhaustion size
+	soak-nodelink soak-eviction soak-exhaustion release size
 
 $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto systemd/*)
 	./integration/setup-python $(VENV)
@@ -271,6 +272,9 @@ chart: $(READY)
 images: wheel
 	$(PYTHON) -m release.images dist/koord-*.whl --output dist/images
 
+release: $(READY)
+	$(PYTHON) -m release.stamp '$(VERSION)'
+
 deb: wheel
 	$(PYTHON) -m release.deb dist/koord-*.whl --output dist
 
@@ -278,4 +282,4 @@ bundle: wheel
 	$(PYTHON) -m release.bundle dist/koord-*.whl --output dist
 
 clean:
-	rm -rf $(VENV) dist koord/pb
+	rm -rf $(VENV) dist koord/pb koord/_version.py

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hatch_build import generate
+from hatch_build import generate, write_version
 from integration.harness.processes import HarnessError
 
 REPOSITORY = Path(__file__).parent.parent
@@ -51,7 +51,7 @@ finally:
 
 
 def checked_out(commit: str, directory: Path) -> Path:
-    """The files of ``commit`` below ``directory``, with generated messages; raises HarnessError if git has no such."""
+    """The files of ``commit`` below ``directory``, with what the build generates; raises HarnessError without it."""
     tree = directory / commit.replace("/", "_")
     tree.mkdir(parents=True)
     archive = subprocess.Popen(["git", "-C", str(REPOSITORY), "archive", commit], stdout=subprocess.PIPE)
@@ -59,6 +59,7 @@ def checked_out(commit: str, directory: Path) -> Path:
     if archive.wait() or unpacked.returncode:
         raise HarnessError(f"git archive {commit} failed")
     generate(tree)
+    write_version(tree, commit)
     return tree
 
 

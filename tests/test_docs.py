@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.docpages import ROOT, broken_links
 
-PAGES = ("README.md", "bench/README.md", *(f"docs/{file.name}" for file in sorted((ROOT / "docs").glob("*.md"))))
+TOP = ("README.md", "CHANGELOG.md", "SECURITY.md")
+PAGES = (*TOP, "bench/README.md", *(f"docs/{file.name}" for file in sorted((ROOT / "docs").glob("*.md"))))
 
 
 def test_every_link_leads_somewhere() -> None:

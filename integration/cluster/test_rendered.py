@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-import koord
+from hatch_build import newest_release
 from integration import build
 from integration.cluster.api import Object
 from integration.cluster.helm import Helm, documents, template
 from koord_manager.options import WEBHOOK_GATES
+from release.chart import ROOT
 
 WORKLOADS = ("Deployment", "DaemonSet", "Job")
-RELEASED, DIGEST = f"v{koord.__version__}", f"v0.1.0@sha256:{'0123456789abcdef' * 4}"
+RELEASED, DIGEST = f"v{newest_release(ROOT)}", f"v0.1.0@sha256:{'0123456789abcdef' * 4}"
 API_SERVERS = ("10.0.0.0/28", "fd00::/64")
 
 

@@ -30,7 +30,7 @@ def renamed(wheel: Wheel, version: str, directory: Path) -> Wheel:
         for info in source.infolist():
             content = source.read(info)
             name = info.filename.replace(f"koord-{wheel.version}.", f"koord-{version}.")
-            if info.filename.endswith(("koord/__init__.py", "/METADATA", "/RECORD")):
+            if info.filename.endswith(("koord/_version.py", "/METADATA", "/RECORD")):
                 content = content.replace(wheel.version.encode(), version.encode())
             target.writestr(zipfile.ZipInfo(name, info.date_time), content)
     return Wheel.of(path)

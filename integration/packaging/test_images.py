@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-import koord
+from hatch_build import version
 from integration import build
 from release.images import making
 from release.images.making import Made
 
+VERSION = version(making.ROOT)
 IMPORTS = {
     "koord-manager": "koord_manager.manager, koord_manager.uninstall",
     "koordlet": "qosd.daemon, qosd.cluster.session, koordctl.__main__",
@@ -52,8 +53,8 @@ def run_in(root: Path, *argv: str) -> str:
 def test_an_image_runs_by_itself(images: dict[str, Made], name: str, tmp_path: Path) -> None:
     root = unpacked(images[name], tmp_path / "root")
     for program in PROGRAMS[name]:
-        assert run_in(root, program, "--version") == f"{program} {koord.__version__}\n"
-    packages = f"/usr/lib/koord/{koord.__version__}/site-packages"
+        assert run_in(root, program, "--version") == f"{program} {VERSION}\n"
+    packages = f"/usr/lib/koord/{VERSION}/site-packages"
     page = f"import sys; sys.path.append({packages!r}); import {IMPORTS[name]}, ssl, sqlite3, ctypes; print('imported')"
     assert run_in(root, "python3.11", "-IBSc", page) == "imported\n"
 

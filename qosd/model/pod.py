@@ -307,9 +307,7 @@ def _is_more(amounts: Amounts, spec: Amounts) -> bool:
     return amounts.any and any(has > may for has, may in pairs)
 
 
-def _bound_cpus(
-    annotations: PodAnnotations, request: Request, kube_qos: KubeQoS | None
-) -> tuple[str, tuple[str, ...]]:
+def _bound_cpus(annotations: PodAnnotations, request: Request, kube_qos: KubeQoS | None) -> tuple[str, tuple[str, ...]]:
     """Returns the CPUs that ``resource-status`` gives the pod, at most as many as it requests, and what is wrong there.
 
     The annotation is the scheduler's, but a cluster without the webhook takes it from anybody. Requests of an amplified

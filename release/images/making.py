@@ -23,7 +23,7 @@ from release.wheels import Wheel, fetch_others, in_directory, lock_files
 
 REGISTRY = "localhost"
 """What the chart's values name by default: an image that a node has imported, and that no registry gives it."""
-_ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 _ENVIRONMENT = {"PATH": "/usr/bin", "LANG": "C.UTF-8"}
 _ACCOUNTS = {
     "etc/passwd": "root:x:0:0:root:/:/usr/bin/false\nkoord:x:65532:65532:koord:/:/usr/bin/false\n",
@@ -42,7 +42,9 @@ class Recipe:
     user: str
 
     def image(self, version: str) -> Image:
-        return Image(f"{REGISTRY}/{self.name}:v{version}", (self.programs[0][0],), self.user, _ENVIRONMENT)
+        """Returns the image; its tag is the release's, which the chart names, and a tag takes no ``+``."""
+        release, _, _ = version.partition("+")
+        return Image(f"{REGISTRY}/{self.name}:v{release}", (self.programs[0][0],), self.user, _ENVIRONMENT)
 
 
 RECIPES = (
@@ -101,7 +103,7 @@ def _wheels(ours: Path, recipe: Recipe, cache: Path) -> list[Wheel]:
 
 def _wheel_of_checkout(directory: Path) -> Path:
     """With the builder that is installed here: nothing is fetched. Raises BuildError."""
-    run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", directory, _ROOT])
+    run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", directory, ROOT])
     (made,) = in_directory(directory)
     return made.path
 

@@ -76,6 +76,4 @@ def test_whoever_is_of_kubelets_best_effort_tier_requests_nothing() -> None:
 
 def test_what_is_said_of_it() -> None:
     (problem,) = context("1-63", 100).problems
-    assert problem == (
-        "annotation resource-status: CPUs 1-63 are more than the 100m that the pod requests; it has 1"
-    )
+    assert problem == ("annotation resource-status: CPUs 1-63 are more than the 100m that the pod requests; it has 1")
