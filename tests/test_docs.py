@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.docpages import ROOT, broken_links
 
 TOP = ("README.md", "CHANGELOG.md", "SECURITY.md")
@@ -10,3 +12,9 @@ PAGES = (*TOP, "bench/README.md", *(f"docs/{file.name}" for file in sorted((ROOT
 
 def test_every_link_leads_somewhere() -> None:
     assert broken_links(PAGES) == []
+
+
+def test_the_index_leads_to_every_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = {file.name for file in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert pages == set(re.findall(r"\]\(([\w-]+\.md)\)", index))

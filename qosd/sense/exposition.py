@@ -91,27 +91,3 @@ def label_text(labels: Labels) -> str:
 
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-
-
-def docs_table() -> str:
-    """The metric table as Markdown, one line for metrics that differ in their object only."""
-    alike: dict[tuple[str, ...], list[Metric]] = {}
-    for metric in METRICS:
-        stem = metric.name.removeprefix(f"{metric.scope}_")
-        key = (metric.source, stem, metric.unit, metric.kind, metric.help, f"{metric.period_s:g}")
-        alike.setdefault(key, []).append(metric)
-    header = "| metric | unit | kind | every | kept | meaning | koordlet's name |\n|---|---|---|---|---|---|---|\n"
-    return header + "".join(_docs_line(stem, metrics) for (_, stem, *_), metrics in alike.items())
-
-
-def _docs_line(stem: str, metrics: Sequence[Metric]) -> str:
-    first = metrics[0]
-    scopes = "/".join(metric.scope for metric in metrics)
-    kept = "/".join(dict.fromkeys(_kept(metric) for metric in metrics))
-    upstream = ", ".join(dict.fromkeys(f"`{metric.koordlet.name}`" for metric in metrics if metric.koordlet))
-    name = f"`{first.name}`" if len(metrics) == 1 else f"({scopes})`_{stem}`"
-    return f"| {name} | {first.unit} | {first.kind} | {first.period_s:g} s | {kept} | {first.help} | {upstream} |\n"
-
-
-def _kept(metric: Metric) -> str:
-    return f"{metric.retention_s / 60:g} min" if metric.retention_s else "newest"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from release.pages import koordletmetrics, metrics, nodedaemon, nodeslo
+from release.pages import koordletmetrics, metrics, nodeslo
 
-PAGES: Mapping[str, str] = {page.NAME: page.text() for page in (nodeslo, koordletmetrics, metrics, nodedaemon)}
+PAGES: Mapping[str, str] = {page.NAME: page.text() for page in (nodeslo, koordletmetrics, metrics)}
 """The text of every page by the name of its file in docs/."""

@@ -20,8 +20,8 @@ stands on its page `/metrics` also under koordlet's names, with koordlet's types
 * {exported} of koordlet's {all} metrics are exported; the others are in the table with the reason.
 * The prefix is `koordlet_`. All have the label `node` (`--node-name`, else `$NODE_NAME` or the host's name) but for
   those marked †.
-* *Here* is where koord-qosd's own figures have the same ([all metrics](node-daemon.md#all-metrics), [of the daemon
-  itself](node-daemon.md#metrics-of-the-daemon-itself)); {none}: nowhere else as a metric.
+* *Here* is where koord-qosd's own figures have the same ([what it measures](metrics.md#what-koord-qosd-measures),
+  [what it does](metrics.md#koord-qosd-itself)); {none}: nowhere else as a metric.
 * A family is on the page while it has a sample: nothing is exported as 0 for want of a figure. Series of a pod go with
   the pod, `pod_eviction_detail` five minutes after its last eviction. There is no gap between two rounds, as koordlet's
   gauges of PSI, CPI and requests have.

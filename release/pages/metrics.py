@@ -30,7 +30,8 @@ Prometheus metrics of Koord's processes, made by `make docs` from the declaratio
 |---|---|---|
 | koord-runtime-proxy | `/run/koord/runtime-proxy-metrics.sock`, or `--metrics-endpoint` | \
 [runtime proxy](runtime-proxy.md#metrics-and-pages) |
-| koord-qosd | `127.0.0.1:9316` of the node in the chart, or `--metrics-endpoint` | [node daemon](node-daemon.md) |
+| koord-qosd | `127.0.0.1:9316` of the node in the chart, or `--metrics-endpoint` | \
+[node daemon](node-daemon.md#health) |
 | koord-manager | port 8080 of its pods | [koord-manager](koord-manager.md) |
 
 Counters end in `_total`; of a histogram there are `_bucket`, `_sum` and `_count`. A family is on a page while it has a
@@ -53,8 +54,9 @@ What Koordinator's node agent calls the same is in [koordlet's metrics](koordlet
 
 ## What koord-qosd measures
 
-How often each is measured and how long it is kept is in the [node daemon's table](node-daemon.md#all-metrics), and
-`koordctl metrics` shows the newest.
+`koordctl metrics` shows the newest samples, by these names without `koord_qosd_`. *Every* says how often each is
+measured, *Kept* how long the daemon remembers it, and the last column which of [koordlet's
+metrics](koordlet-metrics.md) is made of it. More: [what koord-qosd measures](measuring.md).
 
 {measured}
 
@@ -68,7 +70,7 @@ def text() -> str:
     return _TEXT.format(
         proxy=table(_HEAD, _counted(PROXY, families(ProxyMetrics))),
         qosd=table(_HEAD, _counted(QOSD, (*families(QosdMetrics), *figures.FAMILIES))),
-        measured=table((*_HEAD, "Unit"), map(_measured, METRICS)),
+        measured=table((*_HEAD, "Unit", "Every", "Kept", "koordlet's name"), map(_measured, METRICS)),
         manager=table(_HEAD, _counted(MANAGER, families(ManagerMetrics))),
     )
 
@@ -88,4 +90,7 @@ def _counted(prefix: str, found: Iterable[Family]) -> list[Sequence[str]]:
 
 def _measured(metric: Metric) -> Sequence[str]:
     kind = "counter" if metric.kind is MeasuredKind.COUNTER else "gauge"
-    return [f"`{measured_name(metric)}`", kind, code(LABELS[metric.scope]), metric.help, metric.unit]
+    name, labels = f"`{measured_name(metric)}`", code(LABELS[metric.scope])
+    kept = f"{metric.retention_s / 60:g} min" if metric.retention_s else "newest"
+    upstream = f"`{metric.koordlet.name}`" if metric.koordlet else ""
+    return [name, kind, labels, metric.help, metric.unit, f"{metric.period_s:g} s", kept, upstream]

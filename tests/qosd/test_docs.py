@@ -1,4 +1,4 @@
-"""docs/node-daemon.md and docs/qosd.md against the code: flags, metrics, hooks, commands, exit codes, files."""
+"""The pages on koord-qosd and koordctl against the code: flags, metrics, hooks, commands, exit codes, files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from qosd.model.snapshot import EvictionPhase
 from qosd.node import JOURNAL, MODELS, POLICY, UNDO
 from qosd.options import PROGRAM, Options
 from qosd.policy.sloeffects import without_effect
-from qosd.sense.exposition import PREFIX, docs_table
+from qosd.sense.exposition import PREFIX
 from qosd.sense.table import METRICS
 from qosd.strategies import speakers
 from qosd.tuning.advice import RULES as ADVICE
@@ -39,8 +39,10 @@ from tests.qosd.contexts import V2, rules
 from tests.qosd.machine import Machine
 
 DAEMON, RULES, README = docpages.page("node-daemon.md"), docpages.page("qosd.md"), docpages.page("README.md")
+KOORDCTL, GATE_PAGE = docpages.page("koordctl.md"), docpages.page("feature-gates.md")
 MEMORY = docpages.page("memory-qos.md")
-OPERATIONS = docpages.page("operations.md")
+OTHERS = ("measuring", "kernel-files", "undo", "systemd", "node-in-a-cluster")
+ALL = "".join([DAEMON, RULES, KOORDCTL, GATE_PAGE, *(docpages.page(f"{name}.md") for name in OTHERS)])
 FLAGS = PROGRAM.table
 FLAG_ROWS = docpages.flags(DAEMON)
 OF_KOORDCTL = {
@@ -48,8 +50,8 @@ OF_KOORDCTL = {
     for name in COMMANDS
     if (command := cli.get_command(click.Context(cli), name)) is not None
 }
-OF_SYSTEMD = {"now", "runtime"}
-OF_PS = {"sort"}
+OF_OTHERS = {"now", "sort"}
+"""Flags of systemctl and ps."""
 
 
 @pytest.mark.parametrize("flag", FLAGS)
@@ -59,20 +61,16 @@ def test_every_flag_has_a_row_with_its_default(flag: str) -> None:
 
 def test_no_other_flag_has_a_row_or_is_mentioned() -> None:
     assert FLAG_ROWS.keys() == FLAGS.keys()
-    mentioned = docpages.mentioned_flags(DAEMON + RULES) - {BESIDE.lstrip("-")}
-    assert mentioned - OF_SYSTEMD - OF_PS - {"config"} - set().union(*OF_KOORDCTL.values()) <= FLAGS.keys()
+    mentioned = docpages.mentioned_flags(ALL) - {BESIDE.lstrip("-")}
+    assert mentioned - OF_OTHERS - {"config"} - set().union(*OF_KOORDCTL.values()) <= FLAGS.keys()
 
 
 def test_every_command_with_fields_is_named_where_they_are_explained() -> None:
-    section = DAEMON[DAEMON.index("### Columns and order") : DAEMON.index("### koordctl pods")]
+    section = KOORDCTL[KOORDCTL.index("## Columns and order") :]
     for name, flags in OF_KOORDCTL.items():
         assert bool(re.search(rf"`{name}( --section)?`", section.partition("| |")[0])) == ("fields" in flags)
     assert {"fields", "sort-by"} <= docpages.mentioned_flags(section)
-    assert {"once", "section", "history", "subject", "since", "limit"} <= docpages.mentioned_flags(DAEMON)
-
-
-def test_the_metric_table_is_the_one_of_the_code() -> None:
-    assert DAEMON.endswith("\n\n" + docs_table()), "make docs"
+    assert {"once", "section", "history", "subject", "since", "limit"} <= docpages.mentioned_flags(KOORDCTL)
 
 
 async def test_every_metric_of_the_process_has_a_row_and_no_other(tmp_path: Path) -> None:
@@ -84,20 +82,20 @@ async def test_every_metric_of_the_process_has_a_row_and_no_other(tmp_path: Path
     finally:
         await node.close()
     exported = {name + ("_total" if kind == "counter" else "") for name, kind in kinds.items()}
-    assert docpages.rows(DAEMON, rf"{PREFIX}\w+").keys() == exported
-    known = kinds.keys() | {PREFIX + metric.name for metric in METRICS}
-    assert docpages.mentioned_metrics(DAEMON + RULES, PREFIX) <= known
+    measured = {PREFIX + metric.name for metric in METRICS}
+    assert docpages.rows(docpages.page("metrics.md"), rf"{PREFIX}\w+").keys() == exported | measured
+    assert docpages.mentioned_metrics(ALL, PREFIX) <= kinds.keys() | measured
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_shown(name: str) -> None:
     assert re.search(rf"`{name}`", README[: README.index("## Two commands")]), "in the README's table"
-    assert f"koordctl {name}" in DAEMON + OPERATIONS
+    assert f"koordctl {name}" in ALL + docpages.page("operations.md")
 
 
 def test_the_feature_gates_are_those_of_the_code() -> None:
     behind = {name: {each.name for each in speakers() if each.gate == name} for name in GATES}
-    rows = docpages.rows(DAEMON[DAEMON.index("## Feature gates") : DAEMON.index("## Files")], r"\w+")
+    rows = docpages.rows(GATE_PAGE, r"\w+")
     assert rows == {
         name: ("on" if gate.is_on else "off", gate.purpose, ", ".join(f"`{each}`" for each in sorted(behind[name])))
         for name, gate in GATES.items()
@@ -109,13 +107,13 @@ def test_every_strategys_gate_is_one() -> None:
 
 
 def test_exit_codes() -> None:
-    told = dict(re.findall(r"^\| (\d) \| (.*) \|$", DAEMON, re.MULTILINE))
+    told = dict(re.findall(r"^\| (\d) \| (.*) \|$", KOORDCTL, re.MULTILINE))
     assert set(map(int, told)) == {exits.OK, exits.USAGE, exits.UNREACHABLE, exits.REFUSED, exits.FAILED}
     assert re.findall(r"^  (\d)  ", exits.EPILOG, re.MULTILINE) == sorted(told)
 
 
 def test_every_result_of_the_journal_is_explained() -> None:
-    section = DAEMON[DAEMON.index("| Result | |") : DAEMON.index("### koordctl node")]
+    section = KOORDCTL[KOORDCTL.index("| Result | |") : KOORDCTL.index("## koordctl node")]
     told = {words.split()[0] for words in re.findall(r"`([^`]+)`", section)} - {EVICTION}
     assert told == {
         plan.DONE, plan.VANISHED, plan.UNSUPPORTED, plan.REFUSED, plan.YIELDED, plan.FOREIGN, plan.FAILED,
@@ -125,7 +123,7 @@ def test_every_result_of_the_journal_is_explained() -> None:
 
 
 def test_every_topic_of_advice_is_explained() -> None:
-    section = DAEMON[DAEMON.index("| Topic | It is told |") : DAEMON.index("### koordctl plan")]
+    section = KOORDCTL[KOORDCTL.index("| Topic | It is told |") : KOORDCTL.index("## koordctl plan")]
     told = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
     assert [topic for cell in told for topic in re.findall(r"`([^`]+)`", cell)] == list(ADVICE)
 

@@ -10,12 +10,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from koord.model.slo import HostApplication
 from qosd.model.metric import Scope
 from qosd.sense.devices import DiskRow
-from qosd.sense.exposition import Exposition, docs_table
+from qosd.sense.exposition import Exposition
 from qosd.sense.node import NodeRow, NumaRow
 from qosd.sense.rdt import CacheRow
 from qosd.sense.row import NO_SAMPLE, Panel
 from qosd.sense.sampler import CollectorRow
-from qosd.sense.table import METRICS
 from qosd.sense.targets import SampleTargets
 from qosd.sense.usage import USAGE
 from tests.qosd.sense.trees import TIERS, World, pod
@@ -98,12 +97,3 @@ def test_every_family_has_its_help_and_type_once(world: World) -> None:
     assert len(heads) == len(set(heads))
     kinds = {line.split()[2]: line.split()[3] for line in lines if line.startswith("# TYPE")}
     assert kinds["koord_qosd_cache_mbm_local_bytes"] == "counter" and kinds["koord_qosd_disk_busy_ratio"] == "gauge"
-
-
-def test_the_documentation_names_every_metric_once() -> None:
-    text = docs_table()
-    lines = text.splitlines()[2:]
-    assert all(line.count(" | ") == 6 for line in lines)
-    said = sum(line.split("|")[1].count("/") + 1 for line in lines)
-    assert said == len(METRICS)
-    assert "(tier/pod/container/host_app)`_cpu_usage_cores`" in text
