@@ -5,7 +5,7 @@ pattern of their directories' names, so cache ids may have gaps and there may be
 that say ``Error`` or ``Unavailable`` are absent for now (None). Everything ends in a newline. An absent mount is an
 absent Info, never an error; a text of unknown form is a ParseError.
 
-The masks and bandwidths of percentages are pure functions (node-qos §7.1).
+The masks and bandwidths of percentages are pure functions, with Koordinator's rounding.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ So koordlet's ``--feature-gates`` can be pasted, and the annotation ``eviction-p
 Of a gate the node's rules (``node.features``) count before the command line, that before the default; within each, the
 gate's own name counts before ``AllAlpha`` and ``AllBeta``, which mean all that are of this maturity.
 
-Sources: names, defaults and the two groups from node-qos §0.2 and node-profiling §1.4; the maturity is Kubernetes' rule
-that a gate is off while it is Alpha and on once it is Beta: of the hooks' gates that is known, of the others assumed.
+Names and defaults are those of Koordinator's koordlet. The maturity is Kubernetes' rule that a gate is off while it is
+Alpha and on once it is Beta: of the hooks' gates that is known, of the others assumed.
 A name that is not in the table is refused by ``checked``, which names it.
 """
 

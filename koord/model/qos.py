@@ -1,6 +1,6 @@
 """Which QoS class a pod has, and why: from its label, else from its Kubernetes QoS class.
 
-``labelled`` is the *raw* class of the sheets: what the label says, or none. ``derive`` always finds a class and the
+``labelled`` is what the label says, or none. ``derive`` always finds a class and the
 sentence that says where it came from, because operators ask. Unlabelled Guaranteed pods count as LS, and as LSR only
 while they run where kubelet's CPU manager is ``static``; upstream's newer mapping (always LSR) is a setting.
 

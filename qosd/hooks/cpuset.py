@@ -1,6 +1,6 @@
 """Which CPUs a container may use: those bound for it, its class's pool, or whatever kubelet sent.
 
-The decision table of node-qos §10.3 with the design's changes: under kubelet's CPU manager ``static`` a pod without a
+Koordinator's decisions with three changes: under kubelet's CPU manager ``static`` a pod without a
 QoS label keeps the set that kubelet sent, wherever the scheduler placed it, and nobody is bound to a CPU that kubelet
 gave exclusively; where the rules name a BE pool (all CPUs outside LSE), BE pods get it instead of the empty set, which
 means "the parent's". A pool that the rules leave out is no opinion. First match wins. While the CPUs that kubelet gave

@@ -2,7 +2,7 @@
 
 What CRI's ``unified`` carries (``memory.min``, ``memory.low`` and, of containers only, ``memory.high``; cgroup v2) a
 container has from its creation. The rest only the reconciler gives: files that need not be there, each where this
-kernel has it, on either cgroup version. Values and levels are those of node-qos §6, with one change: a group kill that
+kernel has it, on either cgroup version. Values and levels are Koordinator's, with one change: a group kill that
 is not asked for (``oomKillGroup: 0``) is no opinion, because kubelet has the runtime switch it on for containers, and
 that is not ours to take away.
 """

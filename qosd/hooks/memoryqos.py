@@ -1,7 +1,7 @@
 """Memory QoS of one pod or container: whose settings apply, and the amounts that follow from request and limit.
 
 The hook, the strategies that see to tiers and to reclaim, and what people are shown all take them from here, so that a
-tier protects just what its pods are given. Formulas of node-qos §6, in whole bytes:
+tier protects just what its pods are given. Koordinator's formulas, in whole bytes:
     min  = request * minLimitPercent / 100
     low  = request * lowLimitPercent / 100, at least min if it is not 0
     high = floor((request + (L - request) * throttlingPercent / 100) / page) * page, at least low; 0 % = no throttling

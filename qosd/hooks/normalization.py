@@ -1,4 +1,4 @@
-"""CPU normalization: on a faster CPU model the same work needs a smaller CFS quota (node-qos §10.4).
+"""CPU normalization: on a faster CPU model the same work needs a smaller CFS quota.
 
 For LS and unlabelled pods without bound CPUs: ``ceil(quota / ratio)`` for ratio > 1. BE pods are scaled where their
 quota is made (``batch``); free pods keep what they requested.

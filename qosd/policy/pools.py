@@ -1,7 +1,7 @@
 """The CPU pools: where LS and BE containers run, made of the topology and of who has CPUs of their own.
 
     BE pool = online − kubelet's exclusive − LSE pods' − reserved − exclusive system-QoS CPUs − isolated
-    LS pool = BE pool − CPUs that any pod's annotation ``resource-status`` binds        (node-qos §1.4, per NUMA node)
+    LS pool = BE pool − CPUs that any pod's annotation ``resource-status`` binds        (per NUMA node)
 
 Kubelet's exclusive CPUs are those of pods that keep what kubelet's CPU manager gave them: not labelled LS or BE, not
 free, nothing bound by the scheduler; and those whose owner its file does not name in a known way. Where the scheduler

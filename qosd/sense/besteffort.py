@@ -1,6 +1,6 @@
 """The BestEffort tier's CPU: what it uses, what its pods asked for, and what it can get at most.
 
-Real limit (node-profiling §2.4): the smallest CPU set of the tier and of the containers in it, and the tier's CFS
+Real limit: the smallest CPU set of the tier and of the containers in it, and the tier's CFS
 quota / period where that is less. Containers' sets are read every 10 s and when pods change, and while CPU is being
 suppressed each second. Requests are those of pods that run: a finished Job asks for nothing. Invariant: a container
 whose directory is gone is passed over; only the tier's own files are needed.

@@ -3,7 +3,7 @@
 NUMA nodes are those that have a meminfo, whatever their numbers: there may be gaps, nodes without CPUs and nodes
 without memory. Invariant: what is wrong with a NUMA node costs its own samples only, never the node's.
 
-Formulas (node-profiling §2.1): busy = user + nice + system + irq + softirq ticks; cores = busy / elapsed / CLK_TCK.
+Formulas: busy = user + nice + system + irq + softirq ticks; cores = busy / elapsed / CLK_TCK.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def _distinct(cgroups: Sequence[Cgroup]) -> Sequence[Cgroup]:
 
 
 def app_cgroup(app: HostApplication, tiers: Tiers) -> str:
-    """The cgroup path of a host application (node-profiling §11.1).
+    """The cgroup path of a host application, as Koordinator finds it.
 
     Without ``cgroupPath``: ``host-latency-sensitive/<name>`` for LSE, LSR and LS, ``host-best-effort/<name>`` for BE,
     else ``<name>``; with it: base / parentDir / relativePath. "" if the base is a tier that does not exist.

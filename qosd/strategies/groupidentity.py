@@ -1,6 +1,6 @@
 """Group identity of all that runs: kubelet's tiers, pods, containers, host applications, and the kernel's own switch.
 
-    kernel.sched_core                     0, for the two exclude each other                       (node-qos §10.2)
+    kernel.sched_core                     0, for the two exclude each other
     kernel.sched_group_identity_enabled   1
     cpu.bvt_warp_ns                       tiers: Guaranteed, the root of all, 0, Burstable as LS, BestEffort as BE;
                                           pods as the hook says, containers as their pod, host applications as

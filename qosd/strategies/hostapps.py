@@ -1,6 +1,6 @@
 """Host applications: process groups outside Kubernetes that NodeSLO names (``hostApplications``), by their cgroup.
 
-    cpuset.cpus       LS only: all LS pools                                              (node-qos §2.3)
+    cpuset.cpus       LS only: all LS pools
 
 Their group identity is another strategy's. The cgroup is the operator's: it is neither made nor filled here, and one
 that is not there is left out by whoever writes. Invariants: an application that the spec no longer names is released,

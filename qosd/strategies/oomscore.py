@@ -1,4 +1,4 @@
-"""OOM scores of containers: what a pod's annotations ask for, for every process of each container (node-qos §10.6).
+"""OOM scores of containers: what a pod's annotations ask for, for every process of each container.
 
 ``oom-score-adj-spec`` of the container, else ``oom-score-adj`` of the pod. An entry that cannot be read costs itself:
 its container has the pod's. Never of the sandbox, whose process holds the pod's namespaces. An annotation that goes

@@ -1,6 +1,6 @@
 """The kernel's own settings that NodeSLO names (``systemStrategy``): memory watermarks, and vendor kernels' switches.
 
-    minFreeKbytesFactor          vm.min_free_kbytes, in ten-thousandths of the node's memory      (node-qos §9)
+    minFreeKbytesFactor          vm.min_free_kbytes, in ten-thousandths of the node's memory
     watermarkScaleFactor         vm.watermark_scale_factor
     memcgReapBackGround, schedGroupIdentityEnabled, schedIdleSaverWmark, pageCacheLimitEnabled
                                  their files, which only vendor kernels have

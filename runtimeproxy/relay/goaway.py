@@ -97,7 +97,7 @@ class GoingAway:
             self.close_if_done()
 
     def _goaway(self, last_stream: int) -> bytes:
-        """Never more than the runtime's own GOAWAY has allowed: a later one must not take streams back in (§6.8)."""
+        """Never more than the runtime's own GOAWAY has allowed: a later one takes no stream back in (RFC 9113 §6.8)."""
         return goaway(min(last_stream, self._pair.runtime_last), NO_ERROR)
 
     def _close_if_still_done(self) -> None:

@@ -1,7 +1,7 @@
 """One client connection and the runtime connection that belongs to it: the state that all parts of the relay share.
 
-Stream ids, SETTINGS, PING and stream windows are the two real ends' own; see design: the relay terminates only the
-connection window towards the runtime and the stream windows of held streams. What is here is plain: whoever changes
+Stream ids, SETTINGS, PING and stream windows are the two real ends' own: the relay terminates only the connection
+window towards the runtime and the stream windows of held streams. What is here is plain: whoever changes
 it says so, and it calls no part that is built on it.
 
 Invariant: when either end goes, both go.

@@ -1,4 +1,4 @@
-"""Admission against an oracle that was written separately from the fact sheet: 0 pods wrongly admitted or refused.
+"""Admission against an oracle that was written separately: 0 pods wrongly admitted or refused.
 
 More than 10,000 pods go the whole way, as AdmissionReviews: mutated, patched by the answer, validated.
 """

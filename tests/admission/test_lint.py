@@ -171,7 +171,9 @@ def test_two_profiles(first: dict[str, Any], last: dict[str, Any], paths: list[s
             "cannot be used in combination",
             id="BE-prod",
         ),
-        pytest.param(pod(container(limits={BATCH_MEMORY: "1Gi"})), f"labels.{QOS}", "must have the label", id="A8"),
+        pytest.param(
+            pod(container(limits={BATCH_MEMORY: "1Gi"})), f"labels.{QOS}", "must have the label", id="batch without BE"
+        ),
         pytest.param(
             pod(container(requests={"cpu": "1"}, limits=LIMITS), labels={QOS: "BE"}, priority=5000),
             "spec",

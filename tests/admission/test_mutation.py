@@ -100,8 +100,8 @@ def test_a_probability_that_is_none_is_said_and_the_next_profile_applies() -> No
             {"labelKeysMapping": {"a": "c", "b": "c"}}, {"a": "1", "b": "2"}, {"a": "1", "b": "2", "c": "2"},
             id="the-last-source-counts",
         ),
-        pytest.param({"labelSuffixes": {"v": "-x"}}, {"v": "1"}, {"v": "1-x"}, id="A23"),
-        pytest.param({"labelSuffixes": {"v": "-x"}}, {"u": "1"}, {"u": "1"}, id="A23-missing"),
+        pytest.param({"labelSuffixes": {"v": "-x"}}, {"v": "1"}, {"v": "1-x"}, id="a label that is there"),
+        pytest.param({"labelSuffixes": {"v": "-x"}}, {"u": "1"}, {"u": "1"}, id="a label that is missing"),
         pytest.param(
             {"labels": {"a": "1"}, "labelKeysMapping": {"a": "b"}, "labelSuffixes": {"b": "-x"}}, {},
             {"a": "1", "b": "1-x"}, id="labels-then-mappings-then-suffixes",
@@ -184,7 +184,6 @@ def test_a_patch_merges_containers_by_name() -> None:
 
 
 def test_a_later_profile_overwrites() -> None:
-    """A22"""
     a, b = profile("a", labels={"t": "1", "u": "1"}), profile("b", labels={"t": "2"})
     assert mutated(pod(), b, a)["metadata"]["labels"] == {"t": "2", "u": "1"}
 
@@ -211,12 +210,12 @@ PROD: dict[str, Any] = {"qosClass": "LS", "priorityClassName": "koord-prod"}
         pytest.param([profile()], {QOS: "BE"}, 5000, TRANSLATED, id="any-profile-translates"),
         pytest.param([profile(**BATCH)], {}, 0, TRANSLATED, id="by-the-class-after-injection"),
         pytest.param([profile(**PROD)], {QOS: "BE"}, 5000, AMOUNTS, id="by-the-class-after-injection-prod"),
-        pytest.param([profile(labels={"t": "1"})], {QOS: "LS"}, 9000, AMOUNTS, id="A1"),
+        pytest.param([profile(labels={"t": "1"})], {QOS: "LS"}, 9000, AMOUNTS, id="prod stays native"),
         pytest.param([profile(qosClass="BE")], {}, 0, TRANSLATED, id="BE-without-priority-is-batch"),
-        pytest.param([profile(qosClass="BE", priorityClassName="koord-free")], {}, 0, AMOUNTS, id="A5-free"),
-        pytest.param([profile(probability=0, **BATCH)], {}, 0, AMOUNTS, id="A21-not-applied-is-prod"),
-        pytest.param([profile(probability=0)], {QOS: "BE"}, 5000, TRANSLATED, id="A21-yet-translated"),
-        pytest.param([profile(probability="0%")], {QOS: "BE"}, 5000, TRANSLATED, id="A21-yet-translated-percent"),
+        pytest.param([profile(qosClass="BE", priorityClassName="koord-free")], {}, 0, AMOUNTS, id="free stays native"),
+        pytest.param([profile(probability=0, **BATCH)], {}, 0, AMOUNTS, id="probability 0 applies nothing"),
+        pytest.param([profile(probability=0)], {QOS: "BE"}, 5000, TRANSLATED, id="probability 0 yet translates"),
+        pytest.param([profile(probability="0%")], {QOS: "BE"}, 5000, TRANSLATED, id="probability 0 % yet translates"),
         pytest.param([profile("a", **BATCH), profile("b", {SKIP: ""})], {}, 0, AMOUNTS, id="one-forbids-it"),
         pytest.param(
             [profile("a", **BATCH), profile("b", {SKIP: ""}, probability=0)], {}, 0, AMOUNTS,
@@ -237,7 +236,6 @@ def test_when_resources_are_translated(
 
 
 def test_a_plain_best_effort_pod_that_a_profile_matches_has_nothing_to_translate() -> None:
-    """A2"""
     document = pod()
     assert mutated(document, profile()) == document
 

@@ -1,4 +1,4 @@
-"""The priority class that a pod is treated by: Appendix A1 to A5."""
+"""The priority class that a pod is treated by."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ def test_amounts_that_decide_and_cannot_be_read() -> None:
 @pytest.mark.parametrize(
     ("document", "raw", "effective"),
     [
-        pytest.param(pod(labels={QOS: "LS"}, priority=9000), "koord-prod", "koord-prod", id="A1"),
-        pytest.param(pod(), None, "koord-batch", id="A2"),
-        pytest.param(pod(container(requests=TWO), labels={CLASS: "foo"}, priority=5500), None, "koord-prod", id="A3"),
-        pytest.param(pod(labels={CLASS: "foo"}, priority=5500), None, "koord-batch", id="A3-best-effort"),
-        pytest.param(pod(container(requests=TWO), priority=6000), None, "koord-prod", id="A4-gap"),
-        pytest.param(pod(container(requests=TWO), priority=2000000000), None, "koord-prod", id="A4-system"),
-        pytest.param(pod(labels={QOS: "BE"}, priority=3500), "koord-free", "koord-free", id="A5"),
+        pytest.param(pod(labels={QOS: "LS"}, priority=9000), "koord-prod", "koord-prod", id="the number's band"),
+        pytest.param(pod(), None, "koord-batch", id="no number: best effort"),
+        pytest.param(
+            pod(container(requests=TWO), labels={CLASS: "foo"}, priority=5500), None, "koord-prod", id="unknown label"
+        ),
+        pytest.param(pod(labels={CLASS: "foo"}, priority=5500), None, "koord-batch", id="unknown label, best effort"),
+        pytest.param(pod(container(requests=TWO), priority=6000), None, "koord-prod", id="a number between bands"),
+        pytest.param(pod(container(requests=TWO), priority=2000000000), None, "koord-prod", id="a system number"),
+        pytest.param(pod(labels={QOS: "BE"}, priority=3500), "koord-free", "koord-free", id="free"),
         pytest.param(pod(container(requests=FULL, limits=FULL)), None, "koord-prod", id="guaranteed"),
         pytest.param(pod(container(requests={BATCH_CPU: "1k"})), None, "koord-batch", id="batch-resources-alone"),
         pytest.param(pod(labels={QOS: "SYSTEM"}), None, "koord-prod", id="SYSTEM"),

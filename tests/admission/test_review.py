@@ -254,7 +254,7 @@ def test_a_dry_run_is_answered_alike() -> None:
         pytest.param(
             review(pod(labels={QOS: "BE"}, priority=5000), "UPDATE", pod(labels={QOS: "LS"}, priority=5000)),
             f"labels.{QOS}: Invalid value: 'BE': field is immutable",
-            id="A9",
+            id="an update of the class",
         ),
         pytest.param(review(pod(), "UPDATE", pod(labels={SUB_PRIORITY: "1"})), "Invalid value: '': field is", id="sub"),
         pytest.param(

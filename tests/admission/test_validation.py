@@ -121,8 +121,8 @@ def test_messages_say_what_to_write(document: dict[str, Any], message: str) -> N
         pytest.param(pod(container(requests={BATCH_CPU: "0"})), id="batch-cpu-0"),
         pytest.param(pod(container(requests={MID_CPU: "2k"})), id="mid-needs-no-class"),
         pytest.param(pod(labels={QOS: "be"}), id="an-unknown-class-is-none"),
-        pytest.param(pod(labels={QOS: "BE"}, priority=3500), id="A5"),
-        pytest.param(pod(container(limits=TWO), labels={QOS: "LSE"}, priority=5000), id="A7"),
+        pytest.param(pod(labels={QOS: "BE"}, priority=3500), id="BE of free"),
+        pytest.param(pod(container(limits=TWO), labels={QOS: "LSE"}, priority=5000), id="LSE of batch"),
         pytest.param(pod(container("main", TWO, TWO), labels={QOS: "LSR"}, priority=9000), id="LSR"),
         pytest.param(
             pod(container(limits={"cpu": "500m"}), container("b", limits={"cpu": "1.5"}), labels={QOS: "LSE"}),
@@ -148,7 +148,7 @@ def test_accepted(document: dict[str, Any]) -> None:
     [
         pytest.param(None, None, [(REQUESTS, "REQUIRED")], "pods must request CPUs", id="no-cpu"),
         pytest.param({"memory": "1Gi"}, None, [(REQUESTS, "REQUIRED")], "pods must request CPUs", id="memory-only"),
-        pytest.param({"cpu": "1500m"}, {"cpu": "1500m"}, [(REQUESTS, "INVALID")], "must be a whole number", id="A6"),
+        pytest.param({"cpu": "1500m"}, {"cpu": "1500m"}, [(REQUESTS, "INVALID")], "must be a whole number", id="half"),
         pytest.param({"cpu": "100m"}, {"cpu": "100m"}, [(REQUESTS, "INVALID")], "a whole number", id="below-one"),
         pytest.param({"cpu": "1500m"}, None, [(REQUESTS, "INVALID")], "must be a whole number", id="no-limit"),
     ],
@@ -210,7 +210,7 @@ def test_amounts_of_the_pod_as_a_whole_must_be_equal_too() -> None:
 @pytest.mark.parametrize(
     ("labels", "old_labels", "priority", "old_priority", "expected"),
     [
-        pytest.param({QOS: "BE"}, {QOS: "LS"}, 5000, 5000, [(QOS_FIELD, "IMMUTABLE")], id="A9"),
+        pytest.param({QOS: "BE"}, {QOS: "LS"}, 5000, 5000, [(QOS_FIELD, "IMMUTABLE")], id="LS becomes BE"),
         pytest.param({}, {QOS: "LS"}, None, None, [(QOS_FIELD, "IMMUTABLE")], id="taken-away"),
         pytest.param({QOS: "LS"}, {}, None, None, [(QOS_FIELD, "IMMUTABLE")], id="added"),
         pytest.param({QOS: "x"}, {QOS: "y"}, None, None, [], id="unknown-texts-are-no-class"),
@@ -241,7 +241,7 @@ def test_what_cannot_change(
 
 
 OLD_SINS = [
-    pytest.param(pod(container(requests={BATCH_CPU: "1k"})), id="A8"),
+    pytest.param(pod(container(requests={BATCH_CPU: "1k"})), id="batch resources without class BE"),
     pytest.param(pod(labels={QOS: "BE"}, priority=9000), id="BE-prod"),
     pytest.param(
         pod(container("main", {"cpu": "1500m"}, {"cpu": "2"}), labels={QOS: "LSR"}), id="LSR-without-priority"

@@ -1,4 +1,4 @@
-"""resctrl read from directory trees that hold what kernels print (emulated: no RDT needed), and the sheets' vectors."""
+"""resctrl read from directory trees that hold what kernels print (emulated: no RDT needed), and Koordinator's masks."""
 
 from __future__ import annotations
 

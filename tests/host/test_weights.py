@@ -1,4 +1,4 @@
-"""Shares against weights: the sheets' vectors, both mappings, and how a node's own is recognised."""
+"""Shares against weights: vectors of both mappings, and how a node's own is recognised."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def pod(cpu: str, memory: str, **spec: Any) -> dict[str, Any]:
 
 
 async def test_the_quick_start_sized_node(cluster: Cluster) -> None:
-    """The sheet's example 14, with usage as policy: 8 CPUs, 7.5 of them allocatable."""
+    """With usage as policy: 8 CPUs, 7.5 of them allocatable."""
     cluster.put_config()
     capacity, allocatable = {"cpu": "8", "memory": "16Gi"}, {"cpu": "7500m", "memory": "15Gi"}
     cluster.server.put(NODES, "", "n1", status={"capacity": capacity, "allocatable": allocatable})

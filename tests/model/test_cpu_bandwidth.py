@@ -1,4 +1,4 @@
-"""CPU bandwidth numbers against the golden values of the node sheet."""
+"""CPU bandwidth numbers against values that were worked out by hand."""
 
 from __future__ import annotations
 

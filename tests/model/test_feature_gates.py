@@ -44,7 +44,7 @@ def test_rules_over_flags_over_default(name: str, flags: Settings, features: Set
 
 
 def test_the_defaults_are_koordlets() -> None:
-    """node-qos §0.2, node-profiling §1.4."""
+    """Those of Koordinator's koordlet."""
     assert {name for name, gate in GATES.items() if gate.is_on} == {
         "BECPUSuppress", "CPUBurst", "RdtResctrl", "NodeTopologyReport", "GroupIdentity", "CPUSetAllocator",
         "BatchResource",

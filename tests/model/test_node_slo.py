@@ -1,4 +1,4 @@
-"""NodeSLO: errors that name path and value, the sheet's defaults, and what a disabled feature turns into."""
+"""NodeSLO: errors that name path and value, Koordinator's defaults, and what a disabled feature turns into."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ def test_go_writes_unset_choices_as_empty_text() -> None:
     assert spec.resource_qos.policies == slo.Policies()
 
 
-def test_defaults_of_the_sheet() -> None:
+def test_defaults_are_koordinators() -> None:
     document = json.loads(schema.encode(slo_defaults.defaults()))
     assert document["resourceUsedThresholdWithBE"] == {
         "enable": False, "cpuSuppressThresholdPercent": 65, "cpuSuppressPolicy": "cpuset",

@@ -1,4 +1,4 @@
-"""Priority bands, resource translation and the admission matrix, as tables of the manager sheet (A1 to A8)."""
+"""Priority bands, resource translation and the admission matrix, as tables."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def test_an_unknown_label_hides_the_number(text: str) -> None:
 @pytest.mark.parametrize(
     ("labels", "value", "kube", "raw", "effective"),
     [
-        pytest.param({LABEL_QOS: "LS"}, 9000, KubeQoS.BURSTABLE, "koord-prod", "koord-prod", id="A1"),
-        pytest.param({}, None, KubeQoS.BEST_EFFORT, None, "koord-batch", id="A2"),
-        pytest.param({LABEL_PRIORITY_CLASS: "foo"}, 5500, KubeQoS.BURSTABLE, None, "koord-prod", id="A3"),
-        pytest.param({}, 6000, KubeQoS.BURSTABLE, None, "koord-prod", id="A4-gap"),
-        pytest.param({}, 2000000000, KubeQoS.GUARANTEED, None, "koord-prod", id="A4-system"),
-        pytest.param({LABEL_QOS: "BE"}, 3500, KubeQoS.BEST_EFFORT, "koord-free", "koord-free", id="A5"),
+        pytest.param({LABEL_QOS: "LS"}, 9000, KubeQoS.BURSTABLE, "koord-prod", "koord-prod", id="LS of prod"),
+        pytest.param({}, None, KubeQoS.BEST_EFFORT, None, "koord-batch", id="best effort without a number"),
+        pytest.param({LABEL_PRIORITY_CLASS: "foo"}, 5500, KubeQoS.BURSTABLE, None, "koord-prod", id="unknown label"),
+        pytest.param({}, 6000, KubeQoS.BURSTABLE, None, "koord-prod", id="a number between bands"),
+        pytest.param({}, 2000000000, KubeQoS.GUARANTEED, None, "koord-prod", id="a system number"),
+        pytest.param({LABEL_QOS: "BE"}, 3500, KubeQoS.BEST_EFFORT, "koord-free", "koord-free", id="BE of free"),
         ({LABEL_PRIORITY_CLASS: "koord-mid"}, 9000, KubeQoS.BURSTABLE, "koord-mid", "koord-mid"),
         ({LABEL_QOS: "SYSTEM"}, None, KubeQoS.BEST_EFFORT, None, "koord-prod"),
     ],

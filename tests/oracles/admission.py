@@ -1,7 +1,7 @@
-"""What admission makes of a pod and says to it, written a second time from the fact sheet (manager §2.1, 6.2-6.4).
+"""What admission makes of a pod and says to it, written a second time.
 
 Plain and obvious, on pods as JSON. Profiles apply always or never here; a lot in between is nothing that two readers
-could agree on. Where Koord is not what the sheet says of Koordinator:
+could agree on. Where Koord differs from Koordinator:
 
 * with the gate RequireEqualCPULimits an LSE or LSR pod's limit of CPU is its request, in each container, or in the pod
   as a whole if it has amounts;
@@ -54,7 +54,7 @@ class Refused(ValueError):
     """The pod cannot become what its profiles want."""
 
 
-# validation (§6.4, group 2)
+# validation
 
 
 def admitted(pod: Document, old: Document | None = None, equal_limits: bool = False) -> bool:
@@ -99,7 +99,7 @@ def _is_limited_to_request(part: Document) -> bool:
     return limited == quantity(requests.get(CPU, limits.get(CPU, 0)))
 
 
-# mutation (§6.2)
+# mutation
 
 
 def mutated(pod: Document, profiles: list[Document], namespace_labels: Document) -> Document:
@@ -213,7 +213,7 @@ def _renamed(amounts: Document, names: dict[str, str]) -> Document:
     return made
 
 
-# extended-resource-spec (§6.3)
+# extended-resource-spec
 
 
 def extended_resource_spec(pod: Document) -> Document | None:

@@ -1,6 +1,6 @@
 """Rules of Kubernetes and Koordinator on plain JSON, as oracles need them: amounts, pod requests, classes.
 
-Written from the fact sheets alone, without anything of ``koord``: what the product reads with its structs, this reads
+Written without anything of ``koord``: what the product reads with its structs, this reads
 with dicts and fractions. Slow and obvious.
 
 Invariant: a member that is null counts as absent.
@@ -79,7 +79,7 @@ def read(amounts: Document | None, resource: str) -> int | None:
         return None
 
 
-# a pod's requests and limits (Appendix B)
+# a pod's requests and limits
 
 
 def request(pod: Document, resource: str) -> Fraction:
@@ -134,7 +134,7 @@ def _limit_of(container: Document, resource: str) -> Fraction | None:
     return _amount(at(container, "resources", "limits"), resource)
 
 
-# classes (§2.1)
+# classes
 
 
 def labels(pod: Document) -> Document:

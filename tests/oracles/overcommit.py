@@ -1,6 +1,6 @@
-"""What a node offers again, written a second time from the fact sheet (manager §4.2, 4.3, 4.5): an oracle.
+"""What a node offers again, written a second time: an oracle.
 
-Plain, slow and obvious: dicts as the API serves them, fractions, one resource at a time. Where the sheet is silent:
+Plain, slow and obvious: dicts as the API serves them, fractions, one resource at a time. Where the formula is silent:
 
 * every pod that is not of batch counts, free ones too; so does every dangling entry whose priority is not koord-batch;
   of a pod of batch its native overhead does, as it is requested;
@@ -13,7 +13,7 @@ Plain, slow and obvious: dicts as the API serves them, fractions, one resource a
 * of batch and mid resources a node shows no less than what its pods request that run, or that kubelet has given a start
   time and that have neither succeeded nor failed, whatever their class, since kubelet admits them again when it
   restarts; also where nothing may be offered. Where the strategy says ``extensions.koord.coverRunningPods: false`` it
-  shows the formula's result alone, as the sheet has it;
+  shows the formula's result alone, as Koordinator's does;
 * a node without an allocatable amount has all of its capacity allocatable, as Kubernetes' API says of that field.
 
 Invariant: CPU in thousandths, memory in bytes, each amount rounded up; margins, limits and shares truncated.
@@ -158,7 +158,7 @@ class _Node:
         no_capacity = self.when("no capacity", None in [read(capacity, name) for name in (CPU, MEMORY)])
         return self.when("system unreadable", any(unreadable)) or no_capacity
 
-    # batch (§4.2, 4.3)
+    # batch
 
     def batch(self, resource: str) -> int:
         total = self.capacity(resource)
@@ -299,7 +299,7 @@ class _Node:
             found = None
         return _table(found) if self.when(f"{name} is readable", isinstance(found, dict)) else {}
 
-    # mid (§4.5)
+    # mid
 
     def mid(self, resource: str) -> int:
         capacity = self.capacity(resource)

@@ -1,4 +1,4 @@
-"""The oracle of admission against the sheet's rows (manager §2.1, 6.2, Appendix A), and what its cases cover."""
+"""The oracle of admission against what Koordinator does with single pods, and what its cases cover."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def requests_of(pod: Document) -> Document:
 @pytest.mark.parametrize(
     ("pod", "raw_class_name", "effective_class_name"),
     [
-        pytest.param(new("LS", 9000), "koord-prod", "koord-prod", id="A1"),
-        pytest.param(new(pod_spec=spec({})), None, "koord-batch", id="A2"),
-        pytest.param(new(None, 5500, labels={LABEL_CLASS: "foo"}), None, "koord-prod", id="A3"),
-        pytest.param(new("BE", 5500, labels={LABEL_CLASS: "foo"}), None, "koord-batch", id="A3 BE"),
-        pytest.param(new(None, 6000), None, "koord-prod", id="A4 gap"),
-        pytest.param(new(None, 2_000_000_000), None, "koord-prod", id="A4 system"),
-        pytest.param(new("BE", 3500), "koord-free", "koord-free", id="A5"),
+        pytest.param(new("LS", 9000), "koord-prod", "koord-prod", id="LS of prod"),
+        pytest.param(new(pod_spec=spec({})), None, "koord-batch", id="best effort without a number"),
+        pytest.param(new(None, 5500, labels={LABEL_CLASS: "foo"}), None, "koord-prod", id="an unknown label is none"),
+        pytest.param(new("BE", 5500, labels={LABEL_CLASS: "foo"}), None, "koord-batch", id="an unknown label of BE"),
+        pytest.param(new(None, 6000), None, "koord-prod", id="a number between bands"),
+        pytest.param(new(None, 2_000_000_000), None, "koord-prod", id="a system number"),
+        pytest.param(new("BE", 3500), "koord-free", "koord-free", id="BE of free"),
     ],
 )
 def test_classes(pod: Document, raw_class_name: str | None, effective_class_name: str) -> None:
@@ -69,12 +69,12 @@ def test_classes(pod: Document, raw_class_name: str | None, effective_class_name
 @pytest.mark.parametrize(
     ("pod", "is_admitted"),  # None: without RequireEqualCPULimits
     [
-        pytest.param(new("BE", 3500), True, id="A5"),
-        pytest.param(new("LSR", 9000, SPECS["1500m"]), False, id="A6"),
-        pytest.param(new("LSE", 5500), True, id="A7"),
-        pytest.param(new(None, 5500, SPECS["batch"]), False, id="A8"),
-        pytest.param(new("LS", 5500, SPECS["batch in an init container"]), False, id="A8 init"),
-        pytest.param(new("BE", 5500, SPECS["batch"]), True, id="A8 BE"),
+        pytest.param(new("BE", 3500), True, id="BE of free"),
+        pytest.param(new("LSR", 9000, SPECS["1500m"]), False, id="LSR with half a CPU"),
+        pytest.param(new("LSE", 5500), True, id="LSE of batch"),
+        pytest.param(new(None, 5500, SPECS["batch"]), False, id="batch resources without class BE"),
+        pytest.param(new("LS", 5500, SPECS["batch in an init container"]), False, id="in an init container"),
+        pytest.param(new("BE", 5500, SPECS["batch"]), True, id="batch resources of BE"),
         pytest.param(new(None, 5500, SPECS["batch 0"]), True, id="no batch requested"),
         pytest.param(new("BE", 9000), False, id="BE prod"),
         pytest.param(new("BE"), False, id="BE none"),
@@ -110,7 +110,7 @@ SUB = "koordinator.sh/priority"
     ("old", "pod", "is_admitted"),
     [
         pytest.param(new("LS", 9000), new("LS", 9000), True, id="nothing changes"),
-        pytest.param(new("LS", 9000), new("BE", 5000), False, id="A9"),
+        pytest.param(new("LS", 9000), new("BE", 5000), False, id="LS becomes BE"),
         pytest.param(new("LS", 9000), new("LS", 9500), True, id="in the band"),
         pytest.param(new("LS", 9000), new("LS", 7500), False, id="out of the band"),
         pytest.param(new("LS", 9000), new(None, 9000), False, id="QoS removed"),
@@ -142,8 +142,8 @@ def test_translation_of_cpu(cpu: Any, amount: int) -> None:
 @pytest.mark.parametrize(
     ("qos", "priority", "names"),
     [
-        pytest.param("LS", 9000, {CPU: CPU, MEMORY: MEMORY}, id="A1 prod"),
-        pytest.param("BE", 3500, {CPU: CPU, MEMORY: MEMORY}, id="A5 free"),
+        pytest.param("LS", 9000, {CPU: CPU, MEMORY: MEMORY}, id="prod"),
+        pytest.param("BE", 3500, {CPU: CPU, MEMORY: MEMORY}, id="free"),
         pytest.param("LS", 7000, MID, id="mid"),
         pytest.param("BE", 5000, BATCH, id="batch"),
         pytest.param("BE", None, BATCH, id="BE alone"),
@@ -192,10 +192,12 @@ def test_the_quick_starts_pod() -> None:
 @pytest.mark.parametrize(
     ("profiles", "labels"),
     [
-        pytest.param([profile("b", labels={"t": "2"}), profile("a", labels={"t": "1"})], {"t": "2"}, id="A22"),
-        pytest.param([profile("a", labels={"t": "1"}, probability="0%")], {"t": None}, id="A21"),
-        pytest.param([profile("a", labels={"v": "1"}, labelSuffixes={"v": "-x"})], {"v": "1-x"}, id="A23"),
-        pytest.param([profile("a", labelSuffixes={"v": "-x"})], {"v": None}, id="A23 missing"),
+        pytest.param(
+            [profile("b", labels={"t": "2"}), profile("a", labels={"t": "1"})], {"t": "2"}, id="later profile"
+        ),
+        pytest.param([profile("a", labels={"t": "1"}, probability="0%")], {"t": None}, id="probability 0 %"),
+        pytest.param([profile("a", labels={"v": "1"}, labelSuffixes={"v": "-x"})], {"v": "1-x"}, id="a suffix"),
+        pytest.param([profile("a", labelSuffixes={"v": "-x"})], {"v": None}, id="a suffix of a missing label"),
         pytest.param([profile("a", labels={"v": "1"}, labelKeysMapping={"v": "w"})], {"w": "1"}, id="mapped"),
         pytest.param([profile("a", labelKeysMapping={"v": "w"})], {"w": None}, id="nothing to map"),
         pytest.param([profile("a", patch={"metadata": {"labels": {"p": "1"}}})], {"p": "1"}, id="patched"),

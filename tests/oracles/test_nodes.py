@@ -1,4 +1,4 @@
-"""The generated nodes meet everything that the sheet tells apart, and all that documents may hold."""
+"""The generated nodes meet everything that the formulas tell apart, and all that documents may hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The oracle of overcommit against what the sheet works out by hand (manager §4.4, 4.5, Appendix A)."""
+"""The oracle of overcommit against examples that were worked out by hand."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_17_normalization(ratio: int, cpu_milli: int) -> None:
     assert_offers(found, batch(cpu_milli, 7945689498))
 
 
-# mid (§4.5)
+# mid
 
 MID_NODE = node(("100", "210G"), ("100", "200G"))
 MID_PODS = [pod("p", ("20", "40G"), priority=9000)]
@@ -277,17 +277,20 @@ def pod_of_class(text: str, priority: int) -> Document:
         pytest.param([pod("p", ("1", "1G"), priority=3500)], [], 1000, id="free counts"),
         pytest.param([pod("p", ("1", "1G"), priority=5500)], [], 0, id="batch does not"),
         pytest.param([pod("p", priority=7000, initContainers=[MID_REQUEST])], [], 1500, id="mid's own resources"),
-        pytest.param([pod_of_class("foo", 5500)], [], 1000, id="A3"),
+        pytest.param([pod_of_class("foo", 5500)], [], 1000, id="an unknown class is prod"),
         pytest.param([pod_of_class("koord-batch", 9000)], [], 0, id="the label wins"),
-        pytest.param([pod("p", ("1", "1G"), priority=6000)], [], 1000, id="A4 gap"),
+        pytest.param([pod("p", ("1", "1G"), priority=6000)], [], 1000, id="a number between bands is prod"),
         pytest.param([pod("p", ("1", "1G"), qos="BE")], [], 0, id="BE without a class"),
         pytest.param([pod("p", ("1", "1G"), qos="BE", priority=9000)], [], 1000, id="the class wins"),
-        pytest.param([pod("p")], [usage("p", 1, 0, "")], 0, id="A2 BestEffort"),
-        pytest.param([], [usage("p", 2, 0, "koord-batch")], 0, id="A17 batch"),
-        pytest.param([], [usage("p", 2, 0, "")], 2000, id="A17 no class"),
+        pytest.param([pod("p")], [usage("p", 1, 0, "")], 0, id="best effort"),
+        pytest.param([], [usage("p", 2, 0, "koord-batch")], 0, id="unlisted, of batch"),
+        pytest.param([], [usage("p", 2, 0, "")], 2000, id="unlisted, of no class"),
         pytest.param([], [usage("p", 2, 0, "koord-free")], 2000, id="dangling free"),
         pytest.param(
-            [pod("p", ("9", "1G"), phase="Succeeded", priority=9000)], [usage("p", 1, 0, "koord-prod")], 1000, id="A18"
+            [pod("p", ("9", "1G"), phase="Succeeded", priority=9000)],
+            [usage("p", 1, 0, "koord-prod")],
+            1000,
+            id="ended",
         ),
         pytest.param([pod("p", ("1", "1G"), ("lots", "1G"))], [], 0, id="one amount is none"),
         pytest.param([pod("p", ("lots", "1G"))], [usage("p", 3, 0)], 3000, id="measured all the same"),
@@ -340,10 +343,10 @@ def test_amplified_nodes(node: Document, qos: str, cpu_milli: int) -> None:
         pytest.param(metric((0, 0), nodeMetric=None), True, id="nothing measured"),
         pytest.param(metric(("lots", 0)), True, id="unreadable"),
         pytest.param(metric((None, 0)), False, id="no CPU measured"),
-        pytest.param(metric((0, 0), updateTime="2023-11-14T21:57:20Z"), True, id="A15 16 minutes"),
+        pytest.param(metric((0, 0), updateTime="2023-11-14T21:57:20Z"), True, id="16 minutes"),
         pytest.param(metric((0, 0), updateTime="2023-11-14T21:58:19Z"), True, id="a second too old"),
         pytest.param(metric((0, 0), updateTime="2023-11-14T21:58:20Z"), False, id="just fresh"),
-        pytest.param(metric((0, 0), updateTime="2023-11-14T21:59:20Z"), False, id="A16 14 minutes"),
+        pytest.param(metric((0, 0), updateTime="2023-11-14T21:59:20Z"), False, id="14 minutes"),
         pytest.param(metric((0, 0), updateTime="2024-11-14T21:59:20Z"), False, id="from the future"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Overcommit equals an oracle that was written separately from the fact sheet, to the milli-core and byte."""
+"""Overcommit equals an oracle that was written separately, to the milli-core and byte."""
 
 from __future__ import annotations
 

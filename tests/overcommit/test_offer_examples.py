@@ -237,8 +237,8 @@ def test_requests_beyond_the_capacity_take_nothing_from_what_is_reclaimable() ->
 @pytest.mark.parametrize(
     ("age_s", "reason"),
     [
-        pytest.param(16 * 60, "the NodeMetric is 960 s old and counts for 900 s", id="A15"),
-        pytest.param(14 * 60, "", id="A16"),
+        pytest.param(16 * 60, "the NodeMetric is 960 s old and counts for 900 s", id="16 minutes old"),
+        pytest.param(14 * 60, "", id="14 minutes old"),
         pytest.param(15 * 60, "", id="at the limit"),
         pytest.param(15 * 60 + 1, "the NodeMetric is 901 s old and counts for 900 s", id="just beyond"),
     ],
@@ -253,14 +253,14 @@ def test_an_old_report_removes_what_is_offered(age_s: int, reason: str) -> None:
 @pytest.mark.parametrize(
     ("priority", "cpu_milli"),
     [
-        pytest.param("koord-batch", 60000, id="A17 batch"),
-        pytest.param("", 58000, id="A17 no class"),
+        pytest.param("koord-batch", 60000, id="of batch"),
+        pytest.param("", 58000, id="of no class"),
         pytest.param("koord-prod", 58000, id="prod"),
         pytest.param("koord-mid", 58000, id="mid"),
         pytest.param("koord-free", 58000, id="free, which upstream leaves out"),
     ],
 )
-@pytest.mark.parametrize("listed", [[], [pod("x", (9, 0), phase="Succeeded")]], ids=["unknown", "A18 succeeded"])
+@pytest.mark.parametrize("listed", [[], [pod("x", (9, 0), phase="Succeeded")]], ids=["unknown", "succeeded"])
 def test_reports_of_pods_that_are_not_on_the_node(priority: str, cpu_milli: int, listed: list[Any]) -> None:
     report = metric((0, 0), {"x": (2, 0)}, priorities={"x": priority})
     for policy in (CalculatePolicy.USAGE, MAXIMUM):

@@ -43,8 +43,10 @@ def settings(default_ratio: float | None = None, **model: float) -> CPUNormaliza
         pytest.param({}, CONFIGURED, info("Epyc"), "no ratio for CPU model 'Epyc', and no defaultRatio", id="model"),
         pytest.param({}, CONFIGURED, info("Half"), "no ratio for CPU model 'Half'", id="model without that feature"),
         pytest.param({}, CPUNormalization(enable=True), info(), "no ratio for CPU model", id="no table"),
-        pytest.param({}, settings(hyper_thread_turbo_enabled_ratio=5.01), info(), "5.01, is not in 1.0..5.0", id="A20"),
-        pytest.param({}, settings(hyper_thread_turbo_enabled_ratio=0.99), info(), "0.99, is not in", id="A20 below"),
+        pytest.param(
+            {}, settings(hyper_thread_turbo_enabled_ratio=5.01), info(), "5.01, is not in 1.0..5.0", id="above"
+        ),
+        pytest.param({}, settings(hyper_thread_turbo_enabled_ratio=0.99), info(), "0.99, is not in", id="below"),
         pytest.param({}, settings(0.5), info(), "0.5, is not in", id="default out of range"),
         pytest.param({}, settings(float("nan")), info(), "nan, is not in", id="no number"),
         pytest.param({ENABLED: "yes"}, CONFIGURED, info(), "'yes' is neither true nor false", id="label"),
@@ -62,7 +64,7 @@ def test_ratios_that_cannot_be_told(
 @pytest.mark.parametrize(
     ("labels", "strategy", "cpu", "text"),
     [
-        pytest.param({}, CONFIGURED, info(), "1.20", id="A19 both features"),
+        pytest.param({}, CONFIGURED, info(), "1.20", id="both features"),
         pytest.param({}, CONFIGURED, info(turbo=False), "1.00", id="hyper threads"),
         pytest.param({}, CONFIGURED, info(hyper_thread=False), "1.80", id="turbo"),
         pytest.param({}, CONFIGURED, info(hyper_thread=False, turbo=False), "1.50", id="neither"),

@@ -260,7 +260,7 @@ def kernel(request: pytest.FixtureRequest) -> str:
 
 
 SHARE_MIN, SHARE_LOW = 429496729, GIB
-"""node-qos §6: 20 % and 50 % of 2 GiB; the job's 1 GiB of batch-memory gives half."""
+"""20 % and 50 % of 2 GiB; the job's 1 GiB of batch-memory gives half."""
 
 
 def expected(node: Node) -> dict[tuple[str, str], Value]:

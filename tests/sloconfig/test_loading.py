@@ -344,7 +344,7 @@ def test_entries_of_a_bad_key_do_not_count_either() -> None:
 @pytest.mark.parametrize(
     ("labels", "percent"),
     [({"x": "1"}, 50), ({"x": "2"}, 80), ({"x": "3"}, 65), ({}, 65)],
-    ids=["A12, the first of two", "only the second", "neither", "no labels"],
+    ids=["the first of two", "only the second", "neither", "no labels"],
 )
 def test_the_first_entry_that_matches_wins(labels: dict[str, str], percent: int) -> None:
     entries = [

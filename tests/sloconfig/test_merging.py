@@ -62,7 +62,7 @@ def class_of(*blocks: dict[str, Any]) -> dict[str, Any]:
             {"memoryReclaimThresholdPercent": 80},
             "cpuReclaimThresholdPercent",
             70,
-            id="A13, the cluster's",
+            id="the cluster's",
         ),
         pytest.param(
             "colocation-config",
@@ -70,7 +70,7 @@ def class_of(*blocks: dict[str, Any]) -> dict[str, Any]:
             {"memoryReclaimThresholdPercent": 80},
             "memoryReclaimThresholdPercent",
             80,
-            id="A13, the node's",
+            id="the node's",
         ),
         pytest.param("colocation-config", {"enable": True}, {"enable": False}, "enable", False, id="false overrides"),
         pytest.param(

@@ -33,7 +33,7 @@ def config_of(**strategy: Any) -> SLOConfig:
         pytest.param({}, {}, "cpu_reclaim_threshold_percent", 60, id="neither"),
         pytest.param({}, {"cpuReclaimThresholdPercent": 50}, "cpu_reclaim_threshold_percent", 50, id="annotation"),
         pytest.param(
-            {CPU: "0.7"}, {"cpuReclaimThresholdPercent": 50}, "cpu_reclaim_threshold_percent", 70, id="A10, the label"
+            {CPU: "0.7"}, {"cpuReclaimThresholdPercent": 50}, "cpu_reclaim_threshold_percent", 70, id="the label"
         ),
         pytest.param({MEMORY: "1.5"}, {}, "memory_reclaim_threshold_percent", 150, id="more than there is"),
         pytest.param({MID_CPU: "0.125"}, {}, "mid_static_cpu_reserved_percent", 12, id="truncated"),

@@ -1,4 +1,4 @@
-"""For how long a container may burst: a bucket of tokens, which bursting takes and resting gives back (node-qos §5.4).
+"""For how long a container may burst: a bucket of tokens, which bursting takes and resting gives back.
 
 A token is one percent of the container's quota for a nanosecond. With a usage of u percent of it:
 

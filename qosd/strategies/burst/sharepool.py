@@ -1,4 +1,4 @@
-"""Has the node CPU for bursts? By the CPUs that pods without CPUs of their own share, and their use (node-qos §5.2).
+"""Has the node CPU for bursts? By the CPUs that pods without CPUs of their own share, and their use.
 
     total   online CPUs - requests of LSE and LSR pods
     used    use of the node - use of LSE, LSR and BE pods: what the system and unlabelled pods use stays in

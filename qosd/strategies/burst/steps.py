@@ -1,4 +1,4 @@
-"""By how much a container's CFS quota grows or shrinks at one round (node-qos §5.3), and the formulas of all values.
+"""By how much a container's CFS quota grows or shrinks at one round, and the formulas of all values.
 
     what is                                     what is done with the quota
     policy without quota bursts                 reset    back to its base

@@ -1,4 +1,4 @@
-"""Pods of the batch and mid bands are evicted when they requested more than is allocatable now (node-qos §4.6).
+"""Pods of the batch and mid bands are evicted when they requested more than is allocatable now.
 
 What is allocatable to these bands shrinks and grows with what others leave; what was promised when it was more may be
 too much later. Only what pods of a band requested of its own resource counts, and only such pods go for it: native

@@ -1,4 +1,4 @@
-"""Pods of low priority are evicted while the node's CPUs are too busy (node-qos §4.4).
+"""Pods of low priority are evicted while the node's CPUs are too busy.
 
 The mean of a window decides. It still holds what has gone since, so the newest sample bounds what has to go yet.
 """

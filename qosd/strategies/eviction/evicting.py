@@ -114,7 +114,7 @@ def percent_of(used: int, capacity: int) -> int:
 
 
 def to_release(used: int, capacity: int, lower_percent: int) -> int:
-    """What has to go so that the usage comes down to the lower percent (node-qos §4.4, §4.5)."""
+    """What has to go so that the usage comes down to the lower percent."""
     return capacity * (percent_of(used, capacity) - lower_percent) // 100
 
 

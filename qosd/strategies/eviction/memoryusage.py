@@ -1,4 +1,4 @@
-"""Pods are made to give memory back before somebody hits a wall (node-qos §4.5): best-effort ones, or by priority.
+"""Pods are made to give memory back before somebody hits a wall: best-effort ones, or by priority.
 
 There are two walls: the node's memory, and the limit of the cgroup of all pods, which kubelet sets on most nodes. What
 counts at the wall is what the kernel cannot take back by itself: of the node MemTotal - MemAvailable, of the pods'

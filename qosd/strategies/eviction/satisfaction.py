@@ -1,4 +1,4 @@
-"""Best-effort pods are evicted when they get too little of the CPU that they requested (node-qos §4.3).
+"""Best-effort pods are evicted when they get too little of the CPU that they requested.
 
     satisfaction = limit / requests of best-effort pods
 

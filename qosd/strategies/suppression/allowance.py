@@ -1,4 +1,4 @@
-"""What the others leave of the node: the formula of Koordinator's CPU suppression (node-qos §3.1).
+"""What the others leave of the node: the formula of Koordinator's CPU suppression.
 
     reserved  = what kubelet or the rules keep of the capacity
     system    = max(node - pods - host applications, 0, reserved)

@@ -1,4 +1,4 @@
-"""Which CPUs best-effort pods get: from scratch as Koordinator chooses them (node-qos §3.2), and then as few moves as
+"""Which CPUs best-effort pods get: from scratch as Koordinator chooses them, and then as few moves as
 may be.
 
 From scratch: CPUs that LSR pods own and the others are drawn from in proportion. In each part memory nodes (with their

@@ -1,4 +1,4 @@
-"""Upstream's two policies: best-effort pods get what the formula leaves, as CPUs or as CPU time (node-qos §3.2, §3.4).
+"""Upstream's two policies: best-effort pods get what the formula leaves, as CPUs or as CPU time.
 
     cpuset     ceil(allowance) CPUs, at least 2; at most a tenth of the node more than before
     cfsQuota   the allowance, at least 2 ms of each 100; changes below a hundredth of the node are left out, and growth

@@ -109,7 +109,7 @@ def test_every_operator_on_every_kind_of_value(
 
 @pytest.mark.parametrize("steps", range(1, 7))
 def test_the_steps_of_a_burst(steps: int) -> None:
-    """node-qos §5: 120000 144000 172800 207360 248832 298598."""
+    """A fifth more at each step: 120000 144000 172800 207360 248832 298598."""
     result = composed("cpu_quota", {SPEC: to(100_000), BURST: times(RATIO_1_2**steps)}, None)
     assert result.value == (120_000, 144_000, 172_800, 207_360, 248_832, 298_598)[steps - 1]
 

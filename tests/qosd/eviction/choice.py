@@ -1,6 +1,7 @@
 """Who may be made to give for a demand, what each has, and in which order they come: the oracle's own words for it.
 
-Written from the sheet (node-qos §4.2) and from what the pages promise of owners, lost work and what never is a victim.
+Written from Koordinator's order of victims and from what the pages promise of owners, lost work and what is never a
+victim.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What has to go, by the sheet's words alone: node-qos §4.3 to §4.6, and what the pages promise beyond them.
+"""What has to go: Koordinator's formulas in words of their own, and what the pages promise beyond them.
 
 Written apart from the strategies and without them: thresholds, samples and pod list in, per strategy the amounts that
 lack. Exact fractions, so that a truncation too early or too late shows.
@@ -77,7 +77,7 @@ class Refused(Exception):
 
 
 def band_of(pod: Pod, told: int | None) -> str:
-    """§1.3: the label, else the number's band, else by the class; a label that nobody knows is none."""
+    """The label, else the number's band, else by the class; a label that nobody knows is none."""
     label = pod.labels.get("koordinator.sh/priority-class")
     if label is not None:
         by_label = label if label in BANDS else ""
@@ -150,7 +150,7 @@ def _milli(cores: float | None) -> int | None:
     return None if cores is None else round(cores * 1000)
 
 
-# §4.3
+# satisfaction of best-effort pods
 
 
 def _satisfaction(at: NodeSnapshot, said: ResourceThresholds, pods: Mapping[str, Pod]) -> Iterator[Demand]:
@@ -189,7 +189,7 @@ def _satisfaction(at: NodeSnapshot, said: ResourceThresholds, pods: Mapping[str,
         yield Demand("BECPUEvict", "cpu", release, "kubernetes.io/batch-cpu", (EVICT,), sampled_ns=sampled_ns)
 
 
-# §4.4, §4.5
+# usage of CPU and memory
 
 
 def _usage_percents(upper: int | None, lower: int | None) -> tuple[int, int]:
@@ -281,7 +281,7 @@ def _memory_by_priority(
     yield from _memory(at, said, "MemoryEvict", evictable_bytes)
 
 
-# §4.6
+# allocatable
 
 
 def _ledger(

@@ -1,6 +1,6 @@
 """Every rule of eviction, checked at each step of the model against what the daemon saw and what it did.
 
-Written from the sheet (node-qos §4, §12) and from the promises of the pages, without the product's code: who may be a
+Written from Koordinator's formulas and from the promises of the pages, without the product's code: who may be a
 victim, in which order and how many; which step, how often and how soon after the last one; what holds for how long.
 Invariant: nothing here reads the product's state; what was done before is known from what it said and did.
 """
@@ -91,7 +91,7 @@ class Oracle(Standing):
     # what is stated
 
     def _stated(self, at: NodeSnapshot, decisions: Decisions) -> tuple[Demand, ...]:
-        """The demands of the strategies, which must be those of the sheet."""
+        """The demands of the strategies, which must be those of the formulas."""
         expected = demands(at, self.everybody, lambda gate: self.evictable_bytes(gate, at))
         for gate, each in expected.items():
             self.counts[f"{gate} demands"] += bool(each)
@@ -101,7 +101,7 @@ class Oracle(Standing):
             said = {(each.account, str(each.resource), each.amount, each.left_s) for each in result.decision.shortages}
             wanted = {(each.account, each.resource, each.amount, each.left_s) for each in expected.get(gate, ())}
             if said != wanted:
-                raise Violation(f"{gate} states {said}, the sheet says {wanted}: {result.sentence}")
+                raise Violation(f"{gate} states {said}, the formula says {wanted}: {result.sentence}")
             for each in result.decision.shortages:
                 if each.victims.gate != gate or each.amount <= 0:
                     raise Violation(f"{gate} states {each}")

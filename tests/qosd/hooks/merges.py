@@ -1,4 +1,4 @@
-"""How the two proxies lay a hook's answer over a request: doubles written from runtimeproxy §1.8 and design §3."""
+"""How the two proxies lay a hook's answer over a request: Koordinator's runtime proxy and ours, as doubles."""
 
 from __future__ import annotations
 

@@ -51,7 +51,6 @@ def test_a_pod_with_bound_cpus_loses_its_quota_and_gets_no_cpu_set() -> None:
 @pytest.mark.parametrize(
     ("said", "want"),
     [
-        # node-qos §10.3
         ({}, {"cpu_shares": 1536, "cpu_quota": 166667, "memory_limit_in_bytes": 4 << 30}),
         ({"request": "500"}, {"cpu_shares": 2048, "cpu_quota": -1, "memory_limit_in_bytes": -1}),
         (
@@ -99,7 +98,7 @@ def test_idle_scheduling_can_be_turned_off() -> None:
 
 
 class TestMemory:
-    # node-qos §6, without high
+    # without high
     PROTECTED: ClassVar[dict[str, str]] = {"memory.min": "429496729", "memory.low": "1073741824"}
 
     @pytest.mark.parametrize(

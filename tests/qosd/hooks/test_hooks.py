@@ -72,7 +72,6 @@ class TestCPUSet:
     @pytest.mark.parametrize(
         ("who", "policy", "cpus"),
         [
-            # node-qos §10.3: the worked examples
             (pod("LS"), "none", "4-7,32-35,8-13"),
             (pod("LS", STATUS=ON_NODE_1), "none", "8-13"),
             (pod("LSR", "Guaranteed", STATUS={"cpuset": "2-3"}), "none", "2-3"),
@@ -88,7 +87,7 @@ class TestCPUSet:
             (pod("", "Guaranteed"), "none", "4-7,32-35,8-13"),
             (pod("", "Burstable"), "none", "4-7,32-35,8-13"),
             (pod("", "BestEffort"), "none", "2-7,8-13"),
-            # design §2: under static an unlabelled pod keeps what kubelet sent
+            # under static an unlabelled pod keeps what kubelet sent
             (pod("", "Guaranteed"), "static", None),
             (pod("", "BestEffort"), "static", None),
             (pod("", "Guaranteed", STATUS=ON_NODE_1), "static", None),
@@ -150,7 +149,7 @@ class TestCPUSet:
         assert decided(pod("BE", "BestEffort", STATUS=ON_NODE_1), by)["cpuset_cpus"] == "8-13"
 
     def test_golden_pools(self) -> None:
-        """§12.4: 16 CPUs, LSE 0-1, LSR 2-3, system 14, reserved 15."""
+        """16 CPUs, LSE 0-1, LSR 2-3, system 14, reserved 15."""
         pools = {"ls": [{"cpuset": "4-13"}], "be": [{"cpuset": "2-13"}]}
         by = rules(sharedPools=pools)
         assert decided(pod("LS"), by)["cpuset_cpus"] == "4-13"
@@ -203,7 +202,7 @@ class TestBatch:
     @pytest.mark.parametrize(
         ("spec", "node", "want"),
         [
-            (FULL, {"cpuNormalizationRatio": 1.2}, (1536, 166667, 4294967296)),  # §10.3, §12.4
+            (FULL, {"cpuNormalizationRatio": 1.2}, (1536, 166667, 4294967296)),
             (FULL, {}, (1536, 200000, 4294967296)),
             (extended(request="1"), {}, (2, -1, -1)),
             (extended(request="1k", limit="1"), {}, (1024, 1000, -1)),
@@ -273,7 +272,7 @@ class TestNormalization:
     @pytest.mark.parametrize(
         ("who", "ratio", "quota"),
         [
-            (pod("LS", requested=REQUESTED), 1.2, 83334),  # §10.4
+            (pod("LS", requested=REQUESTED), 1.2, 83334),
             (pod("", "Guaranteed", requested=REQUESTED), "1.20", 83334),
             (pod("LS", requested=Resources(cpu_quota_us=1000)), 5, 1000),
             (pod("LS", requested=REQUESTED), 1.0, None),
@@ -319,7 +318,7 @@ class TestGroupIdentity:
     @pytest.mark.parametrize(
         ("who", "value"),
         [
-            # §10.2's example: ls and be enabled, lsr not
+            # ls and be enabled, lsr not
             (pod("LS"), "2"),
             (pod("LSR", "Guaranteed"), "0"),
             (pod("", "Guaranteed"), "2"),

@@ -1,4 +1,4 @@
-"""Memory QoS in the files of pods and containers, by level and kernel: the table of node-qos §6."""
+"""Memory QoS in the files of pods and containers, as a table by level and kernel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ V1_STOCK = HostFacts(1, files=frozenset({"memory.soft_limit_in_bytes", "memory.f
 V1_VENDOR = HostFacts(1, files=frozenset(name for name in memory.ROWS if "pagecache" not in name))
 PERCENTS = {"minLimitPercent": 20, "lowLimitPercent": 50, "throttlingPercent": 80}
 GOLDEN = {"memory.min": "429496729", "memory.low": "1073741824", "memory.high": "5583454208"}
-"""§6, §12.4: request 2 GiB, limit 6 GiB."""
+"""Request 2 GiB, limit 6 GiB."""
 ASKS = Resources(memory_limit_bytes=6 * GIB, memory_request_bytes=2 * GIB)
 
 
@@ -99,7 +99,7 @@ def test_levels_and_kernels(host: HostFacts, of_container: Any, of_pod: Any) -> 
     ],
 )
 def test_the_defaults_of_each_class(cls: str, label: str, wmarks: tuple[str, ...]) -> None:
-    """§2.2; SYSTEM pods have a class as the others, and are limited but guaranteed by it."""
+    """SYSTEM pods have a class as the others, and are limited but guaranteed by it."""
     values = found(container(label), by(V2_VENDOR, cls))
     assert tuple(values[name] for name in WMARKS) == wmarks
     assert {name: values[name] for name in GOLDEN} == {"memory.min": "0", "memory.low": "0", "memory.high": "max"}

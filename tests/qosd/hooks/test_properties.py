@@ -156,9 +156,7 @@ def test_both_proxies_reach_the_same_cgroup_values(
     base = request.container_resources
     through_go = merges.go(base, translate.echo_container(request, edits).container_resources)
     through_ours = merges.presence(base, translate.sparse_container(edits).container_resources)
-    if (
-        through_ours["memory_limit_in_bytes"] == -1
-    ):  # "no limit" is the one value Koordinator's proxy cannot take (§1.8)
+    if through_ours["memory_limit_in_bytes"] == -1:  # "no limit" is the one value Koordinator's proxy cannot take
         through_ours["memory_limit_in_bytes"] = base.memory_limit_in_bytes
     assert through_go == through_ours
 

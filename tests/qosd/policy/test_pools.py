@@ -41,7 +41,7 @@ class TestTheTable:
         ("pods", "node", "ls", "be"),
         [
             ((), {}, "0-15", "0-15"),
-            ((LSE, LSR), SYSTEM_AND_RESERVED, "4-13", "2-13"),  # node-qos §1.4, §12.4
+            ((LSE, LSR), SYSTEM_AND_RESERVED, "4-13", "2-13"),
             ((LSE,), {}, "2-15", "2-15"),
             ((LSR,), {}, "0-1,4-15", "0-15"),
             # bound CPUs leave the LS pool whatever the class, and the BE pool only for LSE

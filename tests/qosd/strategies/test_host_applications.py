@@ -62,7 +62,6 @@ def test_a_tier_that_was_not_found() -> None:
 @pytest.mark.parametrize(
     ("app", "cgroup"),
     [
-        # node-qos §2.3
         (application("LS"), "/host-latency-sensitive/nginx"),
         (application("LSE"), "/host-latency-sensitive/nginx"),
         (application("BE"), "/host-best-effort/nginx"),

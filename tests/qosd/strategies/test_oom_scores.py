@@ -39,7 +39,6 @@ def scores(decision: Decision) -> dict[str, int]:
     ("said", "expected"),
     [
         ({}, {}),
-        # node-qos §10.6
         ({ADJ: "200", SPEC: '{"db":-500}'}, {"db": -500, "side": 200}),
         ({ADJ: "200"}, {"db": 200, "side": 200}),
         ({SPEC: '{"db":-500}'}, {"db": -500}),

@@ -127,7 +127,7 @@ class TestWhatIsSaid:
         assert of("/kubepods/podp/main", found) == {"cpuset_cpus": "0-1", "cpu_quota": -1}
 
     def test_of_a_batch_pod(self) -> None:
-        """node-qos §10.3, and idle scheduling of the pod's cgroup only."""
+        """Idle scheduling is of the pod's cgroup only."""
         by = rules(V2, SPEC, sharedPools=POOLS, **MEMORY_QOS, cpuNormalizationRatio=1.2)
         found = values(by, view("p", "BE", "BestEffort", EXTENDED=FULL))
         batch = {"cpu_shares": 1536, "cpu_quota": 166667, "memory_limit_in_bytes": 4 << 30}

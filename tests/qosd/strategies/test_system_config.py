@@ -50,7 +50,6 @@ def values(decision: Decision) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("stated", "expected"),
     [
-        # node-qos §9
         ({}, {}),
         ({"minFreeKbytesFactor": 100}, {"vm.min_free_kbytes": 671088}),
         ({"watermarkScaleFactor": 150}, {"vm.watermark_scale_factor": 150}),

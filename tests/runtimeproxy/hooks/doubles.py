@@ -1,4 +1,4 @@
-"""Peers and observers for the hook tests: servers as the fact sheet describes them, called in this process."""
+"""Peers and observers for the hook tests: servers as hook servers of others are, called in this process."""
 
 from __future__ import annotations
 

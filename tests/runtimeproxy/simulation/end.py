@@ -304,7 +304,7 @@ class End:
         self.write(SETTINGS, ACK, 0)
 
     def _change_table(self, size_bytes: int) -> None:
-        """The next header block begins with the smallest size since the last one, and the one in force (§4.2)."""
+        """The next block begins with the smallest size since the last one, and the one in force (RFC 7541 §4.2)."""
         encoder = self._encoder
         if size_bytes != encoder.header_table_size:  # the library forgets a change that is followed by an equal one
             encoder.header_table_size = size_bytes

@@ -49,7 +49,7 @@ def amounts(decision: Decision) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("requests", "allocatable", "settings", "release"),
     [
-        (["30000"], "20000", {}, 10_000),  # the sheet's example: 150 %
+        (["30000"], "20000", {}, 10_000),  # 150 %
         (["15000", "15000"], "20000", {}, 10_000),
         (["22000"], "20000", {}, 0),  # 110 % are not more than 110 %
         (["22001"], "20000", {}, 2001),

@@ -36,7 +36,7 @@ def at(
 @pytest.mark.parametrize(
     ("mean_milli", "last_milli", "settings", "release_milli"),
     [
-        (27_200, None, SETTINGS, 2240),  # the sheet's example: 85 %
+        (27_200, None, SETTINGS, 2240),  # 85 %
         (27_519, None, SETTINGS, 2240),  # whole percents
         (27_520, None, SETTINGS, 2560),
         (25_600, None, SETTINGS, 640),  # 80 %

@@ -75,7 +75,7 @@ def at(
 @pytest.mark.parametrize(
     ("used", "settings", "release"),
     [
-        (75 * GIB, {}, 7 * GIB),  # the sheet's example; the threshold is 70 by default
+        (75 * GIB, {}, 7 * GIB),  # the threshold is 70 by default
         (76 * GIB - 1, {}, 7 * GIB),  # whole percents
         (70 * GIB, {}, 2 * GIB),
         (70 * GIB - 1, {}, 0),

@@ -48,7 +48,7 @@ def by_allocatable(amount_: str | None, **thresholds: Any) -> Rules:
 @pytest.mark.parametrize(
     ("means", "last", "release_milli"),
     [
-        ((9500, 20000, 10000), None, 6000),  # the sheet's example
+        ((9500, 20000, 10000), None, 6000),
         ((9000, 20000, 10000), None, 6000),  # 90 % are used
         ((8999, 20000, 10000), None, 0),
         ((0, 20000, 999), None, 15001),  # less than a CPU is too little, whatever is used of it

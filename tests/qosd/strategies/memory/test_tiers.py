@@ -62,7 +62,7 @@ def be(name: str, request: str = "2Gi") -> PodView:
 
 ALL = ("lsr", "ls", "be", "system")
 SHARE_MIN, SHARE_LOW = 429496729, 1073741824
-"""§6: 20 % and 50 % of 2 GiB."""
+"""20 % and 50 % of 2 GiB."""
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_without_the_nodes_memory_nothing_is_bounded() -> None:
 
 
 def test_the_order_of_oom_kills_is_that_of_the_class_that_the_tier_stands_for() -> None:
-    """§6: and a group kill is no tier's, whatever the class says: it would be every pod's."""
+    """A group kill is no tier's, whatever the class says: it would be every pod's."""
     strategy = {
         "lsrClass": {"memoryQOS": {"enable": True, "priority": 9, "priorityEnable": 1, "oomKillGroup": 1}},
         "lsClass": {"memoryQOS": {"enable": True, "priority": 6, "oomKillGroup": 1}},

@@ -1,4 +1,4 @@
-"""Koordinator's formula and its two policies: the worked examples of node-qos §3, and the edges."""
+"""Koordinator's formula and its two policies: worked examples, and the edges."""
 
 from __future__ import annotations
 
