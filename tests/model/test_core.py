@@ -90,8 +90,47 @@ def test_text_that_is_not_utf_8_costs_its_object_only() -> None:
         ({"spec": {"volumes": [{"name": "a", "emptyDir": None}]}}, {"spec": {"volumes": [{"name": "a"}]}}),
     ],
 )
-def test_null_is_absent(document: Any, plain: Any) -> None:
-    assert core.read(Pod, json.dumps(document).encode()) == core.read(Pod, json.dumps(plain).encode())
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")], ids=["compact", "spaced"])
+def test_null_is_absent(document: Any, plain: Any, separators: tuple[str, str]) -> None:
+    body = json.dumps(document, separators=separators).encode()
+    assert core.read(Pod, body) == core.read(Pod, json.dumps(plain).encode())
+
+
+@pytest.mark.parametrize(
+    ("document", "shorter"),
+    [
+        (b'{"a":null}', b"{}"),
+        (b'{"a":null,"b":1}', b'{"b":1}'),
+        (b'{"b":1,"a":null}', b'{"b":1}'),
+        (b'{"a":null,"b":null,"c":{"d":null},"e":null}', b'{"c":{}}'),
+        (b'{"a":":null"}', None),
+        (b'{"a":[null]}', b'{"a":[null]}'),
+        (b'{"a":"\\":null,","b":null}', None),
+        (b'{"a,":1,":null":2}', None),
+        (b'{"a,":null}', None),
+        (b'{"\\"a":null}', None),
+        (b'{"":null}', None),
+        (b'{"a": null}', b'{"a": null}'),
+        (b'{"a":null }', None),
+    ],
+)
+def test_members_that_are_null_are_cut_out_where_bytes_tell_them_from_text(document: bytes, shorter: bytes) -> None:
+    assert core.without_null_members(document) == shorter
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text('a,:{}[]"\\nul ', max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text('a,:{}[]"\\nul', max_size=6), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@given(_JSON)
+def test_what_is_cut_out_is_what_was_null(value: Any) -> None:
+    shorter = core.without_null_members(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
+    assert shorter is None or json.loads(shorter) == core._without_nulls(value)
 
 
 def test_a_pod() -> None:
