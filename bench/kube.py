@@ -38,8 +38,7 @@ from koord.kube.kubeconfig import Settings
 from koord.kube.stream import EventStream
 from koord.kube.transport import Transport
 from koord.model.core import Pod
-from koord_manager.kept.parts import Parts
-from koord_manager.kept.pods import PodSharing
+from koord_manager.cache.pods import PodSharing
 
 CHANGES = 20_000
 NULL_PODS = 10_000
@@ -95,9 +94,7 @@ async def follow(url: str, changes: int) -> Used:
         gc.collect()
         before_mib = resident_mib()
         stream = EventStream()
-        informer = Informer(
-            client, POD, time.monotonic, indexes={"node": _node}, stream=stream, transform=PodSharing(Parts())
-        )
+        informer = Informer(client, POD, time.monotonic, indexes={"node": _node}, stream=stream, transform=PodSharing())
         tasks = [asyncio.create_task(work) for work in (informer.run(), _drain(stream), loop.run())]
         begun_s, begun_cpu_s = time.monotonic(), time.process_time()
         await informer.synced.wait()

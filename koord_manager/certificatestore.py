@@ -18,13 +18,14 @@ import msgspec
 
 from koord.kube.client import Client, PatchType, Selection
 from koord.kube.errors import APIError, KubeError
-from koord.kube.informer import Informer
+from koord.kube.informer import Followed, Informer, as_read
 from koord.kube.kind import (
     MUTATING_WEBHOOK_CONFIGURATION,
     SECRET,
     VALIDATING_WEBHOOK_CONFIGURATION,
     Key,
     Kind,
+    T,
 )
 from koord.kube.stream import EventStream
 from koord.tls.servingcerts import ClusterWrite, Secret, SecretCreation, SecretUpdate, WebhookConfiguration
@@ -125,9 +126,9 @@ class CertificateStore:
         """Sets ``changed`` whenever the Secret or a configuration is another, until it is cancelled."""
         stream = EventStream()
 
-        def follow(kind: Kind[Any], key: Key) -> Informer[Any]:
+        def follow(kind: Kind[T], key: Key) -> Followed:
             selection = Selection(key.namespace, fields=f"metadata.name={key.name}")
-            return Informer(self._client, kind, clock, selection, stream=stream)
+            return Informer(self._client, kind, clock, selection, stream=stream, transform=as_read)
 
         informers = [
             follow(SECRET, self._key),

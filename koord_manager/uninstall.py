@@ -32,7 +32,7 @@ from koord.kube import kubeconfig
 from koord.kube.client import EVERYTHING, Client, Selection, connected
 from koord.kube.credentials import Credentials
 from koord.kube.errors import APIError, KubeError
-from koord.kube.informer import Informer
+from koord.kube.informer import Informer, as_read
 from koord.kube.kind import CONFIG_MAP, DEPLOYMENT, LEASE, NODE, NODE_METRIC, NODE_SLO, POD, Key, Kind, Unstructured
 from koord.kube.stream import EventStream
 from koord.model import mergepatch, nodestate
@@ -48,6 +48,7 @@ from koord_manager.certificatestore import CONFIGURATIONS
 from koord_manager.controllers import nodeslo
 from koord_manager.options import UninstallOptions
 
+Metrics = Informer[NodeMetric, NodeMetric]
 _log = logging.getLogger(__name__)
 ANNOTATION_BEFORE = "koord.sh/policy-before-uninstall"
 """Of the ConfigMap: its data as they were, as JSON."""
@@ -166,10 +167,10 @@ class Uninstallation:
         beside = f"; on {units} nodes the agent is a unit of the host: koordctl uninstall takes it off" if units else ""
         return self._said("pods", metrics, self._has_let_go, done, left) + beside
 
-    async def _until(self, is_done: Callable[[NodeMetric], bool]) -> tuple[float, Informer[NodeMetric]]:
+    async def _until(self, is_done: Callable[[NodeMetric], bool]) -> tuple[float, Metrics]:
         """Follows the reports, so that a node is heard at once, until all say so, or for the time that there is."""
         began_s, stream = time.monotonic(), EventStream()
-        metrics: Informer[NodeMetric] = Informer(self.client, NODE_METRIC, time.monotonic, stream=stream)
+        metrics = Informer(self.client, NODE_METRIC, time.monotonic, stream=stream, transform=as_read)
         async with asyncio.TaskGroup() as group:
             following = group.create_task(metrics.run())
             try:
@@ -183,7 +184,7 @@ class Uninstallation:
                 following.cancel()
         return time.monotonic() - began_s, metrics
 
-    def _waited_for(self, metrics: Informer[NodeMetric], is_done: Callable[[NodeMetric], bool]) -> list[NodeMetric]:
+    def _waited_for(self, metrics: Metrics, is_done: Callable[[NodeMetric], bool]) -> list[NodeMetric]:
         """The reports of nodes that are not done yet."""
         return [
             metric
@@ -207,7 +208,12 @@ class Uninstallation:
         return state.is_dismissed and state.held_files + state.pod_files == 0
 
     def _said(
-        self, step: str, metrics: Informer[NodeMetric], is_done: Callable[[NodeMetric], bool], done: str, left: str
+        self,
+        step: str,
+        metrics: Metrics,
+        is_done: Callable[[NodeMetric], bool],
+        done: str,
+        left: str,
     ) -> str:
         """The first nodes that are not done are named; all of them are ``late`` from now on."""
         if not metrics.synced.is_set():

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol
 
 from koord.admission import AdmissionContext, PriorityClassObject
 from koord.admission import profiles as admission_profiles
 from koord.admission.schedulerkeys import scheduler_users as default_scheduler_users
 from koord.kube.client import EVERYTHING, Client, Selection
-from koord.kube.informer import Informer
+from koord.kube.informer import Followed, Informer, Kept, Wire, as_read
 from koord.kube.kind import (
     CLUSTER_COLOCATION_PROFILE,
     CONFIG_MAP,
@@ -28,9 +28,11 @@ from koord.kube.kind import (
     POD,
     PRIORITY_CLASS,
     Key,
+    Kind,
     Unstructured,
 )
-from koord.kube.stream import EventStream, ObjectEvent
+from koord.kube.store import Index
+from koord.kube.stream import EventStream, Handler, ObjectEvent
 from koord.model.core import Node, Pod
 from koord.model.featuregates import Settings
 from koord.model.nodemetric import NodeMetric
@@ -41,12 +43,11 @@ from koord.overcommit.demand import PodDemand
 from koord.sloconfig.config import SLOConfig
 from koord.sloconfig.loading import Loaded, load, texts
 from koord.sloconfig.rows import ROWS
-from koord_manager.kept import nodemetrics, topologies
-from koord_manager.kept.nodemetrics import PackedMetric
-from koord_manager.kept.nodeslos import SpecSharing
-from koord_manager.kept.parts import Parts
-from koord_manager.kept.pods import CountedPod, PodSharing
-from koord_manager.kept.topologies import CPUInfo
+from koord_manager.cache import nodemetrics, topologies
+from koord_manager.cache.nodemetrics import PackedMetric
+from koord_manager.cache.nodeslos import SpecSharing
+from koord_manager.cache.pods import CountedPod, PodSharing
+from koord_manager.cache.topologies import CPUInfo
 
 _log = logging.getLogger(__name__)
 _BY_NODE = "node"
@@ -94,20 +95,27 @@ class ClusterView:
         self._own_namespace, self._gates = own_namespace, gates
         self._scheduler_users = frozenset(scheduler_users or default_scheduler_users(own_namespace))
 
-        def follow(kind: Any, selection: Selection = EVERYTHING, **options: Any) -> Any:
-            return Informer(client, kind, clock, selection, stream=self._stream, **options)
+        def follow(
+            kind: Kind[Wire],
+            transform: Callable[[Wire], Kept | None],
+            handle: Handler[Kept],
+            selection: Selection = EVERYTHING,
+            indexes: Mapping[str, Index[Kept]] = {},
+        ) -> Informer[Wire, Kept]:
+            return Informer(
+                client, kind, clock, selection, indexes, self._stream, handle=handle, transform=transform
+            )  # fmt: skip
 
-        self.nodes: Informer[Node] = follow(NODE)
-        self.pods: Informer[CountedPod] = follow(POD, indexes={_BY_NODE: _node_of}, transform=PodSharing(Parts()))
-        self.metrics: Informer[PackedMetric] = follow(NODE_METRIC, transform=nodemetrics.packed)
-        self.slos: Informer[Unstructured] = follow(NODE_SLO, transform=SpecSharing(Parts()))
-        self.topologies: Informer[CPUInfo] = follow(NODE_RESOURCE_TOPOLOGY, transform=topologies.cpu_info)
-        self._profiles: Informer[Unstructured] = follow(CLUSTER_COLOCATION_PROFILE)
-        self._namespaces: Informer[Unstructured] = follow(NAMESPACE)
-        self._classes: Informer[Unstructured] = follow(PRIORITY_CLASS)
-        self._config: Informer[Unstructured] = follow(
-            CONFIG_MAP, Selection(config_map.namespace, fields=f"metadata.name={config_map.name}")
-        )
+        self.nodes = follow(NODE, as_read, self._take_node)
+        self.pods = follow(POD, PodSharing(), self._take_pod, indexes={_BY_NODE: _node_of})
+        self.metrics = follow(NODE_METRIC, nodemetrics.packed, self._take_metric)
+        self.slos = follow(NODE_SLO, SpecSharing(), self._take_slo)
+        self.topologies = follow(NODE_RESOURCE_TOPOLOGY, topologies.cpu_info, self._take_topology)
+        self._profiles = follow(CLUSTER_COLOCATION_PROFILE, as_read, self._take_profile)
+        self._namespaces = follow(NAMESPACE, as_read, self._take_namespace)
+        self._classes = follow(PRIORITY_CLASS, as_read, self._take_class)
+        one_map = Selection(config_map.namespace, fields=f"metadata.name={config_map.name}")
+        self._config = follow(CONFIG_MAP, as_read, self._take_config_map, one_map)
         self._seen: dict[str, tuple[str | None, float]] = {}
         self._read_profiles: dict[Key, ClusterColocationProfile] = {}
         self._unread_profiles: dict[Key, str] = {}
@@ -119,7 +127,7 @@ class ClusterView:
         self._idle = asyncio.Event()
 
     @property
-    def needed(self) -> tuple[Informer[Any], ...]:
+    def needed(self) -> tuple[Followed, ...]:
         """Those without which nothing can be said. There may be no topologies: their CRD is another project's."""
         return (
             *(self.nodes, self.pods, self.metrics, self.slos),
@@ -221,33 +229,32 @@ class ClusterView:
 
     async def _follow(self) -> None:
         while True:
-            for event in await self._stream.take(_BATCH):
-                self._take(event)
+            await self._stream.deliver(_BATCH)
             if not len(self._stream):
                 self._idle.set()
             await asyncio.sleep(0)
 
-    def _take(self, event: ObjectEvent[Any]) -> None:
-        if event.kind is POD:
-            self._take_pod(event)
-        elif event.kind is NODE:
-            if _differs(event.before, event.after):
-                self._tell(event.key.name)
-        elif event.kind is NODE_METRIC:
-            self._take_metric(event)
-        elif event.kind is NODE_RESOURCE_TOPOLOGY:
-            if _text(event.before) != _text(event.after):
-                self._tell(event.key.name)
-        elif event.kind is NODE_SLO:
+    def _take_node(self, event: ObjectEvent[Node]) -> None:
+        if _differs(event.before, event.after):
             self._tell(event.key.name)
-        elif event.kind is CONFIG_MAP:
-            self._take_config(event.after)
-        else:
-            self._context = None
-            if event.kind is CLUSTER_COLOCATION_PROFILE:
-                self._take_profile(event)
-            if event.kind is not PRIORITY_CLASS and self.listener is not None:
-                self.listener.profiles_changed()
+
+    def _take_topology(self, event: ObjectEvent[CPUInfo]) -> None:
+        if _text(event.before) != _text(event.after):
+            self._tell(event.key.name)
+
+    def _take_slo(self, event: ObjectEvent[Unstructured]) -> None:
+        self._tell(event.key.name)
+
+    def _take_config_map(self, event: ObjectEvent[Unstructured]) -> None:
+        self._take_config(event.after)
+
+    def _take_class(self, event: ObjectEvent[Unstructured]) -> None:
+        self._context = None
+
+    def _take_namespace(self, event: ObjectEvent[Unstructured]) -> None:
+        self._context = None
+        if self.listener is not None:
+            self.listener.profiles_changed()
 
     def _take_pod(self, event: ObjectEvent[CountedPod]) -> None:
         if event.after is not None and self.listener is not None:
@@ -266,18 +273,24 @@ class ClusterView:
         self._tell(name)
 
     def _take_profile(self, event: ObjectEvent[Unstructured]) -> None:
-        self._read_profiles.pop(event.key, None)
-        self._unread_profiles.pop(event.key, None)
-        if event.after is None:
+        self._context = None
+        self._read_profile(event.key, event.after)
+        if self.listener is not None:
+            if event.after is not None:
+                self.listener.profile_changed(event.after)
+            self.listener.profiles_changed()
+
+    def _read_profile(self, key: Key, profile: Unstructured | None) -> None:
+        self._read_profiles.pop(key, None)
+        self._unread_profiles.pop(key, None)
+        if profile is None:
             return
         try:
-            self._read_profiles[event.key] = read_profile(event.after.content)
+            self._read_profiles[key] = read_profile(profile.content)
         except SchemaError as error:
-            self._unread_profiles[event.key] = f"ClusterColocationProfile {event.key.name} is not applied: {error}"
-        for fault in self.profile_faults(event.key):
+            self._unread_profiles[key] = f"ClusterColocationProfile {key.name} is not applied: {error}"
+        for fault in self.profile_faults(key):
             _log.warning("%s", fault)
-        if self.listener is not None:
-            self.listener.profile_changed(event.after)
 
     def profile_faults(self, key: Key) -> tuple[str, ...]:
         """Why it is not applied, or not as it says: a sentence each."""

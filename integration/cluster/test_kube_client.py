@@ -25,10 +25,10 @@ from koord.kube.backoff import Backoff
 from koord.kube.client import BURST, Client, PatchType, Preconditions, Selection, connected
 from koord.kube.credentials import Credentials
 from koord.kube.errors import APIError, Unreachable
-from koord.kube.informer import Informer, Pace
+from koord.kube.informer import Informer, Pace, as_read
 from koord.kube.kind import CONFIG_MAP, LEASE, NODE, POD, Key, Kind
 from koord.kube.lease import address_of
-from koord.kube.reading import ChangeType, read_page
+from koord.kube.reading import ChangeType, as_it_is, read_page
 from koord.kube.recorder import EventType, Recorder, Subject
 from koord.kube.stream import EventStream
 from koord.model.core import Pod
@@ -86,12 +86,14 @@ class Copy:
 @asynccontextmanager
 async def following(
     plane: ControlPlane, pace: Pace = FAST, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-) -> AsyncIterator[tuple[Informer[Pod], Copy]]:
+) -> AsyncIterator[tuple[Informer[Pod, Pod], Copy]]:
     stream = EventStream()
     copy = Copy(stream)
     async with client(plane.admin) as api, asyncio.TaskGroup() as group:
         indexes = {"node": lambda pod: (pod.spec.node_name,)}
-        informer = Informer(api, POD, time.monotonic, indexes=indexes, stream=stream, pace=pace, sleep=sleep)
+        informer = Informer(
+            api, POD, time.monotonic, indexes=indexes, stream=stream, pace=pace, sleep=sleep, transform=as_read
+        )
         tasks = [group.create_task(informer.run()), group.create_task(copy.follow())]
         await asyncio.wait_for(informer.synced.wait(), 30)
         yield informer, copy
@@ -131,7 +133,7 @@ async def test_decoding(plane: ControlPlane, figure: Callable[[str], None]) -> N
     document["items"] = (document["items"] * 3)[:5000]
     body = json.dumps(document).encode()
     begun_s = time.thread_time()
-    page = read_page(POD, body)
+    page = read_page(POD, body, as_it_is)
     figure(f"5,000 pods ({len(body) / 1e6:.0f} MB) decoded in {time.thread_time() - begun_s:.3f} s of CPU time")
     assert len(page.entries) == 5000
     assert all(entry.object is not None for entry in page.entries)
@@ -299,7 +301,7 @@ async def test_evictions(plane: ControlPlane, admin: Api) -> None:
     async with client(plane.admin) as api:
         with pytest.raises(APIError) as caught:
             await api.evict(Key("default", "guarded"))
-        assert caught.value.is_budget
+        assert caught.value.blocked_by_pdb
         assert api.retries == 0
         await api.evict(Key("default", "free"), grace_period_s=0)
         with pytest.raises(APIError):

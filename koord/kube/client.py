@@ -1,8 +1,9 @@
 """The API's verbs on kinds and keys: typed objects in, typed objects out.
 
-Invariants: no request goes out faster than the rate limit; each try is bounded in time; what may be sent again is
-tried ``TRIES`` times, with a pause that the server may name; a list is one consistent snapshot, whole or an error; who
-may write only for a time (``guarded``) is asked when a write is sent, not when it was meant.
+Invariants: no request goes out faster than the rate limit; each try is bounded in time, and each wait for more of a
+list or a watch; what may be sent again is tried ``TRIES`` times, with a pause that the server may name; a list is one
+consistent snapshot, whole or an error; who may write only for a time (``guarded``) is asked when a write is sent, not
+when it was meant. Between two parts of a list the event loop comes to other work.
 After a lost answer the second try of a delete may find nothing and that of a replace a conflict: both did what they
 should. Fails with KubeError; with ValueError for names that no object can have.
 """
@@ -16,8 +17,9 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from random import random as uniform
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import msgspec
 
@@ -25,9 +27,10 @@ from koord.kube import reading, watch
 from koord.kube.backoff import Backoff, Random
 from koord.kube.credentials import Credentials
 from koord.kube.errors import APIError, BadAnswer, KubeError, from_status, may_retry
-from koord.kube.kind import POD, Key, Kind, T
+from koord.kube.kind import POD, Key, Kind, Object, T
+from koord.kube.listbody import ListBody
 from koord.kube.ratelimit import RateLimit
-from koord.kube.reading import Change, Entry, Keep, Page, Status
+from koord.kube.reading import Change, Entry, Kept, Page, Status, Transform
 from koord.kube.transport import Request, Transport
 
 _log = logging.getLogger(__name__)
@@ -43,7 +46,11 @@ STALL_S = 150.0
 _PAUSE = Backoff(base_s=0.2, max_s=5.0)
 _MAX_RETRY_AFTER_S = 30.0
 
+NEWEST, ANY_VERSION = "", "0"
+"""Of a list: what the database has now, and what any server's cache has: cheap, and maybe some seconds old."""
+
 Body = Mapping[str, Any] | msgspec.Struct
+Result = TypeVar("Result")
 
 
 class PatchType(StrEnum):
@@ -87,7 +94,7 @@ class Preconditions:
         return {name: text for name, text in named.items() if text}
 
 
-NO_MATTER = Preconditions()
+NO_PRECONDITIONS = Preconditions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,41 +153,76 @@ class Client:
         """What is no object: ``/version``, ``/readyz``."""
         return await self._call(Request("GET", path))
 
+    @overload
+    async def list(
+        self, kind: Kind[T], selection: Selection = ..., page_size: int = ..., *, is_whole_allowed: bool = ...
+    ) -> Page[T]: ...
+
+    @overload
+    async def list(
+        self,
+        kind: Kind[T],
+        selection: Selection = ...,
+        page_size: int = ...,
+        *,
+        transform: Transform[T, Kept],
+        is_whole_allowed: bool = ...,
+        resource_version: str = ...,
+    ) -> Page[Kept]: ...
+
     async def list(
         self,
         kind: Kind[T],
         selection: Selection = EVERYTHING,
         page_size: int = PAGE_SIZE,
-        keep: Keep[T] = reading.as_it_is,
+        *,
+        transform: Transform[T, Any] = reading.as_it_is,
         is_whole_allowed: bool = True,
-    ) -> Page[T]:
-        """All objects as they are at one moment, page by page.
+        resource_version: str = NEWEST,
+    ) -> Page[Any]:
+        """Returns all objects as they are at one moment, page by page.
 
-        ``keep`` makes of each entry the one that is listed, or None, before the next one is read: of a list of large
-        objects no more than the text of a page is ever in memory. Where the server forgets the moment between two
+        ``transform`` makes of each entry the one that is listed, or None, before the next one is read: of a list of
+        large objects no more than the text of a few is ever in memory. Where the server forgets the moment between two
         pages, the list is begun again, in one piece, if that ``is_whole_allowed``.
+
+        ``resource_version``: NEWEST; ANY_VERSION, which a server that has a cache answers from it in one piece,
+        whatever ``page_size`` is; or one that the list must not be older than, which is one piece of a cache, too.
         """
+        query = selection.query()
+        if resource_version not in (NEWEST, ANY_VERSION):
+            query |= {"resourceVersion": resource_version, "resourceVersionMatch": "NotOlderThan"}
+            return await self._list_pages(kind, selection, query, 0, transform)
+        cached = {"resourceVersion": resource_version} if resource_version else {}
         try:
-            return await self._list_pages(kind, selection, page_size, keep)
+            return await self._list_pages(kind, selection, query | cached, page_size, transform)
         except APIError as error:
             if not (error.is_expired and page_size and is_whole_allowed):
                 raise
-            return await self._list_pages(kind, selection, 0, keep)
+            return await self._list_pages(kind, selection, query, 0, transform)
 
-    async def _list_pages(self, kind: Kind[T], selection: Selection, page_size: int, keep: Keep[T]) -> Page[T]:
-        query = selection.query() | ({"limit": str(page_size)} if page_size else {})
-        entries: list[Entry[T]] = []
+    async def _list_pages(
+        self, kind: Kind[T], selection: Selection, query: dict[str, str], page_size: int, transform: Transform[T, Kept]
+    ) -> Page[Kept]:
+        query = query | ({"limit": str(page_size)} if page_size else {})
+        entries: list[Entry[Kept]] = []
         while True:
-            page = await self._page(kind, selection, query, keep)
+            request = Request("GET", kind.collection_path(selection.namespace), query)
+            page = await self._retried(request, partial(self._page, kind, request, transform))
             entries.extend(page.entries)
             if not page.continue_token:
                 return Page(tuple(entries), page.resource_version)
-            query["continue"] = page.continue_token
+            query = selection.query() | {"limit": str(page_size), "continue": page.continue_token}
 
-    async def _page(self, kind: Kind[T], selection: Selection, query: Mapping[str, str], keep: Keep[T]) -> Page[T]:
-        body = await self._call(Request("GET", kind.collection_path(selection.namespace), query))
+    async def _page(self, kind: Kind[T], request: Request, transform: Transform[T, Kept]) -> Page[Kept]:
+        await self._take_turn()
+        body = ListBody(kind, transform)
+        async with self._transport.stream(request, self._limits.timeout_s) as reader:
+            while chunk := await watch.next_chunk(reader, self._limits.timeout_s):
+                body.feed(chunk)
+                await asyncio.sleep(0)
         try:
-            return reading.read_page(kind, body, keep)
+            return body.end()
         except ValueError as error:
             raise BadAnswer(f"no list of {kind.plural}: {error}") from error
 
@@ -192,10 +234,13 @@ class Client:
         timeout_s: float = WATCH_TIMEOUT_S,
         stall_s: float = STALL_S,
         opened: Callable[[], None] = _nothing,
+        begins_with_list: bool = False,
     ) -> AsyncGenerator[Change[T], None]:
-        """What changes after ``resource_version``, bookmarks included, until the server ends it after ``timeout_s``.
+        """Yields what changes after ``resource_version``, bookmarks too, until the server ends it after ``timeout_s``.
 
         ``opened`` is called when the server has agreed, which may be long before there is a change.
+        ``begins_with_list``: first come all objects, as they are at NEWEST or at a moment that is not older than
+        ``resource_version``, and then a change that ``ends_list``. Servers that do not know it refuse that.
         One try. Raises APIError (``is_expired``: list anew), Stalled after ``stall_s`` of silence, Unreachable where
         the connection breaks, BadAnswer. Close it (``contextlib.aclosing``) if it is left early.
         """
@@ -205,6 +250,8 @@ class Client:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(max(1, round(timeout_s * (1 - self._random() / 4)))),
         }
+        if begins_with_list:
+            query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         await self._take_turn()
         request = Request("GET", kind.collection_path(selection.namespace), query)
         async with (
@@ -247,9 +294,9 @@ class Client:
 
     async def delete(
         self,
-        kind: Kind[T],
+        kind: Kind[Object],
         key: Key,
-        preconditions: Preconditions = NO_MATTER,
+        preconditions: Preconditions = NO_PRECONDITIONS,
         propagation: Propagation | None = None,
         grace_period_s: int | None = None,
     ) -> None:
@@ -259,7 +306,7 @@ class Client:
         await self._call(Request("DELETE", kind.object_path(key), body=_encoded(options)))
 
     async def evict(self, key: Key, uid: str = "", grace_period_s: int | None = None, dry_run: bool = False) -> None:
-        """Deletes a pod if no PodDisruptionBudget forbids it, which is an APIError with ``is_budget``.
+        """Deletes a pod if no PodDisruptionBudget forbids it, which is an APIError that is ``blocked_by_pdb``.
 
         Of a pod with another ``uid`` a server says after ten seconds that it is a conflict.
         """
@@ -274,16 +321,19 @@ class Client:
         await self._call(Request("POST", path, query, _encoded(eviction), idempotent=bool(uid)))
 
     async def _call(self, request: Request) -> bytes:
+        return await self._retried(request, partial(self._exchange, request))
+
+    async def _retried(self, request: Request, send: Callable[[], Awaitable[Result]]) -> Result:
         for failures in range(1, self._limits.tries):
             try:
-                return await self._exchange(request)
+                return await send()
             except KubeError as error:
                 if not may_retry(error, request.idempotent):
                     raise
                 _log.debug("%s %s, try %d: %s", request.method, request.path, failures, error)
                 self._counts.retries += 1
                 await self._sleep(self._pause_s(error, failures))
-        return await self._exchange(request)
+        return await send()
 
     async def _exchange(self, request: Request) -> bytes:
         await self._take_turn()

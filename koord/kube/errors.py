@@ -39,6 +39,12 @@ _REFUSALS = (
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
 )
+_UNKNOWN_REQUESTS = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.METHOD_NOT_ALLOWED,
+    HTTPStatus.NOT_ACCEPTABLE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+)
 _OVERLOADED = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 
 
@@ -79,6 +85,10 @@ class APIError(KubeError):
         return self.status == HTTPStatus.NOT_FOUND
 
     @property
+    def is_forbidden(self) -> bool:
+        return self.status == HTTPStatus.FORBIDDEN
+
+    @property
     def is_conflict(self) -> bool:
         """The object is not as the caller saw it; read it from the server before the next try."""
         return self.status == HTTPStatus.CONFLICT and self.reason == "Conflict"
@@ -93,7 +103,12 @@ class APIError(KubeError):
         return self.status == HTTPStatus.GONE
 
     @property
-    def is_budget(self) -> bool:
+    def is_unknown_request(self) -> bool:
+        """The server does not know what was requested of it, or has it switched off."""
+        return self.status in _UNKNOWN_REQUESTS
+
+    @property
+    def blocked_by_pdb(self) -> bool:
         """A PodDisruptionBudget forbids the eviction."""
         return any(cause.reason == DISRUPTION_BUDGET for cause in self.causes)
 
@@ -127,7 +142,7 @@ def may_retry(error: KubeError, idempotent: bool) -> bool:
     if not isinstance(error, APIError):
         return False
     if error.status == HTTPStatus.TOO_MANY_REQUESTS:
-        return not error.is_budget
+        return not error.blocked_by_pdb
     return idempotent and error.status in _OVERLOADED
 
 

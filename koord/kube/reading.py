@@ -9,13 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, Generic, cast
+from functools import cache
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from koord.kube.kind import Key, Kind, T, Unstructured
+from koord.kube.kind import Key, Kind, Object, T, Unstructured
 from koord.model import core
 from koord.model.core import ObjectMeta
+
+Kept = TypeVar("Kept", bound=Object)
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+"""The annotation of the bookmark that ends the list with which a watch begins."""
 
 
 class Entry(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -27,8 +32,8 @@ class Entry(msgspec.Struct, Generic[T], frozen=True, gc=False):
     problem: str = ""
 
 
-Keep = Callable[[Entry[T]], Entry[T] | None]
-"""Makes of an entry that was read the one that is listed; None: it is left out."""
+Transform = Callable[[Entry[T]], Entry[Kept] | None]
+"""Returns the entry to be listed in place of one that was read; None: it is left out."""
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
@@ -48,10 +53,14 @@ class ChangeType(StrEnum):
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """One line of a watch. A bookmark's entry has a resource version only."""
+    """One line of a watch. A bookmark's entry has a resource version only.
+
+    ``ends_list``: what the watch said so far is the whole list that it began with.
+    """
 
     type: ChangeType
     entry: Entry[T]
+    ends_list: bool = False
 
 
 class StatusCause(msgspec.Struct, frozen=True):
@@ -91,6 +100,11 @@ class _Line(msgspec.Struct):
     object: msgspec.Raw
 
 
+class _TypedLine(msgspec.Struct, Generic[T], gc=False):
+    type: ChangeType
+    object: T
+
+
 class _WithMetadata(msgspec.Struct):
     metadata: ObjectMeta = ObjectMeta()
 
@@ -101,9 +115,11 @@ class _WithAnyMetadata(msgspec.Struct):
 
 _LIST = msgspec.json.Decoder(_List)
 _LINE = msgspec.json.Decoder(_Line)
+_CHANGES = (ChangeType.ADDED, ChangeType.MODIFIED, ChangeType.DELETED)
+_Document = bytes | bytearray | msgspec.Raw
 
 
-def read_object(kind: Kind[T], document: bytes | msgspec.Raw) -> T:
+def read_object(kind: Kind[T], document: _Document) -> T:
     """The object of ``kind`` in a JSON document. Raises ValueError."""
     if kind.struct is Unstructured:
         metadata = core.read(_WithMetadata, document).metadata
@@ -111,7 +127,7 @@ def read_object(kind: Kind[T], document: bytes | msgspec.Raw) -> T:
     return cast(T, core.read(cast(type[msgspec.Struct], kind.struct), document))
 
 
-def read_entry(kind: Kind[T], document: bytes | msgspec.Raw) -> Entry[T]:
+def read_entry(kind: Kind[T], document: _Document) -> Entry[T]:
     """The object in a JSON document, or why there is none."""
     try:
         value = read_object(kind, document)
@@ -127,19 +143,34 @@ def as_it_is(entry: Entry[T]) -> Entry[T]:
     return entry
 
 
-def read_page(kind: Kind[T], body: bytes, keep: Keep[T] = as_it_is) -> Page[T]:
-    """The list in an answer; ``keep`` has each entry before the next one is read. Raises ValueError if it is none."""
+def read_page(kind: Kind[T], body: bytes | bytearray, transform: Transform[T, Kept]) -> Page[Kept]:
+    """Returns the list in an answer; ``transform`` has each entry before the next one is read. Raises ValueError."""
     try:
         listed = _LIST.decode(body)
     except RecursionError as error:
         raise ValueError("is nested too deeply") from error
-    kept = [keep(read_entry(kind, item)) for item in listed.items or ()]
+    kept = [transform(read_entry(kind, item)) for item in listed.items or ()]
     entries = tuple([entry for entry in kept if entry is not None])
     return Page(entries, listed.metadata.resource_version, listed.metadata.continue_ or "")
 
 
 def read_change(kind: Kind[T], line: bytes) -> Change[T] | Status:
-    """The change in one line of a watch, or the error that ends it. Raises ValueError if it is neither."""
+    """Returns the change in one line of a watch, or the error that ends it. Raises ValueError if it is neither."""
+    if kind.struct is Unstructured:
+        return _read_other_change(kind, line)
+    try:
+        typed = _typed_lines(kind.struct).decode(line)
+    except (msgspec.DecodeError, RecursionError):
+        return _read_other_change(kind, line)
+    metadata = typed.object.metadata
+    if typed.type in _CHANGES and metadata.name:
+        key = Key(metadata.namespace, metadata.name)
+        return Change(typed.type, Entry(key, metadata.resource_version, cast(T, typed.object)))
+    return _read_other_change(kind, line)
+
+
+def _read_other_change(kind: Kind[T], line: bytes) -> Change[T] | Status:
+    """A bookmark, an error, an object that is read in two steps or not at all."""
     try:
         read = _LINE.decode(line)
     except RecursionError as error:
@@ -147,12 +178,19 @@ def read_change(kind: Kind[T], line: bytes) -> Change[T] | Status:
     if read.type is ChangeType.ERROR:
         return core.read(Status, read.object)
     if read.type is ChangeType.BOOKMARK:
-        version = core.read(_WithMetadata, read.object).metadata.resource_version
-        return Change(read.type, Entry(Key("", ""), version, None))
+        metadata = core.read(_WithMetadata, read.object).metadata
+        return Change(
+            read.type, Entry(Key("", ""), metadata.resource_version, None), INITIAL_EVENTS_END in metadata.annotations
+        )
     return Change(read.type, read_entry(kind, read.object))
 
 
-def _unreadable(kind: Kind[T], document: bytes | msgspec.Raw, why: str) -> Entry[T]:
+@cache
+def _typed_lines(struct: type[Object]) -> msgspec.json.Decoder[_TypedLine[Object]]:
+    return msgspec.json.Decoder(_TypedLine[struct])  # type: ignore[valid-type]
+
+
+def _unreadable(kind: Kind[T], document: _Document, why: str) -> Entry[T]:
     try:
         metadata = msgspec.json.decode(document, type=_WithAnyMetadata).metadata
     except (ValueError, RecursionError):

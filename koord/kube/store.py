@@ -31,12 +31,17 @@ class Store(Generic[T]):
         return tuple(self._indexed[index].get(value, {}).values())
 
     def put(self, key: Key, value: T) -> T | None:
-        """The object that had the key before."""
-        before = self.remove(key)
+        """Returns the object that had the key before."""
+        before = self._objects.get(key)
         self._objects[key] = value
         for name, index in self._indexes.items():
-            for text in index(value):
-                self._indexed[name].setdefault(text, {})[key] = value
+            values, texts = self._indexed[name], tuple(index(value))
+            if before is not None:
+                for text in index(before):
+                    if text not in texts:
+                        self._forget(values, text, key)
+            for text in texts:
+                values.setdefault(text, {})[key] = value
         return before
 
     def remove(self, key: Key) -> T | None:

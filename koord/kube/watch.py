@@ -1,4 +1,4 @@
-"""The lines of a watch as they come, and a limit to how long none may come.
+"""The parts of an answer that goes on, the lines of a watch above all, and a limit to how long none may come.
 
 Invariant: what was cut off at the end of a stream is never taken for a line, and ends it without an error: whoever
 watches goes on from the last resource version in either case.
@@ -22,17 +22,19 @@ class Reader(Protocol):
     async def readany(self) -> bytes: ...
 
 
+async def next_chunk(reader: Reader, stall_s: float) -> bytes:
+    """Returns the next bytes of an answer; b"" at its end. Raises Stalled, and what the reader raises."""
+    try:
+        async with asyncio.timeout(stall_s):
+            return await reader.readany()
+    except TimeoutError as error:
+        raise Stalled(stall_s) from error
+
+
 async def lines(reader: Reader, stall_s: float) -> AsyncGenerator[bytes, None]:
-    """Each line without its end. Raises Stalled or BadAnswer, and what the reader raises."""
+    """Yields each line without its end. Raises Stalled or BadAnswer, and what the reader raises."""
     buffer, searched = bytearray(), 0
-    while True:
-        try:
-            async with asyncio.timeout(stall_s):
-                chunk = await reader.readany()
-        except TimeoutError as error:
-            raise Stalled(stall_s) from error
-        if not chunk:
-            return
+    while chunk := await next_chunk(reader, stall_s):
         buffer += chunk
         begin = 0
         while (end := buffer.find(b"\n", max(begin, searched))) >= 0:

@@ -253,7 +253,7 @@ class Listed(Generic[T]):
     problems: tuple[str, ...] = ()
 
 
-def read(cls: type[T], document: bytes | msgspec.Raw) -> T:
+def read(cls: type[T], document: bytes | bytearray | msgspec.Raw) -> T:
     """Returns the ``cls`` in a JSON document. Raises ValueError."""
     try:
         return msgspec.json.decode(document, type=cls)

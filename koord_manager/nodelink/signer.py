@@ -78,7 +78,7 @@ class Signer:
     async def run(self) -> None:
         """Until it is cancelled."""
         self._waiting.clear()
-        requests = Informer(
+        requests: Informer[Unstructured, Unstructured] = Informer(
             self._client, CERTIFICATE_SIGNING_REQUEST, self._clock, _OURS, pace=_PACE, transform=self._take
         )
         async with asyncio.TaskGroup() as group:

@@ -15,7 +15,7 @@ import contextlib
 from msgspec import structs
 
 from koord.kube.client import STALL_S, Selection
-from koord.kube.informer import Informer, Lister
+from koord.kube.informer import Informer, Lister, as_read
 from koord.kube.kind import POD
 from koord.model.core import ANNOTATION_MIRROR, ANNOTATION_SOURCE, SOURCE_API, Listed, Pod, is_of_api
 from qosd.pods.http import FetchError
@@ -35,9 +35,9 @@ class APIPods:
         self._node_name = node_name
         self._wanted, self._has_answered = asyncio.Event(), asyncio.Event()
         self._time = asyncio.get_running_loop().time
-        self._informer: Informer[Pod] = Informer(
+        self._informer: Informer[Pod, Pod] = Informer(
             client, POD, self._time, Selection(fields=f"spec.nodeName={node_name}"),
-            observe=lambda problem: self._has_answered.set(),
+            observe=lambda problem: self._has_answered.set(), transform=as_read,
         )  # fmt: skip
 
     async def run(self) -> None:

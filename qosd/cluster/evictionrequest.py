@@ -151,7 +151,7 @@ def _refusal(error: KubeError) -> str:
     """Who forbids it, and why; "" if ``error`` says no such thing."""
     if not isinstance(error, APIError):
         return ""
-    if error.is_budget:
+    if error.blocked_by_pdb:
         return _by_budget([cause.message for cause in error.causes if cause.reason == DISRUPTION_BUDGET], error.message)
     return f"api eviction refused: {error.message}" if _DENIAL.search(error.message) else ""
 

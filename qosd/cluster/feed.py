@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from koord.kube.client import Selection
-from koord.kube.informer import Informer, Lister
-from koord.kube.kind import NODE, NODE_METRIC, NODE_SLO, Key, Kind, Unstructured
+from koord.kube.informer import Informer, Lister, as_read
+from koord.kube.kind import NODE, NODE_METRIC, NODE_SLO, Key, Kind, T, Unstructured
 from koord.kube.stream import EventStream
 from koord.model import nodestate
 from koord.model.core import Node
@@ -44,18 +44,19 @@ class ClusterFeed:
         self._stream = EventStream()
         selection = Selection(fields=f"metadata.name={node_name}")
 
-        def follow(kind: Any, stream: EventStream | None) -> Any:
-            return Informer(client, kind, clock, selection, stream=stream, observe=partial(self._observe, kind))
+        def follow(kind: Kind[T], stream: EventStream | None) -> Informer[T, T]:
+            observe = partial(self._observe, kind)
+            return Informer(client, kind, clock, selection, stream=stream, observe=observe, transform=as_read)
 
-        self.nodes: Informer[Node] = follow(NODE, self._stream)
-        self.slos: Informer[Unstructured] = follow(NODE_SLO, self._stream)
-        self.node_metrics: Informer[NodeMetric] = follow(NODE_METRIC, None)
+        self.nodes = follow(NODE, self._stream)
+        self.slos = follow(NODE_SLO, self._stream)
+        self.node_metrics = follow(NODE_METRIC, None)
         self._problems: dict[Kind[Any], str] = dict.fromkeys((NODE, NODE_SLO), "has not answered yet")
         self._lost = ""
         self._taken: dict[Kind[Any], object] = {}
 
     @property
-    def informers(self) -> tuple[Informer[Any], ...]:
+    def informers(self) -> tuple[Informer[Any, Any], ...]:
         return self.nodes, self.slos, self.node_metrics
 
     @property
@@ -92,14 +93,14 @@ class ClusterFeed:
                 for event in await self._stream.take(_BATCH):
                     self._take(event.kind)
 
-    async def _take_first(self, informer: Informer[Any]) -> None:
+    async def _take_first(self, informer: Informer[Any, Any]) -> None:
         """No event tells that there is none."""
         await informer.synced.wait()
         self._take(informer.kind)
 
     def _take(self, kind: Kind[Any]) -> None:
         """Hands over what is there now of ``kind``, unless it was handed over already."""
-        informer: Informer[Any] = self.nodes if kind is NODE else self.slos
+        informer: Informer[Any, Any] = self.nodes if kind is NODE else self.slos
         now = informer.get(self._key) or informer.unreadable.get(self._key)
         if kind in self._taken and self._taken[kind] is now:
             return
@@ -136,7 +137,7 @@ class ClusterFeed:
         if isinstance(self._taken.get(kind), str):
             self._take(kind)  # no event tells that an object goes that was never readable
 
-    def _status_of(self, informer: Informer[Any]) -> ClusterPart:
+    def _status_of(self, informer: Informer[Any, Any]) -> ClusterPart:
         age_s = None if informer.heard_s is None else self._clock() - informer.heard_s
         says = informer.error or informer.unreadable.get(self._key, "")
         if says:

@@ -24,7 +24,7 @@ from koord.host.kernelfile import ParseError
 from koord.kube.backoff import Backoff, Random
 from koord.kube.client import Selection
 from koord.kube.errors import APIError, KubeError
-from koord.kube.informer import Informer, Lister, Pace
+from koord.kube.informer import Informer, Lister, Pace, as_read
 from koord.kube.kind import NODE_RESOURCE_TOPOLOGY, Key, Kind, T
 from koord.model.noderesourcetopology import NodeResourceTopology
 from qosd.cluster import nodetopology, topologyobject
@@ -70,9 +70,9 @@ class TopologyReporter:
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="hardware")
         self._time = asyncio.get_running_loop().time
         selection = Selection(fields=f"metadata.name={node_name}")
-        self._informer: Informer[NodeResourceTopology] = Informer(
+        self._informer: Informer[NodeResourceTopology, NodeResourceTopology] = Informer(
             client, NODE_RESOURCE_TOPOLOGY, self._time, selection, pace=Pace(refused=REFUSED),
-            sleep=sleep, random=random, observe=self._heard,
+            sleep=sleep, random=random, observe=self._heard, transform=as_read,
         )  # fmt: skip
         self._woken = asyncio.Event()
         self._seen: tuple[object, ...] = ()

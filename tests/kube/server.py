@@ -1,6 +1,8 @@
 """An API server in memory, on a real socket: lists in pages, watches with bookmarks, conflicts, and every way to fail.
 
-It knows no kinds: what a URL names is a collection. ``faults`` are met by the next requests of their verb, in order.
+It knows no kinds: what a URL names is a collection. ``faults`` are met by the next requests of their verb, in order; a
+watch that is to begin with a list is of the verb "stream". Lists of ``resourceVersion=0`` are what ``cache`` has, in
+one piece, and those not older than a version wait for nothing: a cache that is older refuses them.
 """
 
 from __future__ import annotations
@@ -72,8 +74,11 @@ def status_of(code: int, reason: str, message: str = "", details: Any = None) ->
 
 
 class Server:
-    def __init__(self, bookmark_s: float = 0.05) -> None:
-        self.bookmark_s = bookmark_s
+    def __init__(self, bookmark_s: float = 0.05, streams_lists: bool = False) -> None:
+        """``streams_lists``: can watches begin with a list, or is that refused?"""
+        self.bookmark_s, self.streams_lists = bookmark_s, streams_lists
+        self.cache: tuple[int, list[JSONObject]] | None = None
+        """What lists from the cache are of, while that is not the newest: a version, and the objects."""
         self.version = 100
         self.compacted = 0
         self.objects: dict[Collection, dict[tuple[str, str], JSONObject]] = {}
@@ -122,6 +127,10 @@ class Server:
         self.history.clear()
         self.snapshots.clear()
 
+    def stop_cache(self, path: str) -> None:
+        """Lists from the cache are as things are now, until ``cache`` is None again."""
+        self.cache = self.version, list(self.objects.get(_collection(path), {}).values())
+
     def cut_watches(self) -> None:
         for transport in list(self._watches):
             transport.close()
@@ -169,9 +178,9 @@ class Server:
         if fault.drop and not fault.done:
             return _dropped(request)
         try:
-            if verb == "watch":
+            if verb in ("watch", "stream"):
                 return await self._watch(request, matched, fault)
-            answer = json.dumps(await self._answer(verb, request, matched)).encode()
+            answer = json.dumps(await self._answer(verb, request, matched), separators=(",", ":")).encode()
         except Refused as refused:
             refusal = status_of(refused.status, refused.reason, refused.message, refused.details)
             return web.json_response(refusal, status=refused.status)
@@ -197,6 +206,8 @@ class Server:
         body = await request.json() if request.can_read_body else {}
         if verb == "evict":
             return self._evict(collection, key, body)
+        if verb == "bind":
+            return self._bind(collection, key, body)
         if verb == "delete":
             _require(body.get("preconditions", {}), current)
             return self.write(collection, key, None)
@@ -217,8 +228,21 @@ class Server:
         _require(body.get("deleteOptions", {}).get("preconditions", {}), self.objects[collection][key])
         return self.write(collection, key, None)
 
+    def _bind(self, collection: Collection, key: tuple[str, str], body: JSONObject) -> JSONObject:
+        pod = deepcopy(self.objects[collection][key])
+        uid, node = body["metadata"].get("uid"), pod.get("spec", {}).get("nodeName")
+        if uid and uid != pod["metadata"]["uid"]:
+            raise Refused(409, "Conflict", f"Precondition failed: UID in precondition: {uid}")
+        if node:
+            raise Refused(409, "Conflict", f"pod {key[1]} is already assigned to node {node!r}")
+        pod.setdefault("spec", {})["nodeName"] = body["target"]["name"]
+        self.write(collection, key, pod)
+        return {"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 201}
+
     def _list(self, collection: Collection, namespace: str | None, query: Mapping[str, str]) -> JSONObject:
         start, version = 0, self.version
+        if "continue" not in query and query.get("resourceVersion"):
+            return self._cached_list(collection, namespace, query)
         if token := query.get("continue"):
             version, start = json.loads(base64.b64decode(token))
             if (collection, version) not in self.snapshots:
@@ -234,10 +258,27 @@ class Server:
         more = rest if end < len(self.snapshots[collection, version]) else ""
         return {"kind": "List", "metadata": {"resourceVersion": str(version), "continue": more}, "items": items}
 
+    def _cached_list(self, collection: Collection, namespace: str | None, query: Mapping[str, str]) -> JSONObject:
+        objects = self.objects.get(collection, {})
+        version, items = self.cache or (self.version, [objects[key] for key in sorted(objects)])
+        least = int(query["resourceVersion"])
+        if least > version:
+            raise Refused(504, "Timeout", f"Too large resource version: {least}, current: {version}")
+        found = [
+            each for each in items
+            if namespace in (None, each["metadata"].get("namespace", "")) and _selects(query, each)
+        ]  # fmt: skip
+        return {"kind": "List", "metadata": {"resourceVersion": str(version)}, "items": found}
+
     async def _watch(self, request: web.Request, matched: re.Match[str], fault: Fault) -> web.StreamResponse:
-        position = int(request.query["resourceVersion"])
-        if position < self.compacted:
+        begins_with_list = request.query.get("sendInitialEvents") == "true"
+        if begins_with_list and not self.streams_lists:
+            raise Refused(422, "Invalid", "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch")
+        position = int(request.query["resourceVersion"] or self.version)
+        if position < self.compacted and not begins_with_list:
             raise Refused(410, "Expired", f"too old resource version: {position}")
+        if position > self.version:
+            raise Refused(504, "Timeout", f"Too large resource version: {position}, current: {self.version}")
         answer = web.StreamResponse(headers={"Content-Type": "application/json"})
         await answer.prepare(request)
         transport = request.transport
@@ -250,6 +291,8 @@ class Server:
             async with asyncio.timeout(float(request.query["timeoutSeconds"])):
                 if fault.silent:
                     await asyncio.Event().wait()
+                if begins_with_list:
+                    position = await self._tell_list(out, (matched["root"], matched["plural"]), request.query)
                 await self._tell(out, (matched["root"], matched["plural"]), request.query, position)
         except TimeoutError:
             await answer.write_eof()
@@ -258,6 +301,16 @@ class Server:
         finally:
             self._watches.discard(transport)
         return answer
+
+    async def _tell_list(self, out: _Limited, collection: Collection, query: Mapping[str, str]) -> int:
+        """The version that it is of."""
+        version, objects = self.version, dict(self.objects.get(collection, {}))
+        for value in objects.values():
+            if _selects(query, value):
+                await out.write(json.dumps({"type": "ADDED", "object": value}, separators=(",", ":")).encode() + b"\n")
+        metadata = {"resourceVersion": str(version), "annotations": {"k8s.io/initial-events-end": "true"}}
+        await out.write(json.dumps({"type": "BOOKMARK", "object": {"metadata": metadata}}).encode() + b"\n")
+        return version
 
     async def _tell(self, out: _Limited, collection: Collection, query: Mapping[str, str], position: int) -> None:
         while True:
@@ -311,9 +364,11 @@ def merged(current: Any, patch: Any) -> Any:
 
 
 def _verb(request: web.Request, matched: re.Match[str]) -> str:
-    if matched["subresource"] == "eviction":
-        return "evict"
+    if matched["subresource"] in ("eviction", "binding"):
+        return {"eviction": "evict", "binding": "bind"}[matched["subresource"]]
     if request.method == "GET" and not matched["name"]:
+        if request.query.get("sendInitialEvents") == "true":
+            return "stream"
         return "watch" if request.query.get("watch") == "true" else "list"
     return {"GET": "get", "POST": "create", "PUT": "replace", "PATCH": "patch", "DELETE": "delete"}[request.method]
 

@@ -230,7 +230,7 @@ async def test_a_page_is_taken_before_the_next_one_is_read(server: Server) -> No
         return replace(entry, object=None)
 
     async with client(server.url) as api:
-        page = await api.list(NODE, page_size=2, keep=keep)
+        page = await api.list(NODE, page_size=2, transform=keep)
     assert kept == [("n000", 1), ("n001", 1), ("n002", 2), ("n003", 2), ("n004", 3)]
     assert [(entry.key.name, entry.object) for entry in page.entries] == [(name, None) for name, _ in kept]
 
@@ -356,7 +356,7 @@ async def test_evictions(server: Server) -> None:
     async with client(server.url) as api:
         with pytest.raises(APIError) as caught:
             await api.evict(WEB)
-        assert caught.value.is_budget
+        assert caught.value.blocked_by_pdb
         assert server.count("evict") == 1
         server.protected = set()
         with pytest.raises(APIError) as caught:

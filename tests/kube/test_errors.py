@@ -64,8 +64,8 @@ def test_error_answers(status: int, body: bytes, retry_after: str, text: str, re
 def test_a_forbidden_eviction() -> None:
     status = {"code": 429, "details": {"causes": [{"reason": "DisruptionBudget", "message": "needs 2"}]}}
     error = from_answer(429, json.dumps(status).encode())
-    assert error.is_budget
-    assert not from_answer(429, b"{}").is_budget
+    assert error.blocked_by_pdb
+    assert not from_answer(429, b"{}").blocked_by_pdb
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_forbidden_eviction() -> None:
 )
 def test_words_for_errors(status: int, reason: str, words: set[str]) -> None:
     error = APIError(status, reason, "")
-    named = {"is_not_found", "is_conflict", "is_already_exists", "is_expired", "is_budget"}
+    named = {"is_not_found", "is_conflict", "is_already_exists", "is_expired", "blocked_by_pdb"}
     assert {name for name in named if getattr(error, name)} == words
 
 

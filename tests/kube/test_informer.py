@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from koord.kube.backoff import Backoff
 from koord.kube.client import Selection
-from koord.kube.informer import MAX_SILENT_WATCHES, Informer, Pace
+from koord.kube.informer import MAX_SILENT_WATCHES, Informer, Pace, as_read
 from koord.kube.kind import POD, Key
 from koord.kube.stream import EventStream
 from koord.model.core import Pod, PodSpec
@@ -32,14 +32,15 @@ EXPIRED_LINE = b'{"type": "ERROR", "object": {"code": 410, "reason": "Expired"}}
 class Follower:
     """A reader of the stream, with the copy that it makes of it. Checks the order as it goes."""
 
-    def __init__(self, informer: Informer[Pod], stream: EventStream) -> None:
+    def __init__(self, informer: Informer[Pod, Pod], stream: EventStream) -> None:
         self.informer, self.stream = informer, stream
         self.copy: dict[Key, Pod] = {}
         self.events: list[tuple[str, str]] = []
 
     async def run(self) -> None:
         while True:
-            for _, key, before, after in await self.stream.take(3):
+            for event in await self.stream.take(3):
+                key, before, after = event.key, event.before, event.after
                 assert self.copy.get(key) is before
                 word = "deleted" if after is None else "added" if before is None else "changed"
                 self.events.append((key.name, word))
@@ -62,6 +63,7 @@ class Follower:
 async def following(server: Server, pace: Pace = FAST, **options: Any) -> AsyncIterator[Follower]:
     stream = EventStream()
     async with client(server.url, tries=1) as api:
+        options = {"transform": as_read} | options
         informer = Informer(api, POD, time.monotonic, stream=stream, pace=pace, **options)
         follower = Follower(informer, stream)
         async with asyncio.TaskGroup() as group:
@@ -190,7 +192,7 @@ async def test_an_error_is_over_when_the_server_agrees_again(server: Server) -> 
     async with following(server, Pace(backoff=Backoff(0.05, 0.05))) as follower:
         await until(lambda: "503" in follower.informer.error)
         await until(lambda: not follower.informer.error)
-        assert follower.informer.counts.said == 0
+        assert follower.informer.counts.messages == 0
 
 
 async def test_an_observer_hears_each_word_when_it_is_taken_and_why_there_is_none(server: Server) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from koord.kube.kind import CONFIG_MAP, EVENT, KINDS, LEASE, NODE, NODE_METRIC, POD, Key, Kind
-from koord.kube.reading import Change, ChangeType, Status, read_change, read_entry, read_object, read_page
+from koord.kube.reading import Change, ChangeType, Status, as_it_is, read_change, read_entry, read_object, read_page
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
 
@@ -65,7 +65,7 @@ def test_an_object_without_struct_is_whole() -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"items": 3}', b'{"items": [' + DEEP + b"]}"], ids=range(5))
 def test_lists_that_are_none(body: bytes) -> None:
     with pytest.raises(ValueError):
-        read_page(POD, body)
+        read_page(POD, body, as_it_is)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,8 @@ def test_lists_that_are_none(body: bytes) -> None:
 )
 def test_an_object_that_does_not_fit(item: Any, key: Key, problem: str) -> None:
     web = {"metadata": {"name": "web", "namespace": "a", "resourceVersion": "3"}}
-    page = read_page(POD, json.dumps({"metadata": {"resourceVersion": "9"}, "items": [web, item, web]}).encode())
+    body = json.dumps({"metadata": {"resourceVersion": "9"}, "items": [web, item, web]}).encode()
+    page = read_page(POD, body, as_it_is)
     assert [entry.key for entry in page.entries] == [Key("a", "web"), key, Key("a", "web")]
     bad = page.entries[1]
     assert (bad.object, bad.problem) == (None, problem)
@@ -104,7 +105,7 @@ def test_an_object_that_does_not_fit_keeps_its_version() -> None:
 @pytest.mark.parametrize("token", ["null", '""'])
 def test_the_last_page(token: str) -> None:
     body = f'{{"metadata": {{"resourceVersion": "9", "continue": {token}}}, "items": null}}'
-    page = read_page(POD, body.encode())
+    page = read_page(POD, body.encode(), as_it_is)
     assert (page.entries, page.continue_token) == ((), "")
 
 

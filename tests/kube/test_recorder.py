@@ -34,7 +34,7 @@ class Server:
 
     async def patch(self, kind: Kind[T], key: Key, body: Mapping[str, Any]) -> T:
         await self._fail("patch")
-        if tuple(key) not in self.events:
+        if (key.namespace, key.name) not in self.events:
             raise APIError(404, "NotFound", "")
         self.events[key.namespace, key.name] |= body
         return read_object(kind, msgspec.json.encode(self.events[key.namespace, key.name]))

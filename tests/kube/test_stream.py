@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from koord.kube.kind import NODE, POD, Key
 from koord.kube.store import Store
-from koord.kube.stream import EventStream, ObjectEvent
+from koord.kube.stream import Channel, EventStream, ObjectEvent
 from koord.model.core import Node, ObjectMeta, Pod, PodSpec
 
 
@@ -43,29 +43,46 @@ async def test_what_waits_is_one_event_for_each_object(
     puts: Sequence[tuple[Key, Pod | None, Pod | None]], events: list[tuple[Key, Pod | None, Pod | None]]
 ) -> None:
     stream = EventStream()
+    pods: Channel[Pod] = stream.channel(POD)
     for key, before, after in puts:
-        stream.put(POD, key, before, after)
+        pods.put(key, before, after)
     assert len(stream) == len(events)
     taken = await stream.take(10) if events else []
-    assert [event[1:] for event in taken] == events
+    assert [(event.key, event.before, event.after) for event in taken] == events
 
 
 async def test_kinds_are_apart() -> None:
     stream = EventStream()
-    stream.put(POD, A, None, A1)
-    stream.put(NODE, A, None, Node(A1.metadata))
+    stream.channel(POD).put(A, None, A1)
+    stream.channel(NODE).put(A, None, Node(A1.metadata))
     assert [event.kind for event in await stream.take(10)] == [POD, NODE]
+
+
+async def test_each_event_is_handed_to_the_handler_of_its_cache() -> None:
+    handled: list[tuple[str, str]] = []
+    stream = EventStream()
+    pods = stream.channel(POD, lambda event: handled.append(("pods", event.key.name)))
+    nodes = stream.channel(NODE, lambda event: handled.append(("nodes", event.key.name)))
+    pods.put(A, None, A1)
+    nodes.put(A, None, Node(A1.metadata))
+    pods.put(B, None, B1)
+    pods.put(A, A1, A2)
+    await stream.deliver(2)
+    assert (handled, len(stream)) == ([("pods", "a"), ("nodes", "a")], 1)
+    await stream.deliver(2)
+    assert handled[2:] == [("pods", "b")]
 
 
 async def test_an_empty_stream_is_waited_for() -> None:
     stream = EventStream()
-    stream.put(POD, A, None, A1)
-    stream.put(POD, A, A1, None)
+    pods: Channel[Pod] = stream.channel(POD)
+    pods.put(A, None, A1)
+    pods.put(A, A1, None)
     taking = asyncio.create_task(stream.take(1))
     await asyncio.sleep(0.01)
     assert not taking.done()
-    stream.put(POD, B, None, B1)
-    stream.put(POD, A, None, A1)
+    pods.put(B, None, B1)
+    pods.put(A, None, A1)
     assert [event.key for event in await taking] == [B]
     assert [event.key for event in await stream.take(1)] == [A]
 
@@ -90,15 +107,16 @@ STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["put", "remo
 def test_replayed_events_give_the_same_state(steps: list[tuple[str, str]]) -> None:
     async def replay() -> None:
         stream, truth, copy = EventStream(), dict[Key, Pod](), dict[Key, Pod]()
+        pods: Channel[Pod] = stream.channel(POD)
         for number, (name, step) in enumerate(steps):
             key = Key("", name)
             if step == "take" and len(stream):
                 apply(copy, await stream.take(1 + number % 3))
             elif step == "put":
                 before, truth[key] = truth.get(key), pod(name, number)
-                stream.put(POD, key, before, truth[key])
+                pods.put(key, before, truth[key])
             elif step == "remove" and key in truth:
-                stream.put(POD, key, truth.pop(key), None)
+                pods.put(key, truth.pop(key), None)
             assert len(stream) <= len(truth.keys() | copy.keys())
         if len(stream):
             apply(copy, await stream.take(100))
@@ -108,12 +126,12 @@ def test_replayed_events_give_the_same_state(steps: list[tuple[str, str]]) -> No
 
 
 def apply(copy: dict[Key, Pod], events: list[ObjectEvent[Pod]]) -> None:
-    for _, key, before, after in events:
-        assert copy.get(key) == before
-        if after is None:
-            del copy[key]
+    for event in events:
+        assert copy.get(event.key) == event.before
+        if event.after is None:
+            del copy[event.key]
         else:
-            copy[key] = after
+            copy[event.key] = event.after
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["", "n1", "n2", "gone"])), max_size=30))

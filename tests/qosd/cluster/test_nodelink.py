@@ -377,10 +377,10 @@ async def test_evictions_through_the_manager() -> None:
         await cluster.more()
         made.server.protected.add("kept")
         evictions = Evictions(cluster.link, made.api)
-        for name, status, is_budget in (("kept", 429, True), ("other", 403, False), ("unknown", 404, False)):
+        for name, status, blocked_by_pdb in (("kept", 429, True), ("other", 403, False), ("unknown", 404, False)):
             with pytest.raises(APIError) as error:
                 await evictions.evict(Key("shop", name), f"uid-of-{name}")
-            assert (error.value.status, error.value.is_budget) == (status, is_budget)
+            assert (error.value.status, error.value.blocked_by_pdb) == (status, blocked_by_pdb)
         assert (await evictions.get(POD, Key("shop", "kept"))).metadata.uid == "uid-of-kept"
         await evictions.evict(Key("shop", "web"), "uid-of-web")
         assert {name for _, name in made.server.objects["/api/v1", "pods"]} == {"kept", "other"}

@@ -18,7 +18,7 @@ from msgspec import structs
 from koord.kube.client import Selection
 from koord.kube.errors import APIError, KubeError, Unreachable
 from koord.kube.kind import NODE_RESOURCE_TOPOLOGY, Key, Kind, T
-from koord.kube.reading import Change, ChangeType, Keep, Page, read_entry
+from koord.kube.reading import Change, ChangeType, Kept, Page, Transform, read_entry
 from koord.model.kubeletconfig import KubeletConfig
 from qosd.cluster.topologyreporter import GAP_S, HARDWARE_RETRY_S, HARDWARE_S, TopologyReporter
 from qosd.clusterstatus import PartState
@@ -71,18 +71,21 @@ class Cluster:
         self._news.put_nowait(self._late)
 
     async def list(
-        self, kind: Kind[T], selection: Selection, page_size: int, keep: Keep[T], is_whole_allowed: bool
-    ) -> Page[T]:
+        self, kind: Kind[T], selection: Selection, page_size: int, *, transform: Transform[T, Kept],
+        is_whole_allowed: bool, resource_version: str,
+    ) -> Page[Kept]:  # fmt: skip
         await asyncio.sleep(0.1)
         self._called("list")
         assert selection.fields == f"metadata.name={NAME}"
-        entry = None if self.content is None else keep(read_entry(kind, json.dumps(self.content).encode()))
+        entry = None if self.content is None else transform(read_entry(kind, json.dumps(self.content).encode()))
         return Page(() if entry is None else (entry,), str(self.version))
 
     async def watch(
         self, kind: Kind[T], resource_version: str, selection: Selection, timeout_s: float, stall_s: float,
-        opened: Callable[[], None],
+        opened: Callable[[], None], begins_with_list: bool,
     ) -> AsyncGenerator[Change[T], None]:  # fmt: skip
+        if begins_with_list:
+            raise APIError(422, "Invalid", "sendInitialEvents: Forbidden")
         self._called("watch")
         opened()
         while True:

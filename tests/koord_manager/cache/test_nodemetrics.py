@@ -10,7 +10,7 @@ import yaml
 
 from koord.model import core
 from koord.model.nodemetric import NodeMetric
-from koord_manager.kept import nodemetrics
+from koord_manager.cache import nodemetrics
 from tests.model.test_nodemetric import EVERY_FIELD, ONE_NODE
 
 

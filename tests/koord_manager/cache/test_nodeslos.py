@@ -6,8 +6,7 @@ import pytest
 
 from koord.kube.kind import Unstructured
 from koord.model.core import ObjectMeta
-from koord_manager.kept.nodeslos import SpecSharing
-from koord_manager.kept.parts import Parts
+from koord_manager.cache.nodeslos import SpecSharing
 
 
 def stored(name: str, **content: object) -> Unstructured:
@@ -16,7 +15,7 @@ def stored(name: str, **content: object) -> Unstructured:
 
 
 def test_nodes_of_one_policy_share_its_spec() -> None:
-    share = SpecSharing(Parts())
+    share = SpecSharing()
     one, other = (share(stored(name, spec={"cpuBurstStrategy": {"policy": "auto"}})) for name in ("n1", "n2"))
     assert one.content == {"spec": {"cpuBurstStrategy": {"policy": "auto"}}}
     assert one.content["spec"] is other.content["spec"]
@@ -25,4 +24,4 @@ def test_nodes_of_one_policy_share_its_spec() -> None:
 
 @pytest.mark.parametrize("content", [{}, {"spec": None}, {"spec": "text"}], ids=str)
 def test_a_spec_that_is_none_stays_what_it_is(content: dict[str, object]) -> None:
-    assert SpecSharing(Parts())(stored("n1", **content)).content == content
+    assert SpecSharing()(stored("n1", **content)).content == content

@@ -5,14 +5,14 @@ What an API server keeps beside it, who has written which field, is larger than 
 
 from __future__ import annotations
 
+from koord.kube.interner import Interner
 from koord.kube.kind import Unstructured
-from koord_manager.kept.parts import Parts
 
 
 class SpecSharing:
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self) -> None:
+        self._interner = Interner()
 
     def __call__(self, stored: Unstructured) -> Unstructured:
-        content = stored.content
-        return Unstructured(stored.metadata, {"spec": self._parts.one(content["spec"])} if "spec" in content else {})
+        content = {"spec": self._interner.intern(stored.content["spec"])} if "spec" in stored.content else {}
+        return Unstructured(stored.metadata, content)

@@ -1,0 +1,116 @@
+"""What the manager's cache has of pods: the same pods, equal parts once, with what each counts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from koord.model import core
+from koord.model.core import Pod, PodStatus, ResourceRequirements
+from koord.overcommit import demand
+from koord_manager.cache.pods import PodSharing
+
+
+def pod(name: str = "web-1", node: str = "n1", **labels: str) -> Pod:
+    document: dict[str, Any] = {
+        "metadata": {
+            "name": name,
+            "namespace": "shop",
+            "uid": name,
+            "labels": labels,
+            "annotations": {"note": "a"},
+            "ownerReferences": [{"kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}],
+        },
+        "spec": {
+            "containers": [{"name": "main", "resources": {"requests": {"cpu": "100m"}}}],
+            "volumes": [{"name": f"kube-api-access-{name}", "projected": {}}],
+            "nodeName": node,
+            "priority": 9000,
+        },
+        "status": {"phase": "Running", "qosClass": "Burstable", "containerStatuses": [{"name": "main"}]},
+    }
+    return core.read(Pod, json.dumps(document).encode())
+
+
+def test_replicas_share_all_but_what_is_their_own() -> None:
+    share = PodSharing()
+    one, other = share(pod("web-1", "n1", app="web")), share(pod("web-2", "n2", app="web"))
+    for part in ("namespace", "labels", "annotations", "owner_references"):
+        assert getattr(one.metadata, part) is getattr(other.metadata, part), part
+    assert one.spec.containers is other.spec.containers
+    assert one.status is other.status
+    assert one.demand.request is other.demand.request
+    assert [(each.metadata.name, each.metadata.uid, each.spec.node_name) for each in (one, other)] == [
+        ("web-1", "web-1", "n1"),
+        ("web-2", "web-2", "n2"),
+    ]
+
+
+def test_replicas_with_an_annotation_of_their_own_share_the_others() -> None:
+    share, came = PodSharing(), pod()
+    one, other = (
+        share(replace(came, metadata=replace(came.metadata, annotations={"note": "long text", "own": own})))
+        for own in ("1", "2")
+    )
+    assert one.metadata.annotations["note"] is other.metadata.annotations["note"]
+    assert [each.metadata.annotations["own"] for each in (one, other)] == ["1", "2"]
+
+
+STATES = st.fixed_dictionaries(
+    {
+        "node": st.sampled_from(["", "n1", "n2"]),
+        "labels": st.dictionaries(
+            st.sampled_from(["app", "koordinator.sh/qosClass"]), st.sampled_from(["", "LS", "BE"])
+        ),
+        "cpu": st.sampled_from([{"cpu": "100m"}, {"cpu": "1"}, {"kubernetes.io/batch-cpu": "500"}, {}]),
+        "owner": st.sampled_from(["", "u1", "u2"]),
+        "priority": st.sampled_from([9000, 5000]),
+        "phase": st.sampled_from(["Running", "Pending", "Failed"]),
+        "start_time": st.sampled_from([None, "2026-11-23T09:00:00Z"]),
+    }
+)
+
+
+def in_state(name: str, state: dict[str, Any]) -> Pod:
+    came = pod(name, state["node"], **state["labels"])
+    owners = tuple(replace(owner, uid=state["owner"]) for owner in came.metadata.owner_references if state["owner"])
+    container = replace(came.spec.containers[0], resources=ResourceRequirements(state["cpu"]))
+    return replace(
+        came,
+        metadata=replace(came.metadata, owner_references=owners),
+        spec=replace(came.spec, containers=(container,), priority=state["priority"]),
+        status=replace(came.status, phase=state["phase"], start_time=state["start_time"]),
+    )
+
+
+@pytest.mark.parametrize("most", [1, 3, 1000])
+@given(st.lists(st.tuples(st.sampled_from("abc"), STATES), max_size=8))
+def test_a_cached_pod_is_the_pod_without_what_has_no_use(most: int, seen: list[tuple[str, dict[str, Any]]]) -> None:
+    share = PodSharing(most)
+    for name, state in seen:
+        came = in_state(name, state)
+        cached = share(came)
+        assert cached.metadata == came.metadata
+        assert cached.spec == replace(came.spec, volumes=())
+        assert cached.status == PodStatus(came.status.phase, "Burstable")
+        assert cached.demand == demand.of_pod(came)
+
+
+@pytest.mark.parametrize(("start_time", "cpu_milli"), [(None, 0), ("2026-11-23T09:00:00Z", 500)])
+def test_a_cached_pod_counts_whether_kubelet_has_admitted_it(start_time: str | None, cpu_milli: int) -> None:
+    came = pod()
+    container = replace(came.spec.containers[0], resources=ResourceRequirements({"kubernetes.io/batch-cpu": "500"}))
+    pending = replace(came.status, phase="Pending", start_time=start_time)
+    cached = PodSharing()(replace(came, spec=replace(came.spec, containers=(container,)), status=pending))
+    assert (cached.status, cached.demand.batch_held.cpu_milli) == (PodStatus("Pending", "Burstable"), cpu_milli)
+
+
+def test_equal_texts_of_different_kinds_are_not_one() -> None:
+    """An empty list of owners and an empty list of anything else read alike in JSON."""
+    cached = PodSharing()(replace(pod(), metadata=replace(pod().metadata, owner_references=())))
+    assert (cached.metadata.owner_references, cached.spec.init_containers) == ((), ())
