@@ -25,23 +25,26 @@ _HEAD_BYTES = 4096
 _MAX_FALSE_SEPARATORS = 16
 """In one item; a body with more of them is read at its end."""
 
+SMALL_BYTES = 64 << 10
+"""A body that has no more is read at its end."""
+
 
 class ListBody(Generic[T, Kept]):
     """``transform`` has each entry in order, before the next one is read; ``end`` returns what it made of them."""
 
-    def __init__(self, kind: Kind[T], transform: Transform[T, Kept]) -> None:
-        self._kind, self._transform = kind, transform
+    def __init__(self, kind: Kind[T], transform: Transform[T, Kept], small_bytes: int = SMALL_BYTES) -> None:
+        self._kind, self._transform, self._small_bytes = kind, transform, small_bytes
         self._entries: list[Entry[Kept]] = []
         self._head, self._rest = b"", bytearray()
         self._separator: bytes | None = None
-        """None: not found yet; b"": no more to be looked for."""
+        """None: not looked for yet; b"": there is none, or none of use."""
         self._searched = 0
         self._false_separators = 0
 
     def feed(self, chunk: bytes) -> None:
         """Takes the next bytes of the body, and every item that is whole with them."""
         self._rest += chunk
-        if self._separator is None:
+        if self._separator is None and len(self._rest) > self._small_bytes:
             self._find_separator()
         if self._separator:
             self._take_items(self._separator)
@@ -54,12 +57,11 @@ class ListBody(Generic[T, Kept]):
     def _find_separator(self) -> None:
         first = self._rest.find(_ITEMS, 0, _HEAD_BYTES) + len(_ITEMS)
         end = self._rest.find(_METADATA, first, first + _HEAD_BYTES) + len(_METADATA)
+        self._separator = b""
         if first >= len(_ITEMS) and end >= len(_METADATA) and self._rest[first : first + 1] == b"{":
             self._separator = b"," + self._rest[first:end]
             self._head = bytes(self._rest[:first])
             del self._rest[:first]
-        elif len(self._rest) > 2 * _HEAD_BYTES:
-            self._separator = b""
 
     def _take_items(self, separator: bytes) -> None:
         begin = 0

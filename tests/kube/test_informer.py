@@ -388,11 +388,12 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.parametrize("streams_lists", [False, True], ids=["lists", "streams lists"])
 @given(STEPS)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-def test_in_the_end_the_cache_is_what_the_server_has(steps: list[tuple[str, Any]]) -> None:
+def test_in_the_end_the_cache_is_what_the_server_has(streams_lists: bool, steps: list[tuple[str, Any]]) -> None:
     async def follow() -> None:
-        server = Server(bookmark_s=0.01)
+        server = Server(bookmark_s=0.01, streams_lists=streams_lists)
         async with server.serving(), following(server) as follower:
             for step, value in steps:
                 await _step(server, step, value)
@@ -408,7 +409,7 @@ async def _step(server: Server, step: str, value: Any) -> None:
     elif step == "delete" and ("default", value) in pods:
         server.delete(PODS, "default", value)
     elif step == "cut":
-        server.faults.append(Fault("watch", cut=value))
+        server.faults += [Fault("watch", cut=value), Fault("stream", cut=value)]
         server.cut_watches()
     elif step == "compact":
         server.compact()
@@ -416,10 +417,186 @@ async def _step(server: Server, step: str, value: Any) -> None:
     elif step == "expire":
         server.faults.append(Fault("watch", line=EXPIRED_LINE))
     elif step == "refuse":
-        server.faults += [Fault("list", status=429, reason="TooManyRequests"), Fault("watch", status=503)]
+        server.faults += [Fault(verb, status=429, reason="TooManyRequests") for verb in ("list", "stream")]
+        server.faults.append(Fault("watch", status=503))
     elif step == "stop":
         server.cut_watches()
     elif step == "bad":
         server.faults.append(Fault("watch", line=json.dumps({"type": "MODIFIED", "object": 3}).encode() + b"\n"))
     elif step == "wait":
         await asyncio.sleep(0.003)
+
+
+# where lists come from
+
+
+def asked(server: Server) -> list[str]:
+    """The lists, and the watches that begin with one: what each was to be like."""
+    members = ("resourceVersion", "resourceVersionMatch", "limit")
+    return [
+        " ".join([verb, *(f"{name}={query[name]}" for name in members if query.get(name))])
+        for verb, _, query, _ in server.requests
+        if verb in ("list", "stream")
+    ]
+
+
+OLD = Pace(page_size=500, watch_timeout_s=60, stall_s=0.3, settled_s=0.2, backoff=Backoff(0.002, 0.01))
+PAGED = Pace(page_size=2, is_whole_allowed=False, backoff=Backoff(0.002, 0.01))
+
+
+def _expires(server: Server) -> None:
+    server.compact()
+    server.faults = [Fault("watch", line=EXPIRED_LINE)]
+    server.cut_watches()
+
+
+def _stops(server: Server) -> None:
+    """What the caches have is of before the first change."""
+    server.stop_cache(PODS)
+    server.put(PODS, "default", "a", spec={"nodeName": "n9"})
+
+
+def _says_nonsense(server: Server) -> None:
+    server.faults = [Fault("watch", line=b"nonsense\n")]
+    server.cut_watches()
+
+
+@pytest.mark.parametrize(
+    ("pace", "before", "after", "lists"),
+    [
+        (OLD, None, None, ["stream resourceVersionMatch=NotOlderThan", "list resourceVersion=0 limit=500"]),
+        (OLD, None, _expires, [..., "list resourceVersion=NEWEST resourceVersionMatch=NotOlderThan"]),
+        (
+            OLD,
+            _stops,
+            _expires,
+            [..., "list resourceVersion=NEWEST resourceVersionMatch=NotOlderThan", "list limit=500"],
+        ),
+        (OLD, _stops, _says_nonsense, [..., "list limit=500"]),
+        (PAGED, None, None, ["list limit=2", "list limit=2"]),
+        (PAGED, None, _expires, ["list limit=2"] * 4),
+    ],
+    ids=["first", "expired", "expired, and caches are behind", "nonsense", "in pages", "in pages, expired"],
+)
+async def test_lists_come_from_caches_that_are_not_behind(
+    server: Server, pace: Pace, before: Any, after: Any, lists: list[Any]
+) -> None:
+    async with following(server, pace) as follower:
+        await until(lambda: follower.agrees_with(server) and follower.informer.counts.watches > 0)
+        if before is not None:
+            before(server)
+            await until(lambda: follower.agrees_with(server))
+        newest = follower.informer._version
+        if after is not None:
+            after(server)
+            await until(lambda: follower.informer.counts.lists == 2)
+        await until(lambda: follower.agrees_with(server))
+        assert all(event != ("a", "deleted") for event in follower.events)
+    expected = [text.replace("NEWEST", newest) for text in lists if text is not ...]
+    assert asked(server)[-len(expected) :] == expected
+
+
+async def test_a_list_that_goes_back_in_time_is_not_taken(server: Server) -> None:
+    """Another server's cache may be behind, and need not know ``resourceVersionMatch``."""
+    old = {"kind": "PodList", "metadata": {"resourceVersion": "50"}, "items": []}
+    async with following(server, OLD) as follower:
+        await until(lambda: follower.agrees_with(server) and follower.informer.counts.watches > 0)
+        _expires(server)
+        server.faults.append(Fault("list", body=json.dumps(old).encode()))
+        await until(lambda: follower.informer.counts.lists == 2)
+        await until(lambda: follower.agrees_with(server))
+        assert [event for event in follower.events if event[1] == "deleted"] == []
+    assert asked(server)[-1] == "list limit=500"
+
+
+async def test_a_database_that_was_put_back_is_believed(server: Server) -> None:
+    async with following(server, OLD) as follower:
+        await until(lambda: follower.agrees_with(server) and follower.informer.counts.watches > 0)
+        server.compacted, server.version = 0, 50
+        server.history.clear()
+        server.delete(PODS, "default", "c")
+        server.faults = [Fault("watch", status=410, reason="Expired")]
+        server.cut_watches()
+        await until(lambda: follower.agrees_with(server))
+        assert int(follower.informer._version) < 100
+
+
+# a watch that begins with the list
+
+
+@pytest.fixture
+async def streaming(server: Server) -> Server:
+    server.streams_lists = True
+    return server
+
+
+async def test_a_watch_that_begins_with_the_list(streaming: Server) -> None:
+    async with following(streaming) as follower:
+        await follower.informer.synced.wait()
+        assert len(follower.informer.objects) == 3
+        streaming.put(PODS, "default", "d")
+        streaming.delete(PODS, "default", "a")
+        await until(lambda: follower.agrees_with(streaming))
+        assert (follower.informer.counts.lists, follower.informer.counts.watches) == (1, 1)
+        assert [streaming.count(verb) for verb in ("list", "watch", "stream")] == [0, 0, 1]
+        streaming.cut_watches()
+        await until(lambda: streaming.count("watch") == 1)
+        _expires(streaming)
+        streaming.put(PODS, "default", "e")
+        await until(lambda: follower.agrees_with(streaming))
+    assert asked(streaming)[1].startswith("stream resourceVersion=")
+
+
+@pytest.mark.parametrize(
+    ("fault", "streams"),
+    [
+        (Fault("stream", status=422, reason="Invalid"), 1),
+        (Fault("stream", status=400, reason="BadRequest"), 1),
+        (Fault("stream", status=403, reason="Forbidden"), 1),
+        (Fault("stream", silent=True), 1),
+        (Fault("stream", line=b'{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}\n'), 1),
+        (Fault("stream", status=429, reason="TooManyRequests"), 3),
+        (Fault("stream", status=500, reason="InternalError"), 3),
+        (Fault("stream", status=410, reason="Expired"), 3),
+        (Fault("stream", cut=150), 3),
+        (Fault("stream", cut=0), 3),
+        (Fault("stream", line=EXPIRED_LINE), 3),
+        (Fault("stream", line=b"nonsense\n"), 3),
+    ],
+    ids=lambda value: f"{value.status or value.line[:20] or value.cut}" if isinstance(value, Fault) else None,
+)
+async def test_a_watch_that_does_not_begin_with_the_list(streaming: Server, fault: Fault, streams: int) -> None:
+    """Where the server cannot, objects are listed, and it is not asked again: 1. Other failures pass: 3."""
+    streaming.faults = [fault]
+    async with following(streaming) as follower:
+        await until(lambda: follower.agrees_with(streaming) and follower.informer.counts.watches > 0)
+        _expires(streaming)
+        streaming.put(PODS, "default", "e")
+        await until(lambda: follower.agrees_with(streaming))
+    assert streaming.count("stream") == streams
+
+
+async def test_what_changes_while_a_watch_sends_the_list(streaming: Server) -> None:
+    def pod(name: str, version: int) -> dict[str, Any]:
+        return {"metadata": {"name": name, "namespace": "default", "resourceVersion": str(version)}}
+
+    before = [("ADDED", pod("x", 90)), ("ADDED", pod("y", 91)), ("MODIFIED", pod("x", 92)), ("DELETED", pod("y", 93))]
+    lines = b"".join(json.dumps({"type": word, "object": value}).encode() + b"\n" for word, value in before)
+    streaming.faults = [Fault("stream", line=lines)]
+    async with following(streaming) as follower:
+        await follower.informer.synced.wait()
+        assert {key.name for key in follower.informer.objects} == {"a", "b", "c", "x"}
+
+
+@pytest.mark.parametrize("streams_lists", [False, True], ids=["list", "stream"])
+async def test_other_work_has_its_turn_while_a_list_is_taken(server: Server, streams_lists: bool) -> None:
+    server.streams_lists = streams_lists
+    for number in range(3000):
+        server.put(PODS, "default", f"p{number}")
+    seen: set[int] = set()
+    async with following(server, OLD) as follower:
+        while not follower.informer.synced.is_set():
+            seen.add(len(follower.informer.objects))
+            await asyncio.sleep(0)
+        await until(lambda: follower.agrees_with(server))
+    assert len(seen) >= 3000 // 512

@@ -57,6 +57,16 @@ class Watch:
         return lines
 
 
+class Body:
+    """An answer that has an end."""
+
+    def __init__(self, document: JSONObject) -> None:
+        self._parts = [json.dumps(document).encode(), b""]
+
+    async def readany(self) -> bytes:
+        return self._parts.pop(0)
+
+
 class MemoryServer:
     """``lease``: what nodes read. ``per_second``: how many requests came, by the second. ``longest_page``: of lists."""
 
@@ -105,10 +115,13 @@ class MemoryServer:
         self.per_second[int(asyncio.get_running_loop().time())] += 1
         name = request.query["fieldSelector"].partition("metadata.name=")[2]
         made = Watch(asyncio.get_running_loop().time() + float(request.query["timeoutSeconds"]))
-        made.version = request.query["resourceVersion"]
+        made.version = request.query["resourceVersion"] or "0"
         for stored in [self.requests[name]] if name in self.requests else self.requests.values():
             if int(stored["metadata"]["resourceVersion"]) > int(made.version):
                 made.tell("MODIFIED", stored)
+        if "sendInitialEvents" in request.query:
+            metadata = {"resourceVersion": str(self._version), "annotations": {"k8s.io/initial-events-end": "true"}}
+            made.tell("BOOKMARK", {"metadata": metadata})
         self._watches.setdefault(name, set()).add(made)
         return name, made
 
@@ -168,8 +181,11 @@ class _Transport:
         return answer
 
     @contextlib.asynccontextmanager
-    async def stream(self, request: Request, timeout_s: float) -> AsyncIterator[Watch]:
+    async def stream(self, request: Request, timeout_s: float) -> AsyncIterator[Watch | Body]:
         await asyncio.sleep(LATENCY_S)
+        if "watch" not in request.query:
+            yield Body(self._server.answer(self._who, request))
+            return
         name, watch = self._server.watch(request)
         try:
             yield watch
