@@ -208,13 +208,13 @@ class Client:
         entries: list[Entry[Kept]] = []
         while True:
             request = Request("GET", kind.collection_path(selection.namespace), query)
-            page = await self._retried(request, partial(self._page, kind, request, transform))
+            page = await self._retried(partial(self._page, kind, transform), request)
             entries.extend(page.entries)
             if not page.continue_token:
                 return Page(tuple(entries), page.resource_version)
             query = selection.query() | {"limit": str(page_size), "continue": page.continue_token}
 
-    async def _page(self, kind: Kind[T], request: Request, transform: Transform[T, Kept]) -> Page[Kept]:
+    async def _page(self, kind: Kind[T], transform: Transform[T, Kept], request: Request) -> Page[Kept]:
         await self._take_turn()
         body = ListBody(kind, transform)
         async with self._transport.stream(request, self._limits.timeout_s) as reader:
@@ -321,22 +321,23 @@ class Client:
         await self._call(Request("POST", path, query, _encoded(eviction), idempotent=bool(uid)))
 
     async def _call(self, request: Request) -> bytes:
-        return await self._retried(request, partial(self._exchange, request))
+        return await self._retried(self._exchange, request)
 
-    async def _retried(self, request: Request, send: Callable[[], Awaitable[Result]]) -> Result:
+    async def _retried(self, send: Callable[[Request], Awaitable[Result]], request: Request) -> Result:
         for failures in range(1, self._limits.tries):
             try:
-                return await send()
+                return await send(request)
             except KubeError as error:
                 if not may_retry(error, request.idempotent):
                     raise
                 _log.debug("%s %s, try %d: %s", request.method, request.path, failures, error)
                 self._counts.retries += 1
                 await self._sleep(self._pause_s(error, failures))
-        return await send()
+        return await send(request)
 
     async def _exchange(self, request: Request) -> bytes:
-        await self._take_turn()
+        if self._limits.rate is not None:
+            await self._limits.rate.take()
         if request.method != "GET":
             self._check_write()
         return await self._transport.exchange(request, self._limits.timeout_s)
@@ -383,8 +384,8 @@ def _encoded(body: Body | Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def _write_query(field_manager: str = "", dry_run: bool = False) -> dict[str, str]:
-    named = {"fieldManager": field_manager, "dryRun": "All" if dry_run else ""}
-    return {name: text for name, text in named.items() if text}
+    query = {"fieldManager": field_manager} if field_manager else {}
+    return query | {"dryRun": "All"} if dry_run else query
 
 
 def _delete_options(preconditions: Preconditions, grace_period_s: int | None) -> dict[str, Any]:

@@ -75,6 +75,11 @@ class Credentials:
         """The API server's URL; "" before it is known."""
         return "" if self._access is None else self._access.server
 
+    @property
+    def checked(self) -> Access | None:
+        """What to connect with now; None where ``access`` has to look first."""
+        return None if self._is_due() else self._access
+
     async def access(self) -> Access:
         """What to connect with now. Raises CredentialsError."""
         if self._access is None or self._is_due():

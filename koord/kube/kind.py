@@ -8,6 +8,7 @@ Invariant: a name or namespace never leads out of its place in a URL: one that n
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
@@ -53,6 +54,12 @@ class Unstructured(msgspec.Struct, frozen=True):
     content: dict[str, Any]
 
 
+class PartialObject(msgspec.Struct, frozen=True, gc=False):
+    """An object of which its consumer reads nothing but the metadata."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T_co]):
     """``group`` is "" for the core group; ``struct`` is what its objects decode to, for this consumer."""
@@ -92,8 +99,14 @@ class Kind(Generic[T_co]):
         return self.name
 
 
+_PLAIN = re.compile(r"[a-z0-9]([a-z0-9.:-]*[a-z0-9])?").fullmatch
+"""Most names, which stand in a path as they are."""
+
+
 def _segment(name: str) -> str:
     """``name`` in a path; Kubernetes itself refuses these for the same reason."""
+    if _PLAIN(name):
+        return name
     if name in ("", ".", "..") or "/" in name or "%" in name:
         raise ValueError(f"{name!r} cannot be the name of an object")
     return quote(name, safe=":")
@@ -104,7 +117,7 @@ NODE = Kind("", "v1", "Node", "nodes", False, Node)
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", False, Unstructured)
 CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps", True, Unstructured)
 SECRET = Kind("", "v1", "Secret", "secrets", True, Unstructured)
-EVENT = Kind("", "v1", "Event", "events", True, Unstructured)
+EVENT = Kind("", "v1", "Event", "events", True, PartialObject)
 DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments", True, Unstructured)
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", True, Lease)
 PRIORITY_CLASS = Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", False, Unstructured)

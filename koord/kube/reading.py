@@ -122,9 +122,16 @@ _Document = bytes | bytearray | msgspec.Raw
 def read_object(kind: Kind[T], document: _Document) -> T:
     """The object of ``kind`` in a JSON document. Raises ValueError."""
     if kind.struct is Unstructured:
-        metadata = core.read(_WithMetadata, document).metadata
-        return cast(T, Unstructured(metadata, msgspec.json.decode(document)))
+        return cast(T, _read_unstructured(document))
     return cast(T, core.read(cast(type[msgspec.Struct], kind.struct), document))
+
+
+def _read_unstructured(document: _Document) -> Unstructured:
+    content = msgspec.json.decode(document)
+    try:
+        return Unstructured(msgspec.convert(content["metadata"], ObjectMeta), content)
+    except (msgspec.ValidationError, LookupError, TypeError):  # a null, or what is no object: as others are read
+        return Unstructured(core.read(_WithMetadata, document).metadata, content)
 
 
 def read_entry(kind: Kind[T], document: _Document) -> Entry[T]:

@@ -12,17 +12,16 @@ import asyncio
 import contextlib
 import re
 import socket
-import time
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from http import HTTPStatus
+from urllib.parse import urlencode
 
 import aiohttp
+import msgspec
 from yarl import URL
 
 from koord.kube.credentials import Access, Credentials
-from koord.kube.errors import Unreachable, from_answer
+from koord.kube.errors import KubeError, Unreachable, from_answer
 
 JSON = "application/json"
 CONNECT_S = 10.0
@@ -38,25 +37,23 @@ _KEEPALIVE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+_UNAUTHORIZED, _REDIRECTION = int(HTTPStatus.UNAUTHORIZED), int(HTTPStatus.MULTIPLE_CHOICES)
+_STREAMED = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
+
+
+class Request(msgspec.Struct, frozen=True):
     """``idempotent``: sent twice, it does no more than once."""
 
     method: str
     path: str
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = {}
     body: bytes | None = None
     content_type: str = JSON
     idempotent: bool = True
 
-
-@dataclass(slots=True)
-class Exchanges:
-    """What was exchanged, by method and status; 0: no answer came."""
-
-    answers: Counter[tuple[str, int]] = field(default_factory=Counter)
-    seconds: float = 0.0
-    """In sum, until the answer's head."""
+    @property
+    def target(self) -> str:
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
 
 class Transport:
@@ -64,12 +61,12 @@ class Transport:
 
     def __init__(self, credentials: Credentials, user_agent: str) -> None:
         self._credentials = credentials
-        self._headers = {"User-Agent": user_agent, "Accept": JSON, "Accept-Encoding": "identity"}
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=_MAX_CONNECTIONS, socket_factory=_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": user_agent, "Accept": JSON, "Accept-Encoding": "identity"},
         )
-        self.exchanges = Exchanges()
+        self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
 
     async def __aenter__(self) -> Transport:
         return self
@@ -81,76 +78,65 @@ class Transport:
         await self._session.close()
 
     async def exchange(self, request: Request, timeout_s: float) -> bytes:
-        """The body of the answer. Raises APIError, Unreachable or CredentialsError."""
-        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
-        async with self._answer(request, timeout) as response:
-            return await response.read()
+        """Returns the body of the answer. Raises APIError, Unreachable or CredentialsError."""
+        timeout = self._timeouts.get(timeout_s)
+        if timeout is None:
+            timeout = self._timeouts[timeout_s] = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
+        try:
+            async with await self._send(request, timeout) as response:
+                body = await response.read()
+                if response.status < _REDIRECTION:
+                    return body
+        except (aiohttp.ClientError, OSError) as error:
+            raise _translated(error) from error
+        raise from_answer(response.status, body, response.headers.get("Retry-After", ""))
 
     @contextlib.asynccontextmanager
     async def stream(self, request: Request, timeout_s: float) -> AsyncIterator[aiohttp.StreamReader]:
-        """The body of an answer that goes on; ``timeout_s`` is for its head, and for an error's body.
+        """Yields the body of an answer that goes on; ``timeout_s`` is for its head, or for all of an error.
 
-        Raises as ``exchange`` does.
+        Raises as ``exchange`` does. (A load balancer may send a 502 and stall.)
         """
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
-        async with self._answer(request, timeout, timeout_s) as response:
-            yield response.content
-
-    @contextlib.asynccontextmanager
-    async def _answer(
-        self, request: Request, timeout: aiohttp.ClientTimeout, head_s: float | None = None
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer that is no error; errors of the transport within the block become ours.
-
-        ``head_s`` bounds the head and, apart from it, the body of an error. (A load balancer may send a 502 and stall.)
-        """
-        with _translated():
-            async with asyncio.timeout(head_s):
-                response = await self._send_again_if_refused(request, timeout)
-            async with response:
-                if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-                    async with asyncio.timeout(head_s):
-                        body = await response.read()
+        try:
+            async with asyncio.timeout(timeout_s):
+                response = await self._send(request, _STREAMED)
+                if response.status >= _REDIRECTION:
+                    body = await response.read()
                     raise from_answer(response.status, body, response.headers.get("Retry-After", ""))
-                yield response
+            async with response:
+                yield response.content
+        except (aiohttp.ClientError, OSError) as error:
+            raise _translated(error) from error
 
-    async def _send_again_if_refused(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        access = await self._credentials.access()
-        response = await self._send(request, access, timeout)
-        if response.status != HTTPStatus.UNAUTHORIZED:
-            return response
-        self._credentials.reject(access)
-        renewed = await self._credentials.access()
-        if renewed is access:
-            return response
-        response.release()
-        return await self._send(request, renewed, timeout)
+    async def _send(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        """Returns the head of the answer. A refused credential is read again, and tried once more if it differs."""
+        access = self._credentials.checked or await self._credentials.access()
+        response = await self._send_as(access, request, timeout)
+        if response.status == _UNAUTHORIZED:
+            self._credentials.reject(access)
+            renewed = await self._credentials.access()
+            if renewed is not access:
+                response.release()
+                return await self._send_as(renewed, request, timeout)
+        return response
 
-    async def _send(self, request: Request, access: Access, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        headers = dict(self._headers)
-        if request.body is not None:
-            headers["Content-Type"] = request.content_type
+    def _send_as(
+        self, access: Access, request: Request, timeout: aiohttp.ClientTimeout
+    ) -> Awaitable[aiohttp.ClientResponse]:
+        headers = {} if request.body is None else {"Content-Type": request.content_type}
         if access.token:
             headers["Authorization"] = f"Bearer {access.token}"
-        url = URL(access.server + request.path, encoded=True).with_query(request.query)
-        begun_s, status = time.monotonic(), 0
-        try:
-            response = await self._session.request(
-                request.method,
-                url,
-                data=request.body,
-                headers=headers,
-                timeout=timeout,
-                allow_redirects=False,
-                ssl=True if access.tls is None else access.tls,
-                server_hostname=access.server_name,
-                proxy=access.proxy,
-            )
-            status = response.status
-            return response
-        finally:
-            self.exchanges.answers[request.method, status] += 1
-            self.exchanges.seconds += time.monotonic() - begun_s
+        return self._session.request(
+            request.method,
+            URL(access.server + request.target, encoded=True),
+            data=request.body,
+            headers=headers,
+            timeout=timeout,
+            allow_redirects=False,
+            ssl=True if access.tls is None else access.tls,
+            server_hostname=access.server_name,
+            proxy=access.proxy,
+        )
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
@@ -163,18 +149,14 @@ def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
     return made
 
 
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except aiohttp.ClientConnectorError as error:
-        raise Unreachable(_TLS.sub("", str(error)), may_have_arrived=False) from error
-    except (aiohttp.ConnectionTimeoutError, aiohttp.ClientProxyConnectionError) as error:
-        raise Unreachable(f"no connection: {error}", may_have_arrived=False) from error
-    except TimeoutError as error:
-        raise Unreachable(f"no answer in time{_reason(error)}", may_have_arrived=True) from error
-    except (aiohttp.ClientError, OSError) as error:
-        raise Unreachable(f"the connection broke{_reason(error)}", may_have_arrived=True) from error
+def _translated(error: Exception) -> KubeError:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return Unreachable(_TLS.sub("", str(error)), may_have_arrived=False)
+    if isinstance(error, aiohttp.ConnectionTimeoutError | aiohttp.ClientProxyConnectionError):
+        return Unreachable(f"no connection: {error}", may_have_arrived=False)
+    if isinstance(error, TimeoutError):
+        return Unreachable(f"no answer in time{_reason(error)}", may_have_arrived=True)
+    return Unreachable(f"the connection broke{_reason(error)}", may_have_arrived=True)
 
 
 def _reason(error: BaseException) -> str:
