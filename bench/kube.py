@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import contextlib
 import gc
+import itertools
 import json
 import os
 import statistics
@@ -33,7 +34,7 @@ from bench.table import Line, summary
 from koord.kube.client import Client, Limits
 from koord.kube.credentials import Credentials
 from koord.kube.informer import Informer
-from koord.kube.kind import EVENT, POD
+from koord.kube.kind import EVENT, POD, Key
 from koord.kube.kubeconfig import Settings
 from koord.kube.stream import EventStream
 from koord.kube.transport import Transport
@@ -138,7 +139,7 @@ async def receive(url: str, changes: int) -> Used:
 
 async def posts(url: str) -> dict[str, list[float]]:
     """Microseconds of CPU a POST, by turn."""
-    async with connected(url) as client, aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
+    async with connected(url) as client, aiohttp.ClientSession() as session:
         target, headers = f"{url}{EVENT.collection_path('team-1')}", {"Content-Type": "application/json"}
 
         async def event() -> None:
@@ -148,7 +149,26 @@ async def posts(url: str) -> dict[str, list[float]]:
             async with session.post(target, data=msgspec.json.encode(_EVENT), headers=headers) as answer:
                 await answer.read()
 
-        ways: dict[str, Callable[[], Awaitable[None]]] = {"aiohttp": bare, "event": event}
+        pods = itertools.cycle([f"service-1-8d4f7c1b-{number:05x}" for number in range(1000)])
+
+        async def bind() -> None:
+            await client.bind(Key("team-1", next(pods)), "3f1c8a52-9d1e-4c55-b1a7-000000000042", "node-0042")
+
+        async def bare_bind() -> None:
+            name = next(pods)
+            target = f"{url}/api/v1/namespaces/team-1/pods/{name}/binding"
+            metadata = {"namespace": "team-1", "name": name, "uid": "3f1c8a52-9d1e-4c55-b1a7-000000000042"}
+            node = {"apiVersion": "v1", "kind": "Node", "name": "node-0042"}
+            body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": node}
+            async with session.post(target, data=msgspec.json.encode(body), headers=headers) as answer:
+                await answer.read()
+
+        ways: dict[str, Callable[[], Awaitable[None]]] = {
+            "aiohttp: event": bare,
+            "aiohttp: bind": bare_bind,
+            "event": event,
+            "bind": bind,
+        }
         taken: dict[str, list[float]] = {name: [] for name in ways}
         for turn in range(TURNS + 1):
             for name in ways if turn % 2 else reversed(ways):
@@ -226,9 +246,10 @@ def measure(pods: int, rounds: int) -> list[Line]:
             ),
         ]
         taken = part("posts", url)
-        for name in taken.keys() - {"aiohttp"}:
-            times = stats.paired(stats.ratio, taken["aiohttp"], taken[name])
-            us, bare_us = (statistics.median(taken[way]) for way in (name, "aiohttp"))
+        for name in ("bind", "event"):
+            bare = f"aiohttp: {name}"
+            times = stats.paired(stats.ratio, taken[bare], taken[name])
+            us, bare_us = (statistics.median(taken[way]) for way in (name, bare))
             figure = (
                 f"{times.value:.2f} × aiohttp; [{times.low:.2f}, {times.high:.2f}], {us:.0f} against {bare_us:.0f} µs"
             )

@@ -17,16 +17,15 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from random import random as uniform
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 import msgspec
 
 from koord.kube import reading, watch
 from koord.kube.backoff import Backoff, Random
 from koord.kube.credentials import Credentials
-from koord.kube.errors import APIError, BadAnswer, KubeError, from_status, may_retry
+from koord.kube.errors import AlreadyBound, APIError, BadAnswer, KubeError, from_status, may_retry, of_binding
 from koord.kube.kind import POD, Key, Kind, Object, T
 from koord.kube.listbody import ListBody
 from koord.kube.ratelimit import RateLimit
@@ -50,7 +49,6 @@ NEWEST, ANY_VERSION = "", "0"
 """Of a list: what the database has now, and what any server's cache has: cheap, and maybe some seconds old."""
 
 Body = Mapping[str, Any] | msgspec.Struct
-Result = TypeVar("Result")
 
 
 class PatchType(StrEnum):
@@ -208,23 +206,31 @@ class Client:
         entries: list[Entry[Kept]] = []
         while True:
             request = Request("GET", kind.collection_path(selection.namespace), query)
-            page = await self._retried(partial(self._page, kind, transform), request)
+            page = await self._page(kind, request, transform)
             entries.extend(page.entries)
             if not page.continue_token:
                 return Page(tuple(entries), page.resource_version)
             query = selection.query() | {"limit": str(page_size), "continue": page.continue_token}
 
-    async def _page(self, kind: Kind[T], transform: Transform[T, Kept], request: Request) -> Page[Kept]:
+    async def _page(self, kind: Kind[T], request: Request, transform: Transform[T, Kept]) -> Page[Kept]:
+        failures = 0
+        while True:
+            body = ListBody(kind, transform)
+            try:
+                await self._read(request, body)
+                return body.end()
+            except ValueError as error:
+                raise BadAnswer(f"no list of {kind.plural}: {error}") from error
+            except KubeError as error:
+                failures += 1
+                await self._pause(request, error, failures)
+
+    async def _read(self, request: Request, body: ListBody[T, Kept]) -> None:
         await self._take_turn()
-        body = ListBody(kind, transform)
         async with self._transport.stream(request, self._limits.timeout_s) as reader:
             while chunk := await watch.next_chunk(reader, self._limits.timeout_s):
                 body.feed(chunk)
                 await asyncio.sleep(0)
-        try:
-            return body.end()
-        except ValueError as error:
-            raise BadAnswer(f"no list of {kind.plural}: {error}") from error
 
     async def watch(
         self,
@@ -320,27 +326,47 @@ class Client:
         query = _write_query(dry_run=dry_run)
         await self._call(Request("POST", path, query, _encoded(eviction), idempotent=bool(uid)))
 
+    async def bind(self, key: Key, uid: str, node: str) -> None:
+        """Binds the pod with this ``uid`` to ``node``.
+
+        Raises APIError: AlreadyBound where the pod is on another node, one that ``is_not_found`` where there is none,
+        and one that ``is_conflict`` where it is another pod, is being deleted or still has scheduling gates. A pod that
+        is on ``node`` already was bound by a try whose answer was lost.
+        """
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"namespace": key.namespace, "name": key.name, "uid": uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        try:
+            await self._call(Request("POST", POD.object_path(key, "binding"), body=_encoded(binding)))
+        except APIError as error:
+            typed = of_binding(error)
+            if isinstance(typed, AlreadyBound) and typed.node == node:
+                return
+            raise typed from error
+
     async def _call(self, request: Request) -> bytes:
-        return await self._retried(self._exchange, request)
-
-    async def _retried(self, send: Callable[[Request], Awaitable[Result]], request: Request) -> Result:
-        for failures in range(1, self._limits.tries):
+        failures = 0
+        while True:
             try:
-                return await send(request)
+                if self._limits.rate is not None:
+                    await self._limits.rate.take()
+                if request.method != "GET":
+                    self._check_write()
+                return await self._transport.exchange(request, self._limits.timeout_s)
             except KubeError as error:
-                if not may_retry(error, request.idempotent):
-                    raise
-                _log.debug("%s %s, try %d: %s", request.method, request.path, failures, error)
-                self._counts.retries += 1
-                await self._sleep(self._pause_s(error, failures))
-        return await send(request)
+                failures += 1
+                await self._pause(request, error, failures)
 
-    async def _exchange(self, request: Request) -> bytes:
-        if self._limits.rate is not None:
-            await self._limits.rate.take()
-        if request.method != "GET":
-            self._check_write()
-        return await self._transport.exchange(request, self._limits.timeout_s)
+    async def _pause(self, request: Request, error: KubeError, failures: int) -> None:
+        """Returns when ``request`` may be sent again; raises ``error`` if it may not."""
+        if failures >= self._limits.tries or not may_retry(error, request.idempotent):
+            raise error
+        _log.debug("%s %s, try %d: %s", request.method, request.path, failures, error)
+        self._counts.retries += 1
+        await self._sleep(self._pause_s(error, failures))
 
     def _pause_s(self, error: KubeError, failures: int) -> float:
         """No shorter than the server says."""

@@ -83,10 +83,10 @@ class Transport:
         if timeout is None:
             timeout = self._timeouts[timeout_s] = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
         try:
-            async with await self._send(request, timeout) as response:
-                body = await response.read()
-                if response.status < _REDIRECTION:
-                    return body
+            response = await self._send(request, timeout)
+            body = await response.read()  # which releases the connection, or closes it where it fails
+            if response.status < _REDIRECTION:
+                return body
         except (aiohttp.ClientError, OSError) as error:
             raise _translated(error) from error
         raise from_answer(response.status, body, response.headers.get("Retry-After", ""))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from koord.kube.kind import Kind
+from koord.kube import kind
 from koord.model.core import Condition, ContainerStatus, ObjectMeta, Pod, PodSpec, PodStatus, Source
 
 
@@ -70,5 +70,5 @@ class Event(msgspec.Struct, frozen=True, rename="camel"):
         return self.last_timestamp or self.event_time or self.first_timestamp or self.metadata.creation_timestamp
 
 
-DETAILED_POD = Kind("", "v1", "Pod", "pods", True, DetailedPod)
-EVENT = Kind("", "v1", "Event", "events", True, Event)
+DETAILED_POD = kind.POD.decoded_as(DetailedPod)
+EVENT = kind.EVENT.decoded_as(Event)

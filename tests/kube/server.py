@@ -230,11 +230,12 @@ class Server:
 
     def _bind(self, collection: Collection, key: tuple[str, str], body: JSONObject) -> JSONObject:
         pod = deepcopy(self.objects[collection][key])
+        failed = f'Operation cannot be fulfilled on pods/binding "{key[1]}"'
         uid, node = body["metadata"].get("uid"), pod.get("spec", {}).get("nodeName")
         if uid and uid != pod["metadata"]["uid"]:
             raise Refused(409, "Conflict", f"Precondition failed: UID in precondition: {uid}")
         if node:
-            raise Refused(409, "Conflict", f"pod {key[1]} is already assigned to node {node!r}")
+            raise Refused(409, "Conflict", f'{failed}: pod {key[1]} is already assigned to node "{node}"')
         pod.setdefault("spec", {})["nodeName"] = body["target"]["name"]
         self.write(collection, key, pod)
         return {"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 201}

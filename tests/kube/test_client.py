@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from koord.kube import transport, watch
 from koord.kube.client import Client, Limits, PatchType, Preconditions, Propagation, Selection
-from koord.kube.errors import APIError, BadAnswer, KubeError, NotLeader, Stalled, Unreachable
+from koord.kube.errors import AlreadyBound, APIError, BadAnswer, KubeError, NotLeader, Stalled, Unreachable
 from koord.kube.kind import CONFIG_MAP, NODE, POD, Key
 from koord.kube.kubeconfig import Settings
 from koord.kube.ratelimit import RateLimit
@@ -365,6 +365,45 @@ async def test_evictions(server: Server) -> None:
         server.faults = [LIMITED]
         await api.evict(WEB, grace_period_s=30)
     assert server.objects["/api/v1", "pods"] == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "uid", "node", "error", "words"),
+    [
+        (Key("default", "free"), "", "n2", None, ""),
+        (Key("default", "free"), "other", "n2", APIError, "Precondition failed: UID"),
+        (Key("default", "gone"), "", "n2", APIError, "not found"),
+        (WEB, "", "n2", AlreadyBound, 'already assigned to node "n1"'),
+        (WEB, "", "n1", None, ""),
+    ],
+    ids=["free", "another pod", "gone", "on another node", "on that node"],
+)
+async def test_bindings(
+    server: Server, key: Key, uid: str, node: str, error: type[APIError] | None, words: str
+) -> None:
+    server.put(PODS, "default", "free")
+    stored = server.objects["/api/v1", "pods"].get((key.namespace, key.name), {"metadata": {"uid": "u"}})
+    uid = uid or stored["metadata"]["uid"]
+    async with client(server.url) as api:
+        if error is None:
+            await api.bind(key, uid, node)
+            assert (await api.get(POD, key)).spec.node_name == node
+        else:
+            with pytest.raises(error, match=words) as caught:
+                await api.bind(key, uid, node)
+            assert caught.value.is_conflict is (key.name != "gone")
+            assert caught.value.is_not_found is (key.name == "gone")
+            assert not isinstance(caught.value, AlreadyBound) or caught.value.node == "n1"
+    assert server.count("bind") == 1
+
+
+@pytest.mark.parametrize("fault", [Fault("bind", drop=True, done=True), Fault("bind", status=503)], ids=["lost", "503"])
+async def test_a_binding_is_sent_again(server: Server, fault: Fault) -> None:
+    uid = server.put(PODS, "default", "free")["metadata"]["uid"]
+    server.faults = [fault]
+    async with client(server.url) as api:
+        await api.bind(Key("default", "free"), uid, "n2")
+    assert server.count("bind") == 2
 
 
 async def test_a_config_map_comes_whole(server: Server) -> None:
