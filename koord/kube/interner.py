@@ -12,38 +12,14 @@ memory and nothing else.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
+from koord.kube.recent import Recent
+
 MAX_PARTS = 20_000
 Part = TypeVar("Part")
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
-
-
-class Recent(Generic[K, V]):
-    """Values by key, ``most`` of them at most. The half that was neither read nor written for longest goes at once."""
-
-    def __init__(self, most: int) -> None:
-        self._half = max(1, most // 2)
-        self._young: dict[K, V] = {}
-        self._old: dict[K, V] = {}
-
-    def __len__(self) -> int:
-        return len(self._young) + len(self._old)
-
-    def get(self, key: K) -> V | None:
-        value = self._young.get(key)
-        if value is None and (value := self._old.get(key)) is not None:
-            self.put(key, value)
-        return value
-
-    def put(self, key: K, value: V) -> None:
-        if len(self._young) >= self._half and key not in self._young:
-            self._old, self._young = self._young, {}
-        self._old.pop(key, None)
-        self._young[key] = value
 
 
 class Interner:

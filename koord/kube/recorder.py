@@ -1,8 +1,13 @@
 """Kubernetes Events, which ``kubectl describe`` shows: core/v1, whose ``count`` every tool knows and a patch can raise.
 
-``record`` takes no time and raises nothing; a task writes. The same of one object within ``WINDOW_S`` is one Event
-whose count is raised, at most each ``PACE_S``. Invariant: what waits is bounded; what does not fit, or is refused by
-the server, is counted, and lost: an Event is for people, and no reason to fail.
+``record`` takes no time and raises nothing; tasks write. The same of one object within ``WINDOW_S`` is one Event whose
+count is raised, at most each ``PACE_S``; after ``MAX_SIMILAR`` of one object and reason that differ in their message
+alone, further ones are one Event, too, which has the last message. An object gets ``BURST`` Events at once and another
+each ``REFILL_S``. These are client-go's rules.
+
+Invariants: Events of one object are written one after the other, in the order in which they were recorded; what waits
+is bounded; what does not fit, or is refused by the server, is counted, and lost: an Event is for people, and no reason
+to fail.
 """
 
 from __future__ import annotations
@@ -15,7 +20,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from koord.kube.errors import APIError, KubeError
-from koord.kube.kind import EVENT, Key, Kind, T
+from koord.kube.kind import EVENT, Key, Kind, Object, T
+from koord.kube.recent import Recent
 from koord.kube.workqueue import WorkQueue
 from koord.model.core import ObjectMeta
 
@@ -25,6 +31,13 @@ WINDOW_S = 600.0
 PACE_S = 10.0
 MAX_KEPT = 2048
 """Events that are known, written or waiting to be."""
+
+MAX_SIMILAR = 20
+BURST, REFILL_S = 25, 300.0
+WRITERS = 8
+"""Each waits for the server's answers; a client's rate limit bounds all of them."""
+
+COMBINED = "(combined from similar events): "
 
 _MAX_MESSAGE, _MAX_REASON, _MAX_NAME = 1024, 128, 220
 _CLUSTER_NAMESPACE = "default"
@@ -44,13 +57,13 @@ class Subject:
     not show. ``resource_version`` tells which state of the object the Event was about, and makes no other Event of it.
     """
 
-    kind: Kind[Any]
+    kind: Kind[Object]
     key: Key
     uid: str
     resource_version: str = field(default="", compare=False)
 
     @classmethod
-    def of(cls, kind: Kind[Any], metadata: ObjectMeta) -> Subject:
+    def of(cls, kind: Kind[Object], metadata: ObjectMeta) -> Subject:
         """The object of ``kind`` with this metadata."""
         return cls(kind, Key(metadata.namespace, metadata.name), metadata.uid, metadata.resource_version)
 
@@ -69,6 +82,8 @@ class Subject:
 
 
 class _Note(NamedTuple):
+    """``message`` COMBINED: of those that differ by their message."""
+
     subject: Subject
     type: EventType
     reason: str
@@ -81,10 +96,29 @@ class _Record:
 
     first_s: float
     last_s: float
+    message: str
     count: int = 1
     name: str = ""
     written_count: int = 0
     written_s: float = 0.0
+
+
+_Like = tuple[Subject, EventType, str]
+"""An object, and what Events that differ by their message have in common."""
+
+
+class _Similar(NamedTuple):
+    """How many Events of one object and reason there are that differ, and when the last one came."""
+
+    events: int
+    last_s: float
+
+
+class _Allowance(NamedTuple):
+    """How many Events an object may still get, as of ``at_s``."""
+
+    events: float
+    at_s: float
 
 
 class Events(Protocol):
@@ -103,7 +137,11 @@ class Recorder:
         self._events, self._component, self._instance, self._wall_s = events, component, instance, wall_s
         self._max_kept = max_kept
         self._records: dict[_Note, _Record] = {}
-        self._queue: WorkQueue[_Note] = WorkQueue("event")
+        self._waiting: dict[Subject, dict[_Note, None]] = {}
+        """What is to be written, in its order."""
+        self._similar = Recent[_Like, _Similar](max_kept)
+        self._allowances = Recent[Subject, _Allowance](max_kept)
+        self._queue: WorkQueue[Subject] = WorkQueue("events of")
         self._created = 0
         self.written = 0
         self.dropped = 0
@@ -111,22 +149,27 @@ class Recorder:
 
     def record(self, subject: Subject, type: EventType, reason: str, message: str) -> None:
         """Says ``message`` about ``subject``; in the loop that ``run`` is in."""
-        note = _Note(subject, type, reason[:_MAX_REASON], _clip(message))
-        now_s = self._wall_s()
+        note, now_s = _Note(subject, type, reason[:_MAX_REASON], _clip(message)), self._wall_s()
+        like = note[:3]
+        similar = self._similar_to(like, now_s)
+        if similar >= MAX_SIMILAR and note not in self._records:
+            note, message = note._replace(message=COMBINED), COMBINED + message
         known = self._records.pop(note, None)
         if known is not None and now_s - known.last_s < WINDOW_S:
-            record = replace(known, last_s=now_s, count=known.count + 1)
-        elif known is not None or self._has_room():
-            record = _Record(now_s, now_s)
+            record = replace(known, last_s=now_s, count=known.count + 1, message=_clip(message))
+        elif (known is not None or self._has_room()) and self._may_get_another(subject, now_s):
+            record = _Record(now_s, now_s, _clip(message))
+            self._similar.put(like, _Similar(similar + 1, now_s))
         else:
             self.dropped += 1
             return
         self._records[note] = record
-        self._queue.add_after(note, record.written_s + PACE_S - now_s)
+        self._waiting.setdefault(subject, {})[note] = None
+        self._queue.add_after(subject, record.written_s + PACE_S - now_s)
 
     async def run(self) -> None:
         """Writes until ``close``, or cancelled."""
-        await self._queue.work(self._write)
+        await self._queue.work(self._write_all_of, WRITERS)
 
     def close(self) -> None:
         """What waits for a first Event is still written; counts that wait are not."""
@@ -142,13 +185,35 @@ class Recorder:
         del self._records[oldest]
         return True
 
-    async def _write(self, note: _Note) -> float | None:
-        """Says after how long to come back, if it is too soon."""
-        record = self._records.get(note)
-        if record is None or record.count == record.written_count:
-            return None
-        if (early_s := record.written_s + PACE_S - self._wall_s()) > 0:
-            return early_s
+    def _similar_to(self, like: _Like, now_s: float) -> int:
+        """How many Events that differ by their message came within the window."""
+        similar = self._similar.get(like)
+        return 0 if similar is None or now_s - similar.last_s >= WINDOW_S else similar.events
+
+    def _may_get_another(self, subject: Subject, now_s: float) -> bool:
+        last = self._allowances.get(subject) or _Allowance(BURST, now_s)
+        events = min(BURST, last.events + (now_s - last.at_s) / REFILL_S)
+        may = events >= 1
+        self._allowances.put(subject, _Allowance(events - may, now_s))
+        return may
+
+    async def _write_all_of(self, subject: Subject) -> float | None:
+        """Writes what is due about ``subject``; says after how long more is."""
+        waiting, later_s = self._waiting.get(subject, {}), []
+        for note in list(waiting):
+            record = self._records.get(note)
+            if record is None or record.count == record.written_count:
+                del waiting[note]
+            elif (early_s := record.written_s + PACE_S - self._wall_s()) > 0:
+                later_s.append(early_s)
+            else:
+                del waiting[note]
+                await self._write(note, record)
+        if not waiting:
+            self._waiting.pop(subject, None)
+        return min(later_s, default=None)
+
+    async def _write(self, note: _Note, record: _Record) -> None:
         try:
             name = await self._create(note, record) if not record.name else await self._raise(note, record)
         except KubeError as error:
@@ -158,7 +223,6 @@ class Recorder:
         else:
             self.written += 1
         self._keep(note, record, name)
-        return None
 
     def _keep(self, note: _Note, written: _Record, name: str) -> None:
         """What came during the writing stays to be written."""
@@ -169,7 +233,9 @@ class Recorder:
     async def _raise(self, note: _Note, record: _Record) -> str:
         """The name of the Event that has the count; a new one if the server forgot the old."""
         key = Key(_namespace(note), record.name)
-        body = {"count": record.count, "lastTimestamp": _time(record.last_s)}
+        body: dict[str, Any] = {"count": record.count, "lastTimestamp": _time(record.last_s)}
+        if note.message == COMBINED:
+            body["message"] = record.message
         try:
             await self._events.patch(EVENT, key, body)
         except APIError as error:
@@ -189,7 +255,7 @@ class Recorder:
             "involvedObject": note.subject.reference,
             "type": note.type.value,
             "reason": note.reason,
-            "message": note.message,
+            "message": record.message,
             "count": record.count,
             "firstTimestamp": _time(record.first_s),
             "lastTimestamp": _time(record.last_s),

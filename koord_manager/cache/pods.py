@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from koord.kube.interner import MAX_PARTS, Interner, Recent
+from koord.kube.interner import MAX_PARTS, Interner
+from koord.kube.recent import Recent
 from koord.model.core import Pod, PodSpec, PodStatus
 from koord.overcommit import demand
 from koord.overcommit.demand import PodDemand

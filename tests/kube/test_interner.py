@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.kube.interner import Interner, Recent, shared
+from koord.kube.interner import Interner, shared
+from koord.kube.recent import Recent
 from koord.model.core import Container, ObjectMeta, OwnerReference, Pod, PodSpec, ResourceRequirements
 
 

@@ -13,7 +13,18 @@ import pytest
 from koord.kube.errors import APIError, KubeError, Unreachable
 from koord.kube.kind import NODE, POD, Key, Kind, T
 from koord.kube.reading import read_object
-from koord.kube.recorder import PACE_S, WINDOW_S, EventType, Recorder, Subject
+from koord.kube.recorder import (
+    BURST,
+    COMBINED,
+    MAX_SIMILAR,
+    PACE_S,
+    REFILL_S,
+    WINDOW_S,
+    WRITERS,
+    EventType,
+    Recorder,
+    Subject,
+)
 from tests.kube import virtualtime
 
 WEB = Subject(POD, Key("default", "web"), "u1", "7")
@@ -239,5 +250,91 @@ def test_long_texts_are_cut() -> None:
         assert len(event["message"].encode()) <= 1024
         assert len(event["reason"]) == 128
         assert len(name) <= 253
+
+    virtual(main())
+
+
+def pod(number: int) -> Subject:
+    return Subject(POD, Key("default", f"web-{number}"), f"u{number}")
+
+
+def test_events_of_many_objects_do_not_wait_for_each_other() -> None:
+    """An answer takes 10 ms."""
+
+    async def main() -> None:
+        bench = Bench()
+        for number in range(10 * WRITERS):
+            bench.say("a", pod(number))
+        begun_s = _now_s()
+        await bench.end()
+        assert len(bench.server.events) == 10 * WRITERS
+        assert _now_s() - begun_s == pytest.approx(0.1)
+
+    virtual(main())
+
+
+def test_events_of_one_object_come_in_order() -> None:
+    async def main() -> None:
+        bench = Bench()
+        for number in range(3):
+            for message in "abc":
+                bench.say(message, pod(number))
+        await asyncio.sleep(0.005)
+        for number in range(3):
+            bench.say("d", pod(number))
+        await bench.end()
+        names = [(event["involvedObject"]["name"], event["message"]) for event in bench.server.events.values()]
+        for number in range(3):
+            assert [message for name, message in names if name == f"web-{number}"] == ["a", "b", "c", "d"]
+
+    virtual(main())
+
+
+def test_many_that_differ_by_their_message_are_one_with_the_last() -> None:
+    async def main() -> None:
+        bench = Bench()
+        for number in range(MAX_SIMILAR + 3):
+            bench.say(f"step {number}")
+        bench.say("step 0")
+        bench.say("else", reason="Throttled")
+        await asyncio.sleep(3 * PACE_S)
+        bench.say("step last")
+        await asyncio.sleep(3 * PACE_S)
+        await bench.end()
+        counts = bench.server.counts
+        assert len(counts) == MAX_SIMILAR + 2
+        assert (COMBINED + "step last", 4) in counts
+        assert ("step 0", 2) in counts
+        assert ("else", 1) in counts
+
+    virtual(main())
+
+
+def test_those_that_differ_are_apart_again_after_the_window() -> None:
+    async def main() -> None:
+        bench = Bench()
+        for number in range(MAX_SIMILAR):
+            bench.say(f"{number}")
+        await asyncio.sleep(WINDOW_S)
+        bench.say("a")
+        await bench.end()
+        assert ("a", 1) in bench.server.counts
+
+    virtual(main())
+
+
+def test_an_object_gets_so_many_events_at_once() -> None:
+    async def main() -> None:
+        bench = Bench()
+        for number in range(BURST + 5):
+            bench.say("a", reason=f"Reason{number}")
+        bench.say("a", pod(1))
+        assert bench.recorder.dropped == 5
+        await asyncio.sleep(2 * REFILL_S)
+        for number in range(5):
+            bench.say("b", reason=f"Reason{number}")
+        assert bench.recorder.dropped == 5 + 3
+        await bench.end()
+        assert len(bench.server.events) == BURST + 1 + 2
 
     virtual(main())
