@@ -10,7 +10,7 @@ from koord.model import featuregates
 from koord.model.featuregates import Gate
 from koord.service import optionvalues
 from koord.service.log import LEVELS
-from koord.service.options import GO, Program, option
+from koord.service.options import Program, Style, option
 from koord.sloconfig.loading import CONFIG_MAP_NAME
 
 WEBHOOK_FRAMEWORK = "WebhookFramework"
@@ -117,7 +117,7 @@ class Options:
         return self.leader_election_namespace or self.config_namespace
 
 
-PROGRAM = Program("koord-manager", "Overcommit, policy and admission for a cluster.", Options, GO)
+PROGRAM = Program("koord-manager", "Overcommit, policy and admission for a cluster.", Options, Style.GO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,5 +138,5 @@ class UninstallOptions:
 
 UNINSTALL = Program(
     "koord-manager uninstall", "Have every node give back what it holds, and take from the cluster what is offered.",
-    UninstallOptions, GO,
+    UninstallOptions, Style.GO,
 )  # fmt: skip

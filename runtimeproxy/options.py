@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from koord.service.log import LEVELS
-from koord.service.options import GO, Program, option
+from koord.service.options import Program, Style, option
 from koord.service.optionvalues import (
     LOOPBACK,
     duration_s,
@@ -96,5 +96,5 @@ PROGRAM = Program(
     "koord-runtime-proxy",
     "Relays CRI between kubelet and the container runtime and lets hook servers edit a few calls.",
     Options,
-    GO,
+    Style.GO,
 )

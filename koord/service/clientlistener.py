@@ -1,10 +1,10 @@
-"""Accepts connections and hands on those whose client has said something; who says nothing costs a descriptor.
+"""Accepts connections, and hands on those whose client has sent something; a silent one costs a descriptor.
 
-A connection costs an event loop's transport and a task a tenth of a millisecond or more, so that whoever connects and
-says nothing could keep a server from accepting anybody else. Here an accepted socket waits as it is, among ``most``
-others, until it can be read; whose place a newcomer takes, the `ConnectionLimit` says. Clients of HTTP and of TLS speak
-first. Invariants: no more than ``_AT_ONCE`` are accepted in a pass of the event loop; who is silent for ``silent_s`` is
-cut off. Fails with OSError from ``listening_sockets``.
+A connection costs an event loop's transport and a task a tenth of a millisecond or more, so that clients that connect
+and send nothing could keep a server from accepting others. Here an accepted socket waits as it is, among ``most``
+others, until it can be read; the `ConnectionLimit` chooses which one gives way to a newcomer. Clients of HTTP and of
+TLS speak first. Invariants: no more than ``_AT_ONCE`` are accepted in a pass of the event loop; a client that is silent
+for ``silent_s`` is cut off. Fails with OSError from ``listening_sockets``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ MOST = 256
 _BACKLOG = 1024
 _AT_ONCE = 64
 _PAUSE_S = 1.0
-"""After an accept that failed, as for want of descriptors, which would fail again at once."""
+"""The wait after an accept that failed, as for want of descriptors: it would fail again at once."""
 Spoken = Callable[[socket.socket, str], None]
-"""Is given a socket, which it is to close, and the client's address; of a unix socket "", whoever may open it."""
+"""Takes a socket, which it closes in the end, and the client's address; "" for a unix socket."""
 
 
 class _Silent(NamedTuple):
@@ -38,13 +38,13 @@ class _Silent(NamedTuple):
 
 
 class ClientListener:
-    """For the event loop that runs, from ``open`` to ``close``."""
+    """Serves ``listening`` on the running event loop, from ``open`` to ``close``."""
 
     def __init__(self, listening: Iterable[socket.socket], spoken: Spoken, silent_s: float, most: int = MOST) -> None:
         self._listening, self._spoken, self._silent_s = tuple(listening), spoken, silent_s
         self._limit = ConnectionLimit[int](most, time.monotonic)
         self._silent: dict[int, _Silent] = {}
-        """By descriptor, in the order of their coming."""
+        """By descriptor, the oldest first."""
         self._poll = select.epoll()
         self._timers: set[asyncio.TimerHandle] = set()
 
@@ -69,7 +69,7 @@ class ClientListener:
 
     @property
     def address(self) -> tuple[str, int] | str:
-        """Of the first socket."""
+        """The address of the first socket."""
         address: tuple[str, int] | str = self._listening[0].getsockname()
         return address
 
@@ -114,7 +114,7 @@ class ClientListener:
         return self._silent.pop(descriptor).socket
 
     def _is_over(self, accepted: socket.socket, source: str) -> bool:
-        """Does nobody need to wait for it any more? It has been handed on then, or closed."""
+        """Hands the connection on if its client has sent something, closes it if it is gone; False if it must wait."""
         try:
             said = accepted.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
@@ -143,7 +143,7 @@ class ClientListener:
 
 
 async def listening_sockets(host: str, port: int) -> list[socket.socket]:
-    """One for each address of ``host``; "" is every one of the machine. Raises OSError."""
+    """Returns a socket for each address of ``host``; "" is every address of the machine. Raises OSError."""
     flags = socket.AI_PASSIVE if not host else 0
     found = await asyncio.get_running_loop().getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
     listening: list[socket.socket] = []
@@ -158,7 +158,7 @@ async def listening_sockets(host: str, port: int) -> list[socket.socket]:
 
 
 def unix_listening_socket(path: str) -> socket.socket:
-    """Raises OSError."""
+    """Returns a socket that listens at ``path``. Raises OSError."""
     return _listening(socket.AF_UNIX, path)
 
 

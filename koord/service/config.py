@@ -1,4 +1,4 @@
-"""Reading YAML that people write: every complaint names the file, the path inside it and the value.
+"""Reads YAML that people write: every error names the file, the path inside it and the value.
 
 Keys are the flags' or the API's own names. Invariant: nothing is guessed; an unknown key or a wrong type is a
 ConfigError, never ignored, so that a typing error cannot silently mean "default".
@@ -22,12 +22,12 @@ class ConfigError(ValueError):
 
 
 def read_yaml(file: Path) -> Mapping[str, Any]:
-    """The mapping in ``file``; an empty file is an empty mapping. FileNotFoundError stays what it is."""
+    """Returns the mapping in ``file``; {} for an empty file. Raises ConfigError or FileNotFoundError."""
     return parse_yaml(file, read_text(file))
 
 
 def read_text(file: Path, max_bytes: int | None = None) -> str:
-    """The text of ``file``, at most ``max_bytes``. FileNotFoundError stays what it is; raises ConfigError."""
+    """Returns the text of ``file``, at most ``max_bytes``. Raises ConfigError or FileNotFoundError."""
     try:
         with file.open("rb") as opened:
             content = opened.read(-1 if max_bytes is None else max_bytes + 1)
@@ -43,7 +43,7 @@ def read_text(file: Path, max_bytes: int | None = None) -> str:
 
 
 def parse_yaml(file: Path | str, text: str) -> Mapping[str, Any]:
-    """The mapping that ``text`` of ``file`` says; an empty text is an empty mapping. Raises ConfigError."""
+    """Returns the mapping that ``text`` of ``file`` says; {} for an empty text. Raises ConfigError."""
     import yaml  # noqa: PLC0415 - 15 ms that a process without a configuration file need not pay
 
     try:

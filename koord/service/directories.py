@@ -1,4 +1,4 @@
-"""Directories of our own, with the mode that the documentation says.
+"""Makes Koord's own directories with the mode that the documentation says.
 
 The units set ``UMask=0077``, which takes bits from the mode that mkdir(2) is given; so the mode is set afterwards.
 Invariant: a directory that exists already keeps its mode and owner.
@@ -12,7 +12,7 @@ MODE = 0o755
 
 
 def make_directories(path: str) -> None:
-    """Make ``path`` and its missing parents, mode 0755 whatever the umask is. Raises OSError, also for a file there."""
+    """Makes ``path`` and its missing parents, mode 0755 under any umask. Raises OSError, also where a file is."""
     missing = []
     step = path
     while step and not os.path.isdir(step):
@@ -25,7 +25,7 @@ def make_directories(path: str) -> None:
 def _make(directory: str) -> None:
     try:
         os.mkdir(directory, MODE)
-    except FileExistsError:  # a file, or somebody else was quicker
+    except FileExistsError:  # a file, or another process was quicker
         if not os.path.isdir(directory):
             raise
     else:

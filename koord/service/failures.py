@@ -1,4 +1,4 @@
-"""What a program that ends by an exception says of it: the exceptions themselves, out of groups in groups."""
+"""Logs the exceptions that end a program: the exceptions themselves, out of groups in groups."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ending(log: logging.Logger, *kinds: type[Exception]) -> Iterator[None]:
 
 
 def each(error: BaseException) -> Iterator[BaseException]:
-    """The exceptions of a group and of the groups in it, in their order; ``error`` alone if it is no group."""
+    """Yields the exceptions of a group and of the groups in it, in their order; ``error`` alone if it is no group."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from each(inner)

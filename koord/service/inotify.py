@@ -1,8 +1,8 @@
-"""Directories and files watched through inotify(7), on an asyncio loop.
+"""Watches directories and files through inotify(7), on an asyncio loop.
 
 ``Inotify`` is the kernel interface. ``DirectoryWatch`` reports names that changed in a directory, ``FileWatch`` one
 file that is edited in place, replaced by rename, or reached through a swapped symlink (as mounted ConfigMaps are);
-so it watches the parent and compares what the path leads to.
+so it watches the parent and compares the file at the end of the path.
 
 Invariant: events are hints. After an overflow, or when the directory itself came, went or was replaced, the callback
 gets the empty set, which means "look at everything". A directory that does not exist yet is waited for at its nearest
@@ -59,7 +59,7 @@ class Event:
 
 
 def parse_events(data: bytes) -> Iterator[Event]:
-    """The events in what one read(2) returned; the kernel never splits one."""
+    """Yields the events that one read(2) returned; the kernel never splits one."""
     offset = 0
     while offset < len(data):
         wd, mask, cookie, length = _HEADER.unpack_from(data, offset)
@@ -82,19 +82,19 @@ class Inotify:
         return int(self._fd)
 
     def add(self, path: str, mask: int) -> int:
-        """Watch ``path``; returns the watch descriptor (the same one again for an inode that is watched already)."""
+        """Watches ``path``; returns the watch descriptor (the same one again for an inode that is watched already)."""
         wd = int(self._libc.inotify_add_watch(self._fd, os.fsencode(path), ctypes.c_uint32(mask)))
         if wd < 0:
             raise _os_error(path)
         return wd
 
     def remove(self, wd: int) -> None:
-        """End a watch; one that the kernel has already ended is no error."""
+        """Ends a watch; one that the kernel has already ended is no error."""
         if self._libc.inotify_rm_watch(self._fd, wd) < 0 and ctypes.get_errno() != errno.EINVAL:
             raise _os_error(f"watch {wd}")
 
     def read(self) -> list[Event]:
-        """All events that are waiting; empty if there are none."""
+        """Returns all events that are waiting; [] if there are none."""
         try:
             return list(parse_events(os.read(self._fd, _READ_BYTES)))
         except BlockingIOError:
@@ -138,9 +138,9 @@ class DirectoryWatch:
         self._inotify.close()
 
     def _arm(self) -> None:
-        """Walk down from the root, each step watched before the next is tried, and keep the last two.
+        """Walks down from the root, watches each step before it tries the next, and keeps the last two.
 
-        So whatever is missing on the way is seen when it appears, and a replaced symlink when it is swapped.
+        So a directory that is missing on the way is seen when it appears, and a symlink when it is swapped.
         """
         for wd in self._above_wds | {self._target_wd} - {-1}:
             self._inotify.remove(wd)
@@ -192,11 +192,11 @@ class DirectoryWatch:
             self._changed(frozenset() if everything else frozenset(names))
 
     def _leads_here(self, event: Event) -> bool:
-        """Whether an entry of an ancestor may be a component of our path (which ancestor it is does not matter)."""
+        """Returns whether an entry of an ancestor, whichever it is, may be a component of our path."""
         return event.name in self._directory.split("/") and not event.mask & IN_ATTRIB
 
     def _unfinished(self, event: Event) -> bool:
-        """A regular file that was just created is still written to; IN_CLOSE_WRITE follows (hard links have none)."""
+        """Returns whether a regular file was just created, whose IN_CLOSE_WRITE follows (hard links have none)."""
         if not event.mask & IN_CREATE:
             return False
         try:
@@ -207,7 +207,7 @@ class DirectoryWatch:
 
 
 class FileWatch:
-    """Calls ``changed()`` when what ``path`` leads to differs: content rewritten, replaced, created, deleted, chmod.
+    """Calls ``changed()`` when the file at ``path`` differs: content rewritten, replaced, created, deleted, chmod.
 
     Construct first, then read the file.
     """
@@ -222,7 +222,7 @@ class FileWatch:
         self._watch.close()
 
     def _on_change(self, names: frozenset[str]) -> None:
-        """Any name counts: the path may be a symlink through a neighbour that was swapped."""
+        """Compares the file after a change of any name: the path may lead through a neighbour that was swapped."""
         now = _signature(self._path)
         rewritten = os.path.basename(self._path) in names  # two writes within one clock tick leave no other trace
         if now != self._seen or (rewritten and now is not None):
@@ -239,7 +239,7 @@ def _signature(path: str) -> tuple[int, ...] | None:
 
 
 def _chain(path: str) -> list[str]:
-    """``/``, then every directory down to ``path``."""
+    """Returns ``/``, then every directory down to ``path``."""
     parts = [part for part in path.split("/") if part]
     return ["/" + "/".join(parts[:depth]) for depth in range(len(parts) + 1)]
 

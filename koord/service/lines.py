@@ -1,4 +1,4 @@
-"""Lines for a descriptor whose reader may stop: a log that nobody reads must not stop the work.
+"""Writes lines to a descriptor whose reader may stop, without stopping the work.
 
 A line is put into a queue and written by a thread of its own, which is started with the first line. Invariants: ``put``
 never waits for the reader; lines come out in their order; the queue holds at most ``limit_bytes``, and where a line did
@@ -29,7 +29,7 @@ _LINE_BYTES = 64  # what a queued line costs besides its text
 
 
 class LineWriter:
-    """``put`` and ``flush`` are for any thread. ``notice(n)`` is the line that says that n lines are missing."""
+    """Queues lines; ``put`` and ``flush`` are for any thread. ``notice(n)``: the line that says that n are missing."""
 
     def __init__(self, fd: int, notice: Callable[[int], str], limit_bytes: int = LIMIT_BYTES) -> None:
         self._fd = fd
@@ -44,7 +44,7 @@ class LineWriter:
         self.dropped = 0
 
     def put(self, line: str) -> None:
-        """Queue one line, given without its line break; what is over MAX_LINE_BYTES is cut off."""
+        """Queues one line, given without its line break and cut at MAX_LINE_BYTES."""
         text = line.encode("utf-8", "backslashreplace")
         if len(text) > MAX_LINE_BYTES:
             text = text[:MAX_LINE_BYTES].decode("utf-8", "ignore").encode() + "…".encode()
@@ -61,7 +61,7 @@ class LineWriter:
                 self._start()
 
     def flush(self, timeout_s: float = FLUSH_S) -> bool:
-        """Wait until everything is written, at most ``timeout_s``; False if something is left."""
+        """Waits until everything is written, at most ``timeout_s``; False if something is left."""
         with self._changed:
             return self._changed.wait_for(lambda: not (self._lines or self._missing or self._writing), timeout_s)
 
@@ -93,7 +93,7 @@ class LineWriter:
                 self._changed.notify_all()
 
     def _next(self) -> tuple[list[tuple[int, bytes]], int, int]:
-        """Wait for lines: as many as go out at once, what they cost, and how many are missing behind them."""
+        """Waits for lines; returns as many as go out at once, their bytes, and how many are missing after them."""
         with self._changed:
             self._changed.wait_for(lambda: self._lines or self._missing)
             batch: list[tuple[int, bytes]] = []
@@ -117,7 +117,7 @@ class LineWriter:
             except OSError as error:
                 if error.errno != errno.EAGAIN:
                     raise
-                self._wait_for_room()  # somebody else made the description non-blocking
+                self._wait_for_room()  # another process made the description non-blocking
 
     def _wait_for_room(self) -> None:
         writable = select.poll()
@@ -126,7 +126,7 @@ class LineWriter:
 
 
 class ErrorStream(io.RawIOBase):
-    """Standard error as lines: what Python itself prints there, such as the traceback of an uncaught exception."""
+    """Takes Python's own output to standard error, such as the traceback of an uncaught exception, as lines."""
 
     def __init__(self, lines: LineWriter) -> None:
         self._lines = lines

@@ -1,7 +1,7 @@
 """Descriptors handed over by the service manager (sd_listen_fds(3)): LISTEN_FDS, LISTEN_PID, LISTEN_FDNAMES.
 
-Invariant: what is returned is close-on-exec, and the variables are gone from the environment whatever happened, so
-a child never mistakes our descriptors for its own. A malformed or untrue environment raises ``ListenFdsError``.
+Invariant: the descriptors are close-on-exec, and the variables are gone from the environment also after an error, so a
+child never mistakes our descriptors for its own. A malformed or untrue environment raises ``ListenFdsError``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Inherited:
 
 
 def take_listen_fds(environ: MutableMapping[str, str], pid: int, first: int = FIRST_FD) -> tuple[Inherited, ...]:
-    """The descriptors meant for process ``pid``, in the manager's order; empty if there are none, or not for us."""
+    """Takes the descriptors meant for process ``pid``, in the manager's order; () if there are none, or not for us."""
     count_text = environ.pop("LISTEN_FDS", "")
     pid_text = environ.pop("LISTEN_PID", "")
     names_text = environ.pop("LISTEN_FDNAMES", "")
@@ -53,7 +53,7 @@ def take_listen_fds(environ: MutableMapping[str, str], pid: int, first: int = FI
 
 
 def take_named_fds(environ: MutableMapping[str, str], variable: str) -> tuple[Inherited, ...]:
-    """The same from a variable of our own, ``<fd>:<name>,…``, set by a parent that cannot know its child's pid."""
+    """Takes those of a variable of our own, ``<fd>:<name>,…``, set by a parent that cannot know its child's pid."""
     text = environ.pop(variable, "")
     if not text:
         return ()
@@ -68,7 +68,7 @@ def take_named_fds(environ: MutableMapping[str, str], variable: str) -> tuple[In
 
 
 def format_named_fds(entries: tuple[Inherited, ...]) -> str:
-    """The value that ``take_named_fds`` reads back."""
+    """Returns the value that ``take_named_fds`` reads back."""
     return ",".join(f"{entry.fd}:{entry.name}" for entry in entries)
 
 

@@ -1,8 +1,8 @@
-"""A lock between processes of the same user, which no other user can take or keep.
+"""A lock between processes of one user, which no other user can take or keep.
 
-flock(2) asks for no more than an open descriptor, and a directory or a file that others may read can be opened, and so
-locked, by everybody. Invariants: the lock is a file of our own user that nobody else may open; it exists while the lock
-is held and, after a kill, until the next holder leaves. Whoever waits is told at once: BlockingIOError.
+flock(2) needs no more than an open descriptor, so any user can lock a directory or a file that he may read. Invariants:
+the lock is a file that no other user may open; it exists while the lock is held and, after a kill, until the next
+holder leaves. A second process fails at once, with BlockingIOError.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Hold the lock for the block. BlockingIOError if another process holds it, OSError if it cannot be a lock."""
+    """Holds the lock for the block. BlockingIOError if another process holds it, OSError if it cannot be a lock."""
     fd = _acquired(path)
     try:
         yield
     finally:
         with suppress(FileNotFoundError):
-            path.unlink()  # still locked: who opened it meanwhile finds that the path leads elsewhere
+            path.unlink()  # still locked: a process that opened it meanwhile finds that the path leads elsewhere
         os.close(fd)
 
 
@@ -51,7 +51,7 @@ def _refuse_others(fd: int, path: Path) -> None:
 
 
 def _leads_to(path: Path, fd: int) -> bool:
-    """Is the open file still the one at ``path``? Its holder removes it before anybody else gets the lock."""
+    """Returns whether the open file is still the one at ``path``: its holder removes it before it unlocks."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:

@@ -1,8 +1,8 @@
 """Log lines for journald and for people: one line per event on standard error, priority first.
 
 Under systemd (``JOURNAL_STREAM`` is set) each line carries its syslog level as ``<N>`` and no time stamp, since
-the journal adds its own. Invariants: a message is one line of printable characters, whatever it quotes; and nobody
-waits for the reader of the log (``koord.service.lines``).
+the journal adds its own. Invariants: a message is one line of printable characters, also where it quotes others; the
+process never waits for the reader of the log (``koord.service.lines``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LineFormatter(logging.Formatter):
 
 
 def printable(text: str) -> str:
-    """``text`` with escapes (``\\n``, ``\\x1b``, ``\\u2028``) for what could move a cursor or end a line."""
+    """Returns ``text`` with escapes (``\\n``, ``\\x1b``, ``\\u2028``) for what could move a cursor or end a line."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
@@ -67,12 +67,12 @@ class InfoLines:
         self._put = put
 
     def write(self, message: str) -> None:
-        """``message`` is printable."""
+        """Writes ``message``, which is printable."""
         self._put(f"{_head(self._journal, logging.INFO, time.time())}{self._name}: {message}")
 
 
 def _head(journal: bool, level: int, seconds: float) -> str:
-    """What comes before a line: its priority for the journal, else its time and level."""
+    """Returns the head of a line: its priority for the journal, else its time and level."""
     if journal:
         return f"<{syslog_priority(level)}>"
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
@@ -80,14 +80,14 @@ def _head(journal: bool, level: int, seconds: float) -> str:
 
 
 def syslog_priority(level: int) -> int:
-    """syslog(3)'s number for a logging level: 3 error … 7 debug."""
+    """Returns syslog(3)'s number for a logging level: 3 error … 7 debug."""
     return next((priority for floor, priority in _SYSLOG if level >= floor), 7)
 
 
 def set_up(level: str, packages: Sequence[str], environ: Mapping[str, str], fd: int = STDERR_FD) -> LineWriter:
-    """Send log lines to ``fd``: those of ``packages`` from ``level`` (one of LEVELS) on, others from warning on.
+    """Sends log lines to ``fd``: those of ``packages`` from ``level`` (one of LEVELS) on, others from warning on.
 
-    So is what Python prints to standard error from here on. At exit, what is queued is written (``lines.FLUSH_S``).
+    Python's own output to standard error goes there too. At exit the queue is written out (``lines.FLUSH_S``).
     """
     journal = "JOURNAL_STREAM" in environ
 

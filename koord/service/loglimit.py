@@ -1,7 +1,7 @@
-"""Lines that strangers can cause are as many as a reader can read, whatever the strangers do.
+"""Limits the log lines that strangers can cause.
 
-A log that grows with somebody's requests fills the disk and hides the rest. Invariant: of one logger, no more than
-``lines`` come in ``period_s``; how many were left out, the next one that comes says.
+A log that grows with a stranger's requests fills the disk and hides the rest. Invariant: one logger writes no more than
+``lines`` in ``period_s``; the next line says how many were left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PERIOD_S = 60.0
 
 
 class LineLimit(logging.Filter):
-    """Of one logger. ``clock``: seconds."""
+    """Filters the lines of one logger. ``clock``: seconds."""
 
     def __init__(
         self, lines: int = LINES, period_s: float = PERIOD_S, clock: Callable[[], float] = time.monotonic
@@ -39,7 +39,7 @@ class LineLimit(logging.Filter):
 
 
 def limit(*names: str) -> None:
-    """The loggers of these names, each by itself; one that is limited already stays as it is."""
+    """Limits the loggers of these names, each by itself; one that is limited already stays as it is."""
     for name in names:
         logger = logging.getLogger(name)
         if not any(isinstance(each, LineLimit) for each in logger.filters):

@@ -1,4 +1,4 @@
-"""What a process counts: a dataclass whose fields say all that there is to each metric.
+"""Metrics of a process: a dataclass, each of whose fields says all about one metric.
 
     @dataclass(slots=True)
     class Metrics:
@@ -6,8 +6,8 @@
         writes: Counter[str] = counter("Writes to kernel files, by result.", "result")
 
 The metric has the field's name; the page has them in the fields' order. Counting is adding to a plain number: calls
-wait for it. The numbers take Prometheus' form when somebody asks, and ``prometheus_client`` is imported then, so that
-no start pays for it. Invariant: ``take`` copies, so a snapshot can be rendered in any thread while the figures go on.
+wait for it. The numbers take Prometheus' form at a request, and ``prometheus_client`` is imported then, so that no
+start pays for it. Invariant: ``take`` copies, so a snapshot can be rendered in any thread while the figures go on.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Histogram:
         return copied
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """Prometheus' buckets: upper bound as text, and how many were at or below it."""
+        """Returns Prometheus' buckets: upper bound as text, and how many were at or below it."""
         total, buckets = 0, []
         for bound, count in zip((*map(str, self.bounds_s), "+Inf"), self.counts, strict=True):
             total += count
@@ -66,7 +66,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What Prometheus calls a metric of whatever labels. ``name``: without the program's prefix."""
+    """A metric with all its labels' values, in Prometheus' words. ``name``: without the program's prefix."""
 
     name: str
     kind: Kind
@@ -75,17 +75,17 @@ class Family:
 
 
 def counter(help_text: str, *labels: str, factory: Callable[[], Any] | None = None) -> Any:
-    """A field that only grows: a number, or a Counter by label values. ``factory``: of anything else (``Figure``)."""
+    """Makes a field that only grows: a number, or a Counter by label values. ``factory``: of another ``Figure``."""
     return _field(Kind.COUNTER, help_text, labels, factory or (Counter if labels else int))
 
 
 def gauge(help_text: str, *labels: str, factory: Callable[[], Any] | None = None) -> Any:
-    """Likewise a field that is as it is now."""
+    """Makes a field that goes up and down, likewise."""
     return _field(Kind.GAUGE, help_text, labels, factory or (Counter if labels else int))
 
 
 def histogram(help_text: str, *labels: str, bounds_s: tuple[float, ...] = LATENCY_BOUNDS_S) -> Any:
-    """A field of times: a Histogram, or a dict of them by label values that makes each when it is asked for."""
+    """Makes a field of times: a Histogram, or a dict of them by label values that makes each when it is asked for."""
     one = partial(Histogram, bounds_s)
     return _field(Kind.HISTOGRAM, help_text, labels, partial(defaultdict, one) if labels else one)
 
@@ -96,22 +96,22 @@ def _field(kind: Kind, help_text: str, labels: Labels, factory: Callable[[], Any
 
 Value = float | Histogram
 Live = float | Callable[[], float]
-"""A number, or a function that tells it when somebody asks; it does not fail."""
+"""A number, or a function that returns it at a request and does not fail."""
 Figure: TypeAlias = "Live | Histogram | Mapping[Any, Value] | DataclassInstance"
-"""Of several values, each by its label values: a text, a tuple in the order of the labels, or a field's name."""
+"""A value, or several by their label values: a text, a tuple in the order of the labels, or a field's name."""
 Gauge = tuple[Family, Callable[[], float]]
-"""Of what somebody else keeps."""
+"""A value that another object keeps."""
 Values = list[tuple[Labels, Value]]
 Snapshot = list[tuple[Family, Values]]
 
 
 def families(metrics: DataclassInstance | type[DataclassInstance]) -> tuple[Family, ...]:
-    """What the fields of the dataclass declare, in their order."""
+    """Returns the families that the fields of the dataclass declare, in their order."""
     return tuple(Family(each.name, *each.metadata[_FAMILY]) for each in fields(metrics) if _FAMILY in each.metadata)
 
 
 def take(metrics: DataclassInstance, gauges: Iterable[Gauge] = ()) -> Snapshot:
-    """Every metric with its values at one moment, ``gauges`` last.
+    """Returns every metric with its values at one moment, ``gauges`` last.
 
     Copying takes a millisecond at most, where rendering takes tens.
     """
@@ -137,7 +137,7 @@ def _copied(value: Value) -> Value:
 
 
 class Exposition:
-    """The collector that Prometheus' registry asks. ``prefix``: before every name."""
+    """Answers Prometheus' registry, as a collector. ``prefix``: before every name."""
 
     def __init__(self, prefix: str, snapshot: Snapshot) -> None:
         self._prefix, self._snapshot = prefix, snapshot
@@ -147,8 +147,8 @@ class Exposition:
 
 
 def render(prefix: str, snapshot: Snapshot) -> bytes:
-    """The text exposition, in any thread."""
-    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - when somebody asks
+    """Returns the text exposition; may run in any thread."""
+    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - at a request
 
     registry = CollectorRegistry()
     registry.register(Exposition(prefix, snapshot))

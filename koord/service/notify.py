@@ -45,7 +45,7 @@ class Notifier:
         return self._address is not None
 
     def send(self, *assignments: str, fds: Sequence[int] = ()) -> bool:
-        """Send ``NAME=value`` lines in one datagram, with ``fds`` attached; True if the manager's socket took it."""
+        """Sends ``NAME=value`` lines in one datagram, with ``fds`` attached; True if the manager's socket took it."""
         if self._address is None:
             return False
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds).tobytes())] if fds else []
@@ -64,7 +64,7 @@ class Notifier:
         return self._sender
 
     def ready(self, status: str = "", main_pid: int | None = None) -> bool:
-        """The service is up. ``main_pid`` names the main process when a successor has taken over."""
+        """Says that the service is up. ``main_pid`` names the main process when a successor has taken over."""
         lines = ["READY=1"]
         if main_pid is not None:
             lines.append(f"MAINPID={main_pid}")
@@ -73,7 +73,7 @@ class Notifier:
         return self.send(*lines)
 
     def reloading(self, monotonic_us: int | None = None) -> bool:
-        """A reload has begun; ``ready()`` ends it. The clock is CLOCK_MONOTONIC in µs, as Type=notify-reload needs."""
+        """Says that a reload has begun; ``ready()`` ends it. CLOCK_MONOTONIC in µs, as Type=notify-reload needs."""
         now_us = time.monotonic_ns() // 1000 if monotonic_us is None else monotonic_us
         return self.send("RELOADING=1", f"MONOTONIC_USEC={now_us}")
 
@@ -87,16 +87,16 @@ class Notifier:
         return self.send("WATCHDOG=1")
 
     def store_fds(self, name: str, fds: Sequence[int]) -> bool:
-        """Put descriptors into the manager's store under ``name``; they come back by LISTEN_FDS after a restart."""
+        """Puts descriptors into the manager's store under ``name``; they come back by LISTEN_FDS after a restart."""
         return self.send("FDSTORE=1", f"FDNAME={name}", fds=fds)
 
     def remove_fds(self, name: str) -> bool:
-        """Drop every stored descriptor of that name."""
+        """Drops every stored descriptor of that name."""
         return self.send("FDSTOREREMOVE=1", f"FDNAME={name}")
 
 
 def watchdog_interval_us(environ: Mapping[str, str], pid: int) -> int | None:
-    """The longest silence in µs that the manager tolerates from process ``pid``; None if it watches nobody, or another.
+    """Returns the longest silence in µs that the manager tolerates from process ``pid``; None if it does not watch it.
 
     Callers ping at half of it, as sd_watchdog_enabled(3) advises.
     """
@@ -110,7 +110,7 @@ def watchdog_interval_us(environ: Mapping[str, str], pid: int) -> int | None:
 
 
 def strip_notify_environ(environ: MutableMapping[str, str]) -> None:
-    """Remove the variables of this protocol, so that a child does not speak in our name."""
+    """Removes the variables of this protocol, so that a child does not speak in our name."""
     for variable in _PASSED_ON:
         environ.pop(variable, None)
 

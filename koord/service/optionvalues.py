@@ -1,6 +1,6 @@
-"""What the text of an option means, as Go's and Kubernetes' programs read theirs; each raises ValueError with the why.
+"""Reads the text of an option as Go's and Kubernetes' programs read theirs; each function raises ValueError.
 
-``koord.service.options`` puts flag or key, and the text, before it.
+The error says why; ``koord.service.options`` puts flag or key, and the text, before it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _BOOLS = {
 }
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-"""The hosts that nobody reaches but this machine itself, as ``host_port`` gives them."""
+"""The hosts that only this machine itself reaches, as ``host_port`` gives them."""
 _LAST_PORT = 65535
 _DURATION_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 _BYTES = {
@@ -23,7 +23,7 @@ _BYTES = {
 
 
 def duration_s(text: str) -> float:
-    """Go's duration syntax in seconds: ``300ms``, ``1.5h``, ``2m30s``, ``0``; never negative."""
+    """Reads Go's duration syntax, as seconds: ``300ms``, ``1.5h``, ``2m30s``, ``0``; never negative."""
     if text == "0":
         return 0.0
     parts = _DURATION_PART.findall(text)
@@ -40,7 +40,7 @@ def positive_duration_s(text: str) -> float:
 
 
 def size_bytes(text: str) -> int:
-    """Bytes: ``1048576``, ``64MiB``, ``64Mi``, ``64M`` (the last three are the same number)."""
+    """Reads bytes: ``1048576``, ``64MiB``, ``64Mi``, ``64M`` (the last three are the same number)."""
     digits = text.rstrip("KMGiB")
     unit = text[len(digits) :]
     if not digits.isdecimal() or (unit and unit not in _BYTES):
@@ -55,7 +55,7 @@ def boolean(text: str) -> bool:
 
 
 def socket_path(text: str) -> str:
-    """A unix socket's absolute path; the ``unix://`` that kubelet's flags have is tolerated."""
+    """Reads a unix socket's absolute path; the ``unix://`` that kubelet's flags have is tolerated."""
     path = text.removeprefix("unix://")
     if not path.startswith("/"):
         raise ValueError("not an absolute path of a unix socket")
@@ -63,7 +63,7 @@ def socket_path(text: str) -> str:
 
 
 def host_port(text: str) -> tuple[str, int]:
-    """Of ``host:port`` or ``[address]:port``; also of ``fd00::1:port``, which ``$(POD_IP):port`` makes."""
+    """Reads ``host:port`` or ``[address]:port``; also ``fd00::1:port``, which ``$(POD_IP):port`` makes."""
     host, port = _host_port(text, "must be host:port")
     if not host:
         raise ValueError("must be host:port")
@@ -77,7 +77,7 @@ def optional_host_port(text: str) -> str:
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Where a server listens: as ``host_port``, or ``:port`` for every address of the machine, which is host ""."""
+    """Reads a server's address: as ``host_port``, or ``:port`` for every address of the machine, which is host ""."""
     return _host_port(text, "must be host:port or :port")
 
 
@@ -101,12 +101,12 @@ def optional_path(text: str) -> str:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Comma-separated; blanks around names and empty names do not count."""
+    """Reads comma-separated names; blanks around names and empty names do not count."""
     return tuple(name for part in text.split(",") if (name := part.strip()))
 
 
 def switches(text: str) -> dict[str, bool]:
-    """Kubernetes' ``Name=true,Other=false``; of a name that stands there twice the last counts."""
+    """Reads Kubernetes' ``Name=true,Other=false``; the last entry of a name counts."""
     found = {}
     for entry in names(text):
         name, equals, value = entry.partition("=")
@@ -129,13 +129,13 @@ def number(kind: type[int] | type[float]) -> Callable[[str], float]:
 
 
 def check_kind(value: object, kinds: tuple[type, ...]) -> None:
-    """A value of YAML is of one of these types, the last of which has a name for people."""
+    """Raises ValueError unless a value of YAML is of one of these types; the last one's name is for people."""
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise ValueError(f"must be {kinds[-1].__name__}")
 
 
 def text(value: object) -> str:
-    """A value of YAML in the spelling of the command line."""
+    """Returns a value of YAML in the spelling of the command line."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list) and all(isinstance(item, str) for item in value):

@@ -22,7 +22,7 @@ _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def signals(on_reload: Callable[[], None]) -> Iterator[asyncio.Event]:
-    """Within the block (inside a running loop): the event that SIGTERM or SIGINT sets; SIGHUP calls ``on_reload``."""
+    """Yields, inside a running loop, the event that SIGTERM or SIGINT sets; SIGHUP calls ``on_reload``."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in _ENDING:
@@ -37,7 +37,7 @@ def signals(on_reload: Callable[[], None]) -> Iterator[asyncio.Event]:
 
 
 def own_environment() -> dict[str, str]:
-    """Ours, for a child that imports from where we do and from nowhere else, whatever we were started by."""
+    """Returns the environment for a child that imports from this process's own paths and from nowhere else."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return ours | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if os.path.isabs(path))}
 

@@ -1,6 +1,6 @@
 """Status pages at an address that may be taken for now.
 
-Invariant: an address that is taken (by a predecessor that still serves it, or by somebody else) delays the pages and
+Invariant: an address that is taken (by a predecessor that still serves it, or by another program) delays the pages and
 nothing else; it is tried again every ``RETRY_S``.
 """
 
@@ -18,7 +18,7 @@ RETRY_S = 1.0
 
 
 class StatusPages:
-    """``server`` at ``endpoint``, an absolute path or ``host:port``, as soon as it is free."""
+    """Starts ``server`` at ``endpoint``, an absolute path or ``host:port``, as soon as it is free."""
 
     def __init__(self, server: StatusServer, endpoint: str, retry_s: float = RETRY_S) -> None:
         self._server, self._endpoint, self._retry_s = server, endpoint, retry_s

@@ -1,11 +1,11 @@
-"""A few read-only pages over a unix socket or a loopback port: figures, health, a dump of what the process holds.
+"""Serves a few read-only pages over a unix socket or a loopback port: figures, health, a dump of the process's state.
 
 One small HTTP/1.0 answer per connection, enough for Prometheus, curl and node agents, without a web server in the
-process. Invariants: a slow, hostile or broken client costs a bounded time and memory and nobody else: where there are
-``MAX_CLIENTS`` who have said something, the newcomer is answered and who has waited longest is not, of the network that
-has most, and before those who have said all; a page that can be made at once waits for nobody, so a probe of health is
-answered whatever comes from its own address; those who have said nothing yet are a `ClientListener`'s; a page that
-fails answers 500 and is logged; a port that other machines reach is the caller's choice, and then a ``Guard`` or TLS
+process. Invariants: a slow, hostile or broken client costs a bounded time and memory, and no other client's answer.
+Where ``MAX_CLIENTS`` have sent something, a newcomer is answered and the oldest is cut off, first one whose request is
+not whole, of the network that has most. A page that can be made at once is sent at once, so a probe of health is
+answered under any load from its own address. Clients that have sent nothing yet are a `ClientListener`'s. A page that
+fails answers 500 and is logged. A port that other machines reach is the caller's choice, and then a ``Guard`` or TLS
 stands before the figures.
 """
 
@@ -60,13 +60,13 @@ _FAILED = Page(500, b"see the log\n")
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Every page but the ``open_pages`` (what a node's prober asks) wants ``token`` as bearer token; "" = nobody's."""
+    """Wants ``token`` as bearer token for all pages but ``open_pages``, a node's probes; "" opens no other page."""
 
     token: str
     open_pages: frozenset[str] = frozenset()
 
     def lets(self, path: str, head: bytes) -> bool:
-        """May a request with this ``head`` see ``path``?"""
+        """Returns whether a request with this ``head`` may see ``path``."""
         if path in self.open_pages:
             return True
         bearer = _header(head, b"authorization")
@@ -74,7 +74,7 @@ class Guard:
 
 
 def read_token(file: str) -> str:
-    """The bearer token in ``file``. Raises OSError or ValueError."""
+    """Returns the bearer token in ``file``. Raises OSError or ValueError."""
     token = Path(file).read_text(encoding="utf-8").strip()
     if not token:
         raise ValueError("is empty")
@@ -84,11 +84,11 @@ def read_token(file: str) -> str:
 Maker = Callable[[], Page | Awaitable[Page]]
 """Makes a page; one that takes long is made elsewhere (``asyncio.to_thread``) and waited for."""
 Begun = Awaitable[Page] | bytes | None
-"""Of a conversation: what makes its page, or what is left to send; None: its client has not said everything yet."""
+"""A conversation's page, in the making, or the bytes that are left to send; None: its request is not whole."""
 
 
 class StatusServer:
-    """Serves ``pages`` (path → what makes the page) until ``close``."""
+    """Serves ``pages`` (by path, their Makers) until ``close``."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class StatusServer:
         loglimit.limit(log.name, clientlistener.log.name)
 
     async def start(self, endpoint: str) -> None:
-        """``endpoint``: an absolute path (socket of mode 0660), ``host:port``, or ``:port`` for every address.
+        """Serves at ``endpoint``: an absolute path (socket of mode 0660), ``host:port``, or ``:port`` (all addresses).
 
         Raises OSError, with the path.
         """
@@ -130,7 +130,7 @@ class StatusServer:
             self._listener = None
 
     def _spoken(self, accepted: socket.socket, source: str) -> None:
-        """A page that is there is sent at once, whoever else waits; for the rest there are ``MAX_CLIENTS`` places."""
+        """Sends a page that is there at once, before all that wait; others take one of ``MAX_CLIENTS`` places."""
         begun: Begun = None
         try:
             if self._tls is None and (head := _whole_head(accepted)):
@@ -161,7 +161,7 @@ class StatusServer:
             log.error("a status client's request failed", exc_info=error)
 
     async def _converse(self) -> None:
-        """Ends early, and with it the connection, where others need its place."""
+        """Reads a request and answers it; cancelled, with the connection, where another client needs its place."""
         conversation = asyncio.current_task()
         assert conversation is not None
         loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(MAX_HEAD_BYTES)
@@ -191,7 +191,7 @@ class StatusServer:
             log.debug("a status client went away or said too much")
 
     def _made(self, head: bytes) -> Page | Awaitable[Page]:
-        """The answer to a request with this ``head``, or what it has to be waited for."""
+        """Returns the answer to a request with this ``head``, or an awaitable of it."""
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/"):
             return Page(400, b"not HTTP\n")
@@ -219,13 +219,13 @@ async def _awaited(made: Awaitable[Page]) -> Page:
 
 
 def _whole_head(accepted: socket.socket) -> bytes:
-    """What the client has said, taken from its socket, if a request's head is in it; else b"". Raises OSError."""
+    """Takes a request's head from the socket; b"", and takes nothing, if it is not whole. Raises OSError."""
     said = accepted.recv(MAX_HEAD_BYTES, socket.MSG_PEEK)
     return accepted.recv(len(said)) if _END in said else b""
 
 
 def _unsent(accepted: socket.socket, answer: bytes) -> bytes:
-    """The rest that its buffer does not take. Raises OSError."""
+    """Sends what the socket's buffer takes, and returns the rest. Raises OSError."""
     try:
         return answer[accepted.send(answer) :]
     except (BlockingIOError, InterruptedError):
@@ -233,7 +233,7 @@ def _unsent(accepted: socket.socket, answer: bytes) -> bytes:
 
 
 def _header(head: bytes, name: bytes) -> bytes:
-    """The value of a header field, b"" without it."""
+    """Returns the value of a header field, b"" without it."""
     for line in head.split(b"\r\n")[1:]:
         field, _, value = line.partition(b":")
         if field.strip().lower() == name:

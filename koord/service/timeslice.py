@@ -1,9 +1,9 @@
-"""Short turns on the CPU: whoever a pod waits for does not wait for the end of other work's turn.
+"""Shortens a thread's turns on the CPU, so that it does not wait for the end of other work's turn.
 
 A task of the fair scheduler may say how long its turns are (EEVDF's request, Linux 6.12); one with short turns may
-interrupt one with long ones. On a node whose CPUs are full of best-effort work that is most of what a call waits for.
-Its share of the CPU stays as it is: turns are shorter, and come sooner. Older kernels take the value and ignore it.
-Invariant: policy, niceness and whatever else the scheduler knows of the thread stay as they are.
+interrupt one with long ones. On a node whose CPUs are full of best-effort work a call waits mostly for that. The
+thread's share of the CPU stays as it is: turns are shorter, and come sooner. Older kernels take the value and ignore
+it. Invariant: policy, niceness and the scheduler's other attributes of the thread stay as they are.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FAIR = (os.SCHED_OTHER, os.SCHED_BATCH)
 
 
 def shorten(slice_ns: int = SLICE_NS) -> None:
-    """Of this thread and those that it starts from now on. Raises OSError, and then nothing has changed."""
+    """Shortens the turns of this thread and of those that it starts later. Raises OSError, having changed nothing."""
     attributes = _attributes()
     if attributes[1] not in _FAIR:
         return  # SCHED_IDLE has no turns to shorten, and a real-time thread runs before all of these

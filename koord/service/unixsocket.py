@@ -1,7 +1,7 @@
-"""Unix sockets of our own: made without a moment of wider permissions and never taken from a live owner.
+"""Makes Koord's own unix sockets, without a moment of wider permissions and never from a live owner.
 
 A socket file outlives a killed process, so a bind must remove it first; but the file may as well belong to a
-process that still listens. Invariant: an existing path is removed only if it is a socket that nobody answers on.
+process that still listens. Invariant: an existing path is removed only if it is a socket that no process answers on.
 Fails with SocketTaken, which names path and reason.
 """
 
@@ -21,19 +21,19 @@ UNIX_SCHEME = "unix://"
 
 
 class SocketTaken(OSError):
-    """The path is not ours to bind: something listens on it, or it is no socket."""
+    """The path is not ours to bind: a process listens on it, or it is no socket."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(errno.EADDRINUSE, reason, str(path))
 
 
 def without_scheme(endpoint: str) -> str:
-    """``unix:///run/x.sock`` and ``unix:/run/x.sock`` as the bare path ``/run/x.sock``."""
+    """Returns ``unix:///run/x.sock`` and ``unix:/run/x.sock`` as the bare path ``/run/x.sock``."""
     return endpoint.removeprefix(UNIX_SCHEME).removeprefix("unix:")
 
 
 def answers(path: str) -> bool:
-    """Does somebody listen on the socket file? A full queue counts as yes. Raises OSError for what is no such file."""
+    """Returns whether a process listens on the socket file; one with a full queue does. Raises OSError for no file."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
         try:
             probe.connect(path)
@@ -45,7 +45,7 @@ def answers(path: str) -> bool:
 
 
 def clear_abandoned(path: Path) -> None:
-    """Remove the socket file at ``path`` if its owner is gone; does nothing when there is no such file."""
+    """Removes the socket file at ``path`` if its owner is gone; does nothing when there is no such file."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -59,14 +59,14 @@ def clear_abandoned(path: Path) -> None:
 
 
 def prepare(path: Path) -> None:
-    """Make the directory (0755) of a socket about to be bound, and clear an abandoned file at ``path``."""
+    """Makes the directory (0755) of a socket about to be bound, and removes an abandoned file at ``path``."""
     make_directories(str(path.parent))
     clear_abandoned(path)
 
 
 @contextmanager
 def permissions(mode: int) -> Iterator[None]:
-    """Within the block new sockets have ``mode`` (0o600, 0o660) from the start. Changes the process's umask."""
+    """Gives new sockets ``mode`` (0o600, 0o660) from the start, within the block, by the process's umask."""
     before = os.umask(0o777 & ~mode)
     try:
         yield

@@ -1,7 +1,7 @@
-"""Files of our own that are replaced as a whole: written beside, synced, renamed, and the directory synced.
+"""Replaces a file as a whole: written beside it, synced, renamed, and the directory synced.
 
 Invariant: whenever the process or the machine ends, the file is the old one or the new one; what a kill left beside it
-is in nobody's way.
+is removed by the next write.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MODE = 0o600
 
 
 def write(content: bytes, file: Path) -> None:
-    """Replace ``file``. Raises OSError, and then the old one is still there, and nothing else."""
+    """Replaces ``file``. Raises OSError, and then the old one is still there, and nothing else."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     beside = file.with_name(file.name + BESIDE)
     beside.unlink(missing_ok=True)

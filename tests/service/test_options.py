@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from koord.service.options import GO, PLAIN, CommandLine, OptionError, Program, Style, option
+from koord.service.options import CommandLine, OptionError, Program, Style, option
 from koord.service.optionvalues import duration_s
 
 
@@ -28,10 +28,10 @@ def program(style: Style) -> Program[Options]:
 @pytest.mark.parametrize(
     ("flag", "plain", "go"),
     [
-        ("--mode=c", "--mode: invalid choice: 'c'", "--mode='c': must be one of a, b"),
-        ("--rows=0", "--rows: '0' must be more than 0", "--rows='0': must be more than 0"),
-        ("--rows=many", "--rows: 'many' is no number", "--rows='many': is no number"),
-        ("--wait=2", "--wait: '2' not a duration", "--wait='2': not a duration"),
+        ("--mode=c", "--mode='c': must be one of a, b", "--mode='c': must be one of a, b"),
+        ("--rows=0", "--rows='0': must be more than 0", "--rows='0': must be more than 0"),
+        ("--rows=many", "--rows='many': is no number", "--rows='many': is no number"),
+        ("--wait=2", "--wait='2': not a duration", "--wait='2': not a duration"),
         ("--dry-run=x", "ignored explicit argument 'x'", "--dry-run='x': neither true nor false"),
         ("--row=1", "unrecognized arguments: --row=1", "unrecognized arguments: --row=1; see --help"),
         ("--rows", "--rows: expected one argument", "--rows/-rows: expected one argument; see --help"),
@@ -39,40 +39,40 @@ def program(style: Style) -> Program[Options]:
 )
 def test_a_bad_flag(flag: str, plain: str, go: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        program(PLAIN).parse([flag])
+        program(Style.PLAIN).parse([flag])
     usage, message = capsys.readouterr().err.splitlines()
     assert (ended.value.code, usage) == (2, "usage: koord-x [--flag=value …]")
     assert message.startswith("koord-x: error: ")
     assert plain in message
     with pytest.raises(OptionError) as refused:
-        program(GO).parse([flag])
+        program(Style.GO).parse([flag])
     assert go in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("text", "plain", "go"),
     [
-        ("mdoe: a", "mdoe: is no option; there are dry-run, endpoint, mode, ratio, rows, wait", "unknown key 'mdoe'"),
-        ("1: a", "1: is no option", "unknown key 1"),
-        ("mode: c", "mode = 'c': must be one of a, b", "mode='c': must be one of a, b"),
-        ("rows: many", "rows = 'many': must be int", "rows='many': is no number"),
-        ("rows: 1.5", "rows = 1.5: must be int", "rows='1.5': is no number"),
-        ("rows: true", "rows = True: must be int", "rows='true': is no number"),
-        ("rows: 0", "rows = 0: must be more than 0", "rows='0': must be more than 0"),
+        ("mdoe: a", "mdoe: is no option; there are dry-run, endpoint, mode, ratio, rows, wait", "mdoe: is no option"),
+        ("1: a", "1: is no option", "1: is no option"),
+        ("mode: c", "mode = 'c': must be one of a, b", "mode = 'c': must be one of a, b"),
+        ("rows: many", "rows = 'many': must be int", "rows = 'many': is no number"),
+        ("rows: 1.5", "rows = 1.5: must be int", "rows = 1.5: is no number"),
+        ("rows: true", "rows = True: must be int", "rows = True: is no number"),
+        ("rows: 0", "rows = 0: must be more than 0", "rows = 0: must be more than 0"),
         (f"ratio: 1{'0' * 400}", "is no number", ""),
-        ("endpoint: {}", "endpoint = {}: must be str", "endpoint={}: must be a string, a number, a boolean or a list"),
-        ("dry-run: maybe", "dry-run = 'maybe': must be bool", "dry-run='maybe': neither true nor false"),
-        ("wait: 2", "wait = '2': not a duration", "wait='2': not a duration"),
+        ("endpoint: {}", "endpoint = {}: must be str", "endpoint = {}: must be a string, a number, a boolean or a"),
+        ("dry-run: maybe", "dry-run = 'maybe': must be bool", "dry-run = 'maybe': neither true nor false"),
+        ("wait: 2", "wait = 2: not a duration", "wait = 2: not a duration"),
         ("[a]", "must be a mapping", "must be a mapping"),
         ("{", "is not YAML", "is not YAML"),
-        (None, "does not exist", "no such file"),
+        (None, "does not exist", "does not exist"),
     ],
 )
 def test_a_bad_file(tmp_path: Path, text: str | None, plain: str, go: str) -> None:
     file = tmp_path / "x.yaml"
     if text is not None:
         file.write_text(text)
-    for style, complaint in ((PLAIN, plain), (GO, go)):
+    for style, complaint in ((Style.PLAIN, plain), (Style.GO, go)):
         if complaint:
             with pytest.raises(OptionError) as refused:
                 program(style).load(CommandLine({}, str(file)))
@@ -80,7 +80,7 @@ def test_a_bad_file(tmp_path: Path, text: str | None, plain: str, go: str) -> No
             assert complaint in str(refused.value)
 
 
-@pytest.mark.parametrize("style", [PLAIN, GO])
+@pytest.mark.parametrize("style", Style)
 @pytest.mark.parametrize(
     ("flags", "text", "expected"),
     [
@@ -104,7 +104,7 @@ def test_flag_over_file_over_default(
 
 
 def test_the_table_is_what_people_read() -> None:
-    rows = {flag: (row.default_text, row.live) for flag, row in program(PLAIN).table.items()}
+    rows = {flag: (row.default_text, row.live) for flag, row in program(Style.PLAIN).table.items()}
     assert rows == {
         "endpoint": ("/run/x.sock", False),
         "mode": ("a", True),
@@ -113,14 +113,14 @@ def test_the_table_is_what_people_read() -> None:
         "dry-run": ("off", False),
         "wait": ("2s", True),
     }
-    assert program(GO).table["dry-run"].default_text == "false"
+    assert program(Style.GO).table["dry-run"].default_text == "false"
 
 
 def test_what_needs_a_restart() -> None:
-    assert program(GO).fixed_changes(Options(), Options(rows=6, mode="b", dry_run=True)) == ["rows", "dry-run"]
+    assert program(Style.GO).fixed_changes(Options(), Options(rows=6, mode="b", dry_run=True)) == ["rows", "dry-run"]
 
 
-@pytest.mark.parametrize("style", [PLAIN, GO])
+@pytest.mark.parametrize("style", Style)
 def test_help_and_version(style: Style, capsys: pytest.CaptureFixture[str]) -> None:
     for flag, expected in (("--help", "how many (default: 5)"), ("-h", "--rows ROWS"), ("--version", "koord-x ")):
         with pytest.raises(SystemExit) as ended:
