@@ -33,7 +33,7 @@ def lint(tree: Path, modules: Mapping[str, tuple[str, ...]]) -> subprocess.Compl
         path = tree.joinpath(*_split(module))
         (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).write_text("\n".join(lines))
     shutil.copy(ROOT / "pyproject.toml", tree)
-    command = [Path(sys.executable).with_name("lint-imports"), "--no-cache", "--contract", "cluster"]
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache", "--contract", "cluster"]
     environment = {"PYTHONPATH": str(tree), "PATH": ""}
     return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
 

@@ -15,7 +15,7 @@ import pytest
 from integration.guest.qmp import QMP
 from integration.harness.processes import HarnessError
 
-GREETING = {"QMP": {"version": {}}}
+GREETING: dict[str, Any] = {"QMP": {"version": {}}}
 EMPTY: dict[str, Any] = {"return": {}}
 EVENT = {"event": "STOP"}
 
@@ -23,7 +23,8 @@ EVENT = {"event": "STOP"}
 @contextmanager
 def qemu(tmp_path: Path, *answers: dict[str, Any]) -> Iterator[tuple[QMP, list[dict[str, Any]]]]:
     """A connection to one that gives these answers, events before them, and the commands that it has got."""
-    path, commands = tmp_path / "qmp.sock", []
+    path = tmp_path / "qmp.sock"
+    commands: list[dict[str, Any]] = []
 
     def serve() -> None:
         connection, _ = listener.accept()

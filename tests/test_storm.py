@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import cast
 
 import pytest
 
+from integration.storm.client import Caller
 from integration.storm.runtime import Runtime
 from koord.pb.cri import api_pb2 as pb
 
@@ -60,8 +63,8 @@ async def _never(runtime: Runtime) -> int:
     [(_before, False), (_while_it_is_killed, False), (_while_it_comes_back, False), (_after, True), (_never, True)],
     ids=lambda value: value.__name__.strip("_") if callable(value) else "",
 )
-async def test_whose_failure(began, is_the_proxys: bool) -> None:
-    runtime = Runtime(Direct())
+async def test_whose_failure(began: Callable[[Runtime], Awaitable[int]], is_the_proxys: bool) -> None:
+    runtime = Runtime(cast(Caller, Direct()))
     moment = await began(runtime)
     assert runtime.is_ready
     assert runtime.undisturbed_since(moment) is is_the_proxys

@@ -84,9 +84,9 @@ class FakeRuntime(CriRuntime):
     adjusted: dict[str, dict[str, str]] = field(default_factory=dict)
     """By container id, annotations that an NRI plugin added: the spec has them, the list has not."""
     vanishing: set[str] = field(default_factory=set)
-    driver: int | None = None
+    driver: cri.CgroupDriver | None = None
     kubepods: str = "/kubepods"
-    state: cri.PodSandboxState.ValueType = cri.SANDBOX_READY
+    state: cri.PodSandboxState = cri.SANDBOX_READY
     """Of new sandboxes."""
     cpu_shares: int | None = None
     updates: list[cri.UpdateContainerResourcesRequest] = field(default_factory=list)

@@ -121,7 +121,11 @@ class TestMoving:
 
     def test_a_fork_bomb_is_bounded(self, node: ResctrlNode) -> None:
         node.start(BOX)
-        node.writer.then = lambda task: node.start(BOX) and None
+
+        def fork(task: int) -> None:
+            node.start(BOX)
+
+        node.writer.then = fork
         moved = placement.move(node.writer, "BE", lambda: _missing(node))
         assert (moved.tasks, moved.settled) == (ROUNDS, False)
 

@@ -147,7 +147,7 @@ def test_schedstat() -> None:
     ],
 )  # fmt: skip
 def test_cpuinfo(text: str, said: tuple[str, str, set[str]]) -> None:
-    assert proc.cpuinfo(text) == said
+    assert tuple(proc.cpuinfo(text)) == said
 
 
 def test_this_machine() -> None:

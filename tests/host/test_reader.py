@@ -84,7 +84,7 @@ def test_record_by_record_files_are_read_whole(kept: KeptFiles) -> None:
 
 def test_a_directory_made_again_has_another_inode(tmp_path: Path, kept: KeptFiles) -> None:
     cgroup = tmp_path / "pod1"
-    inodes = []
+    inodes: list[int] = []
     for _ in range(2):
         cgroup.mkdir()
         (cgroup / "cpu.stat").write_text("x")

@@ -199,6 +199,7 @@ def count_writes(link: AnyLink) -> list[int]:
     sizes: list[int] = []
     transport = link.transport
     assert transport is not None
+    written = transport.write
 
     class Counting:
         def __getattr__(self, name: str) -> Any:
@@ -206,7 +207,7 @@ def count_writes(link: AnyLink) -> list[int]:
 
         def write(self, data: bytes) -> None:
             sizes.append(len(data))
-            transport.write(data)
+            written(data)
 
     link.transport = cast(asyncio.Transport, Counting())
     return sizes

@@ -327,6 +327,11 @@ async def test_our_client_minds_the_header_table_of_a_strict_server(tmp_path: Pa
 # --- our server ------------------------------------------------------------------------------------------------------
 
 
+def unary(channel: grpc.aio.Channel, path: str = "/a.B/Echo") -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
+    """A call of bytes."""
+    return channel.unary_unary(path)
+
+
 @pytest.mark.parametrize(
     ("path", "message", "status", "details"),
     [
@@ -340,15 +345,15 @@ async def test_calls_that_our_server_refuses(
 ) -> None:
     async with served(tmp_path / "s"), grpc.aio.insecure_channel(f"unix:{tmp_path}/s", options=OPTIONS) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as failed:
-            await channel.unary_unary(path)(message, timeout=10)
+            await unary(channel, path)(message, timeout=10)
         assert (failed.value.code(), failed.value.details()) == (status, details)
-        assert await channel.unary_unary("/a.B/Echo")(b"well", timeout=5) == b"well"
+        assert await unary(channel)(b"well", timeout=5) == b"well"
 
 
 @pytest.mark.parametrize("size", [0, 1, 16_384, 70_000, 16 * MIB])
 async def test_our_server_answers_a_library(tmp_path: Path, size: int) -> None:
     async with served(tmp_path / "s"), grpc.aio.insecure_channel(f"unix:{tmp_path}/s", options=OPTIONS) as channel:
-        call = channel.unary_unary("/a.B/Echo")(b"y" * size, timeout=20, metadata=(("x-say", "héllo".encode().hex()),))
+        call = unary(channel)(b"y" * size, timeout=20, metadata=(("x-say", "héllo".encode().hex()),))
         assert await call == b"y" * size
         assert dict(await call.initial_metadata())["x-said"] == "héllo".encode().hex()
 

@@ -138,7 +138,7 @@ class Cluster:
                 return
         raise AssertionError(f"still written after {QUIET_TRIES} times {QUIET_S} s")
 
-    async def settled(self, condition: Callable[[], object]) -> None:
+    async def settled(self, condition: Callable[[], Any]) -> None:
         await until(lambda: bool(condition()))
 
     def _written(self) -> int:

@@ -420,7 +420,7 @@ async def test_an_operator_may_have_running_pods_uncovered(cluster: Cluster, whe
     cluster.put_config(
         {"colocation-config": f'{{"enable": true, {uncovered if where == "config" else ""}}}'.replace(", }", "}")}
     )
-    cluster.put_node(**({"annotations": annotation} if where == "annotation" else {}))
+    cluster.put_node(annotations=annotation if where == "annotation" else {})
     cluster.report(cpu="4")
     cluster.server.put(PODS, "default", "be", **batch_pod(2950))
     await cluster.lead()

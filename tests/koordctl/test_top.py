@@ -299,10 +299,10 @@ async def on_terminal(tmp_path: Path, drive: Callable[[Session], Any], *argument
 async def test_it_quits_and_leaves_the_terminal_as_it_was(tmp_path: Path, key: str) -> None:
     def drive(session: Session) -> None:
         screen = session.wait(lambda screen: "default/job" in screen.text)
-        assert screen.is_alternate and not screen.is_cursor_shown
+        during = (screen.is_alternate, screen.is_cursor_shown)
         session.send(key)
         assert session.end() == 0
-        assert not screen.is_alternate and screen.is_cursor_shown
+        assert (during, (screen.is_alternate, screen.is_cursor_shown)) == ((True, False), (False, True))
 
     await on_terminal(tmp_path, drive)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from koord.model.formulas import FORMULA, FORMULAS, FormulaError, Inputs, Value, recompute
+from koord.model.formulas import FORMULA, FORMULAS, FormulaError, Inputs, recompute
+from koord.model.lattice import Value
 
 
 @pytest.mark.parametrize(

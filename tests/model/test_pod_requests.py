@@ -24,6 +24,10 @@ def has(requests: Mapping[str, Any] | None = None, restart: str = "", **limits: 
     return Container("c", ResourceRequirements(requests or {}, limits), restart)
 
 
+def limiting(limits: Mapping[str, Any]) -> Container:
+    return Container("c", ResourceRequirements({}, limits))
+
+
 def cpu(text: Any, restart: str = "") -> Container:
     return has({"cpu": text}, restart)
 
@@ -74,10 +78,10 @@ def test_containers_add_up_by_the_time_at_which_they_run(
 ) -> None:
     spec = PodSpec(mains, inits)
     assert podrequests.request(spec, "cpu") == milli
-    limited = [
+    limited_mains, limited_inits = (
         tuple(has(None, each.restart_policy, **each.resources.requests) for each in some) for some in (mains, inits)
-    ]
-    assert (podrequests.limit(PodSpec(*limited), "cpu") or 0) == milli
+    )
+    assert (podrequests.limit(PodSpec(limited_mains, limited_inits), "cpu") or 0) == milli
 
 
 @pytest.mark.parametrize(
@@ -131,8 +135,8 @@ def test_overhead_is_requested_and_allowed_where_anything_is_limited(
         (whole(cpu="6"), (cpu("1"), cpu("2")), {"cpu": 3000}, {"cpu": 6000}),
         (whole(cpu="6"), (has({"memory": 7}),), {"cpu": 6000, "memory": 7}, {"cpu": 6000}),
         (whole({HUGE: "4Mi"}), (), {HUGE: 4 << 20}, {}),
-        (whole(**{HUGE: "4Mi"}), (has(**{HUGE: "2Mi"}),), {HUGE: 4 << 20}, {HUGE: 4 << 20}),
-        (whole({GPU: 8}, **{GPU: 8}), (has(**{GPU: 1}),), {GPU: 1}, {GPU: 1}),
+        (ResourceRequirements({}, {HUGE: "4Mi"}), (limiting({HUGE: "2Mi"}),), {HUGE: 4 << 20}, {HUGE: 4 << 20}),
+        (ResourceRequirements({GPU: 8}, {GPU: 8}), (limiting({GPU: 1}),), {GPU: 1}, {GPU: 1}),
         (whole({BATCH_CPU: 8}), (), {}, {}),
     ],
 )

@@ -247,7 +247,7 @@ READ = ("ListPodSandbox", "PodSandboxStatus", "ContainerStatus", "ListContainers
 
 @contextlib.asynccontextmanager
 async def _listening(node: Node, directory: Path, name: str, server: UnaryServer) -> AsyncIterator[None]:
-    def accept() -> asyncio.Protocol:
+    def accept() -> asyncio.BaseProtocol:
         node.accepted[name] = node.accepted.get(name, 0) + 1
         return server.protocol()
 

@@ -22,13 +22,18 @@ from tests.waiting import HANG_S
 ECHO = "/test.Echo/Say"
 
 
+def unary(channel: grpc.Channel, path: str = ECHO) -> grpc.UnaryUnaryMultiCallable[bytes, bytes]:
+    """A call of bytes."""
+    return channel.unary_unary(path)
+
+
 class Backend(grpc.GenericRpcHandler):
     """Answers every unary call with its own bytes; ``slow`` takes a second, ``held`` until ``release`` is set."""
 
     def __init__(self) -> None:
         self.release = threading.Event()
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
         return grpc.unary_unary_rpc_method_handler(self._echo)
 
     def _echo(self, request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -98,7 +103,7 @@ class Node:
 
     def say(self, request: bytes = b"hello") -> bytes:
         with self.channel() as channel:
-            return bytes(channel.unary_unary(ECHO)(request, timeout=5))
+            return unary(channel)(request, timeout=5)
 
     def get(self, page: str) -> str:
         with socket.socket(socket.AF_UNIX) as client:

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from koord.pb.cri import api_pb2 as cri
-from tests.runtimeproxy.processes import Node
+from tests.runtimeproxy.processes import Node, unary
 
 SERVICE = "/runtime.v1.RuntimeService/"
 STOPS = 5
@@ -25,7 +25,7 @@ class Ear(grpc.GenericRpcHandler):
         self.release = threading.Event()
         self.heard: list[str] = []
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
         return grpc.unary_unary_rpc_method_handler(self._hear)
 
     def _hear(self, request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -57,11 +57,11 @@ def stop_pods(node: Node) -> None:
     config = cri.PodSandboxConfig(metadata=cri.PodSandboxMetadata(name="pod", uid="u", namespace="ns"))
     stop = cri.StopPodSandboxRequest(pod_sandbox_id=config.SerializeToString().decode())
     with node.channel() as channel:
-        channel.unary_unary(SERVICE + "RunPodSandbox")(
+        unary(channel, SERVICE + "RunPodSandbox")(
             cri.RunPodSandboxRequest(config=config).SerializeToString(), timeout=5
         )
         for _ in range(STOPS):
-            channel.unary_unary(SERVICE + "StopPodSandbox")(stop.SerializeToString(), timeout=5)
+            unary(channel, SERVICE + "StopPodSandbox")(stop.SerializeToString(), timeout=5)
 
 
 @pytest.mark.parametrize(

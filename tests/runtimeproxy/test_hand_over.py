@@ -14,14 +14,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.runtimeproxy.processes import ECHO, Node, until
+from tests.runtimeproxy.processes import Node, unary, until
 
 
 def test_a_successor_takes_over_without_a_lost_call(node: Node) -> None:
     old = node.start(WATCHDOG_USEC="10000000", WATCHDOG_PID="1")
     node.told("READY=1")
     with node.channel() as channel:
-        in_flight = channel.unary_unary(ECHO).future(b"slow", timeout=5)
+        in_flight = unary(channel).future(b"slow", timeout=5)
         time.sleep(0.3)
         old.send_signal(signal.SIGUSR2)
         lines = node.told("MAINPID=")
@@ -30,7 +30,7 @@ def test_a_successor_takes_over_without_a_lost_call(node: Node) -> None:
         assert "READY=1" in lines
         assert new != old.pid
         for _ in range(20):
-            assert channel.unary_unary(ECHO)(b"x", timeout=5) == b"x"
+            assert unary(channel)(b"x", timeout=5) == b"x"
         assert in_flight.result() == b"slow"
     assert old.wait(5) == 0
     assert node.silent_about("STOPPING=1", 0.3)
@@ -65,7 +65,7 @@ def test_a_draining_process_imports_nothing(node: Node, tmp_path: Path) -> None:
     node.told("READY=1")
     until(lambda: "200 OK" in node.get("/healthz"))
     with node.channel() as channel:
-        in_flight = channel.unary_unary(ECHO).future(b"slow", timeout=5)
+        in_flight = unary(channel).future(b"slow", timeout=5)
         time.sleep(0.3)
         old.send_signal(signal.SIGUSR2)
         node.successors.append(int(node.told("MAINPID=")[1].removeprefix("MAINPID=")))
@@ -104,7 +104,7 @@ def test_sigterm_shortens_the_drain_after_a_hand_over(node: Node) -> None:
     old = node.start("--stop-timeout=100ms")
     node.told("READY=1")
     with node.channel() as channel:
-        in_flight = channel.unary_unary(ECHO).future(b"held", timeout=20)
+        in_flight = unary(channel).future(b"held", timeout=20)
         time.sleep(0.2)
         old.send_signal(signal.SIGUSR2)
         node.successors.append(int(node.told("MAINPID=")[1].removeprefix("MAINPID=")))
@@ -140,7 +140,7 @@ def test_a_socket_held_outside_outlives_the_process(node: Node, moment: signal.S
         first.send_signal(moment)
         first.wait(5)
         with node.channel() as channel:
-            queued = channel.unary_unary(ECHO).future(b"queued", timeout=5)
+            queued = unary(channel).future(b"queued", timeout=5)
             time.sleep(0.1)
             _start_holding(node, held)
             assert queued.result() == b"queued"

@@ -213,7 +213,7 @@ class Scene:
 
     def told(self) -> list[tuple[str, int]]:
         """Messages of the descriptor store and how many descriptors each carried."""
-        messages = []
+        messages: list[tuple[str, int]] = []
         while True:
             try:
                 data, ancillary, _flags, _from = self.manager.recvmsg(4096, socket.CMSG_SPACE(16))

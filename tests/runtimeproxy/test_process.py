@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtimeproxy.processes import ECHO, Node, failure, until
+from tests.runtimeproxy.processes import Node, failure, unary, until
 
 
 def test_an_unknown_flag_ends_with_2_and_one_line(node: Node) -> None:
@@ -48,7 +48,7 @@ def test_sigterm_lets_calls_in_flight_end_and_exits_0(node: Node) -> None:
     process = node.start()
     assert "MAINPID" not in str(node.told("READY=1"))
     with node.channel() as channel:
-        call = channel.unary_unary(ECHO).future(b"slow", timeout=5)
+        call = unary(channel).future(b"slow", timeout=5)
         time.sleep(0.3)
         process.send_signal(signal.SIGTERM)
         assert call.result() == b"slow"
@@ -65,7 +65,7 @@ def test_started_without_a_backend_it_serves_once_there_is_one(tmp_path: Path) -
     node.start()
     node.told("READY=1")
     with node.channel() as channel:
-        call = channel.unary_unary(ECHO).future(b"hello", timeout=5)
+        call = unary(channel).future(b"hello", timeout=5)
         time.sleep(0.2)
         hidden.rename(backend)
         assert call.result() == b"hello"
@@ -181,7 +181,7 @@ def test_what_is_wrong_with_hook_files_is_on_the_page(node: Node) -> None:
     (hooks / "new").write_text("{}")
     (hooks / "new").chmod(0o666)
     (hooks / "new").rename(hooks / "evil.json")
-    until(lambda: errors_on_the_page(node))
+    until(lambda: bool(errors_on_the_page(node)))
     assert errors_on_the_page(node) == {
         "evil.json": f"evil.json: {hooks}/evil.json can be written by others than uid {os.geteuid()} (mode 0666)"
     }
@@ -232,13 +232,13 @@ def test_out_of_descriptors_clients_wait_and_open_connections_go_on(node: Node, 
     until(lambda: "200 OK" in node.get("/healthz"))
     soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
     with node.channel() as channel:
-        served = channel.unary_unary(ECHO)
+        served = unary(channel)
         assert served(b"before", timeout=5) == b"before"
         used = descriptors(process.pid)
         free = sorted(set(range(len(used) + 2)) - used)
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (free[spare], hard))
         with node.channel() as newcomer:
-            waiting = newcomer.unary_unary(ECHO).future(b"newcomer", timeout=20)
+            waiting = unary(newcomer).future(b"newcomer", timeout=20)
             for _ in range(3):
                 assert served(b"meanwhile", timeout=5) == b"meanwhile"
                 time.sleep(0.1)

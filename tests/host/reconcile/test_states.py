@@ -25,7 +25,9 @@ _STATES = st.builds(
 )
 def test_what_is_listed_follows_from_the_states(acts: list[tuple[Target, FileState] | Target], now_ns: int) -> None:
     """A target alone: it was looked at."""
-    states, model, order = FileStates({}), {}, []
+    states = FileStates({})
+    model: dict[Target, FileState] = {}
+    order: list[Target] = []
     for act in acts:
         if isinstance(act, Target):
             states.seen(act)

@@ -167,7 +167,9 @@ def test_what_is_put_back_is_always_what_someone_else_wrote_last(
     history: list[tuple[Wanted, Value | None, int]],
 ) -> None:
     """A file and another writer, with every transition's write carried out."""
-    state, holds, theirs, now_ns = FREE, -1, -1, NOW_NS
+    state, now_ns = FREE, NOW_NS
+    holds: Value = -1
+    theirs: Value = -1
     for wanted, foreign, pause_ns in history:
         now_ns += pause_ns
         if foreign is not None and foreign != holds:  # the same value again is seen by nobody

@@ -92,7 +92,7 @@ def tampered() -> bytes:
     return armored(der)
 
 
-def armored(der: bytes) -> bytes:
+def armored(der: bytes | bytearray) -> bytes:
     begin, end = (f"-----{word} CERTIFICATE REQUEST-----\n".encode() for word in ("BEGIN", "END"))
     return begin + encodebytes(der) + end
 
@@ -204,7 +204,7 @@ def test_what_is_signed_is_a_client_of_that_name_and_nothing_else(key: Key) -> N
     ],
 )
 def test_how_long_it_is_valid(seconds: int | None, lifetime: timedelta) -> None:
-    members = {} if seconds is None else {"expirationSeconds": seconds}
+    members: dict[str, Any] = {} if seconds is None else {"expirationSeconds": seconds}
     verdict = judge(stored(spec(**members)), AGENTS)
     assert isinstance(verdict, Approved)
     assert verdict.lifetime == lifetime

@@ -26,7 +26,7 @@ def _judge(path: str, review: Review, *rest: Any) -> Response:
 
 
 if __name__ == "__main__":
-    reviewprocess.judge = _judge
+    vars(reviewprocess)["judge"] = _judge
     reviewprocess.CPU_S = LITTLE_S
     reviewprocess.KILLED_S = 1.0
     reviewprocess.main()

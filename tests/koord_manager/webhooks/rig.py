@@ -103,6 +103,5 @@ class Rig:
     async def ask(self, path: str, document: dict[str, Any]) -> Response:
         """On the event loop."""
         answer: Any = self.webhooks.handlers[path](document)
-        if not isinstance(answer, dict):
-            answer = (await answer("127.0.0.1"))()
-        return answer
+        response: Response = answer if isinstance(answer, dict) else (await answer("127.0.0.1"))()
+        return response

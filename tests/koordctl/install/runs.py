@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from koordctl.install import execute
 from koordctl.install import record as records
@@ -30,16 +31,16 @@ def uninstall(host: Host, purge: bool = False) -> tuple[str, ...]:
     return execute.uninstall(host, record, purge) if record is not None else ()
 
 
-def changes(world: World, node: Facts | None = None, **changed: object) -> Prepared:
+def changes(world: World, node: Facts | None = None, **changed: Any) -> Prepared:
     """What a second look finds to do on an installed node, of which ``node`` and ``changed`` are known by now."""
     node = node or node_facts()
     on_proxy = replace(node, kubelet=replace(node.kubelet, runtime_endpoint=f"unix://{PROXY_SOCKET}"))
     record = records.load(world.host().disk)
-    known: dict[str, object] = {
+    known: dict[str, Any] = {
         "node": on_proxy,
         "running": frozenset(UNITS) & world.active,
         "ours": record.own_paths if record is not None else frozenset(),
     }
-    found = facts(world.root, **{**known, **changed})  # type: ignore[arg-type]
+    found = facts(world.root, **{**known, **changed})
     with_daemon = record is None or record.with_daemon
     return decide(world.host().disk, found, with_kubelet=True, installed=record is not None, with_daemon=with_daemon)

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from koord.pb.cri import api_pb2 as cri
-from koordctl.install import execute, plan
+from koordctl.install import plan
 from koordctl.install import record as records
+from koordctl.install.errors import InstallError
 from koordctl.install.execute import NotUndone, RolledBack
 from koordctl.install.plan import Flavour
 from koordctl.install.prepare import decide
@@ -316,7 +317,7 @@ def test_a_failed_change_goes_back_to_the_installation_before(world: World) -> N
 
 def test_two_at_once(world: World) -> None:
     disk = world.host().disk
-    with records.alone(disk), pytest.raises(execute.InstallError, match="another koordctl"), records.alone(disk):
+    with records.alone(disk), pytest.raises(InstallError, match="another koordctl"), records.alone(disk):
         raise Killed
     assert not disk.exists("/run/koord-install.lock")
 

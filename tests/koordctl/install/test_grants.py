@@ -82,7 +82,7 @@ def test_an_installation_grants_what_is_on_and_takes_all_of_it_back(
     installed(world, flavour)
     assert text(world) == expected
     assert ("ReadWritePaths=-/proc" in "".join(world.runs[QOSD])) == bool(expected), "it runs with them"
-    assert changes(world, **({"programs": facts(world.root, flavour).programs})).steps == ()
+    assert changes(world, programs=facts(world.root, flavour).programs).steps == ()
     assert uninstall(world.host()) == ()
     kept = {path: found for path, found in world.snapshot().items() if not path.startswith("usr/lib/systemd/system/k")}
     assert kept == {path: found for path, found in before.items() if not path.startswith("usr/lib/systemd/system/k")}

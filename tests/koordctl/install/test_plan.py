@@ -29,7 +29,7 @@ def found(tmp_path: Path) -> InstallFacts:
 
 def files(found: InstallFacts) -> dict[str, str]:
     return {
-        place.path: place.text if isinstance(place, File) else f"-> {place.target}"
+        place.path: place.text if isinstance(place, File) else f"-> {place.target}"  # type: ignore[union-attr]
         for place in plan.places(found, with_kubelet=True)
     }
 

@@ -101,7 +101,8 @@ def test_units_tier_and_group(world: World) -> None:
     (world.root / "etc/group").write_text(f"root:x:0:\ncri:x:{os.getegid() or 7}:\n")
     found = look(world)
     node = found.node
-    assert (found.running, node.cgroup.best_effort, node.kubelet.root_dir) == ({"koord-qosd.service"}, TIER, "")
+    running = frozenset({"koord-qosd.service"})
+    assert (found.running, node.cgroup.best_effort, node.kubelet.root_dir) == (running, TIER, "")
     assert node.kubelet.unit_files is not None
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(f"{world.root}/run/g.sock")

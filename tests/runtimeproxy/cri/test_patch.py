@@ -138,7 +138,7 @@ def test_what_is_repeated_from_the_sandbox() -> None:
 )
 def test_the_table_names_the_fields_of_the_messages(kind: type[Message], table: dict[str, Any]) -> None:
     for field, owned in table.items():
-        descriptor = kind.DESCRIPTOR
+        descriptor: Any = kind.DESCRIPTOR
         for number in owned.path[:-1]:
             descriptor = descriptor.fields_by_number[number].message_type
         leaf = descriptor.fields_by_number[owned.path[-1]]
@@ -206,6 +206,7 @@ def edit_sets(draw: st.DrawFn) -> Edits:
 def set_fields(request: cri.CreateContainerRequest, edits: Edits) -> None:
     """The same edits made with protobuf's own setters."""
     resources = request.config.linux.resources
+    value: Any
     for slot, value in edits.items():
         if slot.field in (ANNOTATIONS, UNIFIED):
             entries = request.config.annotations if slot.field == ANNOTATIONS else resources.unified

@@ -29,12 +29,12 @@ class HookService(grpc.GenericRpcHandler):
     def __init__(self) -> None:
         self.metadata: dict[str, str | bytes] = {}
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         if handler_call_details.method.endswith("PreCreateContainerHook"):
             return grpc.unary_unary_rpc_method_handler(self._create)
         return None
 
-    async def _create(self, message: bytes, context: grpc.aio.ServicerContext) -> bytes:
+    async def _create(self, message: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         self.metadata = dict(context.invocation_metadata() or ())
         await context.send_initial_metadata((("koord-presence", "1"),))
         resources = hooks.LinuxContainerResources(cpu_quota=0, cpuset_cpus="1")

@@ -23,7 +23,7 @@ from tests.runtimeproxy.hooks.doubles import Caller, failing, garbage, hanging
 
 
 def verbose(info: str) -> Any:
-    async def handle(path: str, message: bytes) -> tuple[bytes, Mapping[str, str]]:
+    async def handle(path: str, message: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
         if path.endswith("ListContainers"):
             return cri.ListContainersResponse(
                 containers=[cri.Container(id="c", pod_sandbox_id="listed")]
@@ -119,7 +119,7 @@ async def test_one_that_gives_up_does_not_take_the_answer_from_others() -> None:
     gate = asyncio.Event()
     runtime = Runtime(pods={"p": pod()})
 
-    async def slow(path: str, message: bytes) -> tuple[bytes, Mapping[str, str]]:
+    async def slow(path: str, message: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
         await gate.wait()
         return await runtime.handle(path, message)
 
@@ -137,7 +137,7 @@ class Crowd:
     def __init__(self) -> None:
         self.running = self.most = 0
 
-    async def handle(self, path: str, message: bytes) -> tuple[bytes, Mapping[str, str]]:
+    async def handle(self, path: str, message: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
         self.running += 1
         self.most = max(self.most, self.running)
         await asyncio.sleep(0.001)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -36,7 +37,7 @@ def edits(**values: int) -> Edits:
     return {Slot(field): value for field, value in values.items()}
 
 
-def status(record: str | None = None, id_: str = "c1", **resources: int) -> cri.ContainerStatus:
+def status(record: str | None = None, id_: str = "c1", **resources: Any) -> cri.ContainerStatus:
     """As the runtime states a container; ``record``: what its annotation says."""
     found = cri.ContainerStatus(id=id_, log_path="/var/log/x", image_ref="sha256:1")
     found.annotations["io.kubernetes.container.hash"] = "f00"
@@ -128,7 +129,7 @@ BATCH = "cpu_quota:50000=0;cpu_shares:512=2;memory_limit_in_bytes:67108864=0"
         pytest.param("?" * 500, {"cpu_quota": 5}, {"cpu_quota": 5}, id="a long one"),
     ],
 )  # fmt: skip
-def test_kubelet_is_told_what_it_requested(record: str, stated: dict[str, int], kubelet: dict[str, int]) -> None:
+def test_kubelet_is_told_what_it_requested(record: str, stated: dict[str, Any], kubelet: dict[str, Any]) -> None:
     before = answer(status(record, **stated))
     after = restored(before, STATUSES["ContainerStatus"], NO_UPDATES)
     wanted = status(**kubelet)
@@ -143,7 +144,7 @@ def test_a_container_that_was_not_edited_passes_as_the_very_object() -> None:
 
 @given(RECORDS, st.dictionaries(st.sampled_from(sorted(REPORTED)), INT64), st.integers(0, 5))
 def test_nothing_but_the_reported_values_and_the_record_changes(
-    record: dict[str, Pairs], stated: dict[str, int], picked: int
+    record: dict[str, Pairs], stated: dict[str, Any], picked: int
 ) -> None:
     for field, pairs in record.items():
         if pairs and picked:
@@ -154,11 +155,11 @@ def test_nothing_but_the_reported_values_and_the_record_changes(
     assert len(after) == len(before)
     found = without_unknown(told(after))
     for field in REPORTED:
-        pairs = dict(reversed(record.get(field, ())))
+        replaced = dict(reversed(record.get(field, ())))
         value = getattr(original.resources.linux, field)
-        assert getattr(found.resources.linux, field) == pairs.get(value, value)
-        found.resources.linux.ClearField(field)  # type: ignore[arg-type]
-        original.resources.linux.ClearField(field)  # type: ignore[arg-type]
+        assert getattr(found.resources.linux, field) == replaced.get(value, value)
+        found.resources.linux.ClearField(field)
+        original.resources.linux.ClearField(field)
     del original.annotations[RECORD]
     assert found == original
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +13,7 @@ from runtimeproxy.hooks.edits import RESOURCE_SCALARS
 from runtimeproxy.hooks.hookfile import Policy, ServerSpec
 from runtimeproxy.hooks.server import HookServer
 from runtimeproxy.hooks.stages import STAGES
+from runtimeproxy.metrics import Metrics
 from tests.fakes.clock import Clock
 
 PRESENCE = {b"koord-presence": b"1"}
@@ -58,16 +58,11 @@ class Caller:
 
 
 @dataclass
-class Recorder:
-    """Audit and Metrics in one; every call as a tuple."""
+class Recorder(Metrics):
+    """Audit and metrics in one; every call as a tuple."""
 
     audit: list[tuple[str, str, str, str, str]] = field(default_factory=list)
     counted: list[tuple[object, ...]] = field(default_factory=list)
-    hook_file_errors: int = 0
-    cached_pods: int = 0
-    cached_containers: int = 0
-    restored_statuses: int = 0
-    not_rewritten: Counter[str] = field(default_factory=Counter)
 
     def edited(self, subject: str, field: str, before: str, after: str, who: str) -> None:
         self.audit.append((subject, field, before, after, who))

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -21,8 +22,8 @@ from runtimeproxy.hooks.posts import POST_QUEUE
 from runtimeproxy.hooks.server import MAX_REASON, HookFailed, HookServer
 from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.intercept import Refuse
+from tests.fakes.clock import Clock
 from tests.runtimeproxy.hooks.doubles import (
-    Clock,
     Handler,
     Recorder,
     failing,
@@ -47,7 +48,7 @@ def question(stage: Stage = Stage.PRE_CREATE, owned: frozenset[str] = OWNED) -> 
     return Question(stage, request.SerializeToString(), CONTAINER, Guard(owned), lambda: "container ns/pod/main")
 
 
-def resources(**fields: int | str) -> hooks.ContainerResourceHookResponse:
+def resources(**fields: Any) -> hooks.ContainerResourceHookResponse:
     return hooks.ContainerResourceHookResponse(container_resources=hooks.LinuxContainerResources(**fields))
 
 
@@ -303,6 +304,6 @@ async def test_a_failing_post_does_not_stop_the_next() -> None:
     for make in (fine, broken, fine):
         one.post(Stage.POST_STOP, make)
     async with asyncio.timeout(HANG_S):
-        while len(one._caller.asked) < 2:  # noqa: ASYNC110 - what is waited for tells nobody  # type: ignore[attr-defined]
+        while len(one._caller.asked) < 2:  # type: ignore[attr-defined]  # noqa: ASYNC110 - a double
             await asyncio.sleep(0.001)
     one.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from struct import Struct
+from typing import Literal
 
 from hpack import Decoder, Encoder
 
@@ -90,18 +91,20 @@ class End:
         self.settings_sent.append(payload)
         self.write(SETTINGS, 0, 0, payload)
 
-    def send_ping(self) -> None:
+    def send_ping(self) -> Literal[True]:
         self._counter += 1
         payload = self._counter.to_bytes(8)
         self.pings.append(payload)
         self.sequence_sent.append(payload)
         self.write(PING, 0, 0, payload)
+        return True
 
-    def send_extension(self, stream: int) -> None:
+    def send_extension(self, stream: int) -> Literal[True]:
         self._counter += 1
         payload = self._counter.to_bytes(8) + self.name.encode()
         self.sequence_sent.append(payload)
         self.write(EXTENSION, self._counter & 0xFF, stream, payload)
+        return True
 
     def send_headers(self, side: Side, fields: Fields, ends: bool, dice: Dice) -> None:
         """One header block, sometimes padded, with a priority, or in several frames."""

@@ -25,7 +25,7 @@ class Scene:
         self.profile, self.dice = profile, dice
         self.steps = 0
         self.counts: Counter[str] = Counter()
-        self.loop = SimLoop()
+        self.loop = SimLoop()  # type: ignore[abstract]  # of what a loop has it has what the relay uses
         self.calls: list[Call] = []
         self.interceptor = SimInterceptor(self.loop, self.calls, dice)
         self.server = RelayServer(self.loop, "", self.interceptor, held_budget_bytes=profile.budget_bytes)

@@ -57,7 +57,7 @@ class Steps(Scene):
         return self._settings(self.client)
 
     def client_ping(self) -> bool:
-        return self.client.is_here and not self.client.send_ping()
+        return self.client.is_here and self.client.send_ping()
 
     def client_priority(self) -> bool:
         client = self.client
@@ -65,7 +65,7 @@ class Steps(Scene):
         return True
 
     def client_extension(self) -> bool:
-        return self.client.is_here and not self.client.send_extension(self.dice.below(self.client.next_stream))
+        return self.client.is_here and self.client.send_extension(self.dice.below(self.client.next_stream))
 
     def client_stalls(self) -> bool:
         self.client.stalled = not self.client.stalled
@@ -108,10 +108,10 @@ class Steps(Scene):
         return self._settings(self.runtime)
 
     def runtime_ping(self) -> bool:
-        return self.runtime.is_here and not self.runtime.send_ping()
+        return self.runtime.is_here and self.runtime.send_ping()
 
     def runtime_extension(self) -> bool:
-        return self.runtime.is_here and not self.runtime.send_extension(0)
+        return self.runtime.is_here and self.runtime.send_extension(0)
 
     def runtime_stalls(self) -> bool:
         self.runtime.stalled = not self.runtime.stalled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -49,7 +50,7 @@ async def test_a_hanging_post_hook_delays_nothing() -> None:
 async def test_a_slow_server_hears_of_what_is_gone_by_then() -> None:
     may_go = asyncio.Event()
 
-    async def slow(path: str, message: bytes) -> tuple[bytes, dict[str, str]]:
+    async def slow(path: str, message: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
         await may_go.wait()
         return b"", {}
 

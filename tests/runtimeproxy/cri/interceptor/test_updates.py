@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from koord.pb.cri import api_pb2 as cri
@@ -62,7 +64,8 @@ async def test_servers_see_the_containers_own_oom_score_whatever_an_update_says(
     rig = Rig({"a.json": koordlet(exclusive)})
     await rig.create(container(oom_score_adj=985))
     for cpus in ("0-7", "4-7"):
-        await rig.update(cpuset_cpus=cpus, **({} if score is None else {"oom_score_adj": score}))
+        own: dict[str, Any] = {} if score is None else {"oom_score_adj": score}
+        await rig.update(cpuset_cpus=cpus, **own)
         assert rig.sent.linux == cri.LinuxContainerResources(cpuset_cpus="2-3", oom_score_adj=score)
     asked = told(rig, "PreUpdateContainerResources")
     assert [each.container_resources.oom_score_adj for each in asked] == [985, 985]
