@@ -1,10 +1,11 @@
 # Every target does its own set-up: a virtual environment in .venv and, as root on Debian, the apt packages it needs.
 #
 #   make demo            the main job on a real containerd (without root: simulated)
-#   make test            lint, unit tests, exhaustive tests, integration tests on the host's containerd
+#   make check           what a contributor runs: format, lint, types, contracts and unit tests (format: puts format right)
+#   make test            that, exhaustive tests, integration tests on the host's containerd
 #   make test-exhaustive an exception in the place of each call of the proxy's engine; 10,000s of steps of the relay;
-#                        1,000 ticks of toy strategies, and a kill at each of their acts; the same of kernel settings; a
-#                        slice of the eviction model
+#                        1,000 ticks of toy strategies; a kill at each write of strategies and kernel settings; slices of
+#                        the models of eviction and of NodeLink
 #   make test-kubelet    a real kubelet, on containerd 1.6 and 2.x
 #   make test-node       the node daemon under churn, kills and trouble (soak-node: N=1000 ticks, MINUTES=5)
 #   make test-guest      a whole node with systemd, cgroup v2 and kubelet, in QEMU: installation, kernel files,
@@ -66,11 +67,11 @@ SECONDS ?= 60
 SEED ?= 1
 STEPS ?= 1e6
 COMMIT ?= HEAD~1
-# Tests that go through every case: neither root nor network, but a minute.
-EXHAUSTIVE := tests/runtimeproxy/test_every_call.py tests/runtimeproxy/simulation \
-	$(addprefix tests/qosd/,test_toys.py test_kernel_settings.py eviction/test_model.py)
+# The files that have tests that go through every case: neither root nor network, but minutes.
+EXHAUSTIVE = $(shell grep -rl --include='test_*.py' 'mark\.exhaustive' tests)
+WORKERS = $$(($$(nproc) + 2))
 
-.PHONY: demo screenshot docs test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest soak-guest \
+.PHONY: demo screenshot docs test check lint format test-unit test-exhaustive test-integration test-kubelet test-node test-guest soak-guest \
 	wheel deb bundle images lock chart clean bench-proxy bench-proxy-against bench-agent bench-agent-against bench-protection \
 	bench-idle bench-decode bench-webhooks bench-manager bench-kube bench-nodelink fuzz-proxy fuzz-manager simulate-proxy storm \
 	handover cluster test-cluster test-oldest-kubernetes test-kubelet-reads soak-overcommit crds soak-proxy soak-agent \
@@ -91,11 +92,14 @@ demo: $(READY)
 
 # UNPRIVILEGED: a command that runs what needs no root as another user.
 test:
-	$(UNPRIVILEGED) $(MAKE) lint test-unit test-exhaustive
+	$(UNPRIVILEGED) $(MAKE) check test-exhaustive
 	$(MAKE) test-integration
+
+check: lint test-unit
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check --quiet .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
 
@@ -104,10 +108,10 @@ $(COLLECTED): $(READY)
 	touch $@
 
 test-unit: $(COLLECTED)
-	$(PYTHON) -m pytest tests -n $$(($$(nproc) + 2)) --dist loadfile $(addprefix --ignore=,$(EXHAUSTIVE))
+	$(PYTHON) -m pytest tests -n $(WORKERS) --dist loadfile -m 'not exhaustive'
 
 test-exhaustive: $(COLLECTED)
-	$(PYTHON) -m pytest $(EXHAUSTIVE) -n $$(($$(nproc) + 2))
+	$(PYTHON) -m pytest $(EXHAUSTIVE) -n $(WORKERS) -m exhaustive
 
 test-integration: $(READY)
 	./integration/setup-host
@@ -284,6 +288,10 @@ deb: wheel
 
 bundle: wheel
 	$(PYTHON) -m release.bundle dist/koord-*.whl --output dist
+
+format: $(READY)
+	$(VENV)/bin/ruff check --fix --quiet .
+	$(VENV)/bin/ruff format --quiet .
 
 clean:
 	rm -rf $(VENV) dist koord/pb koord/_version.py

@@ -47,6 +47,8 @@ from tests.qosd.machine import Machine
 from tests.qosd.podviews import machine as cpus
 from tests.qosd.podviews import view
 
+pytestmark = pytest.mark.exhaustive
+
 TIERS = {
     KubeQoS.GUARANTEED: "/kubepods",
     KubeQoS.BURSTABLE: "/kubepods/burstable",

@@ -396,6 +396,7 @@ KILLS = [(kernel, is_after, is_restored) for kernel in ("v1", "v2") for is_after
 """Of vendor kernels, which have more files of the same kinds, two of the four ways."""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("kernel", "is_after", "is_restored"), [*KILLS, ("v1 vendor", False, False), ("v1 vendor", True, True)]
 )

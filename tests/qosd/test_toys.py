@@ -55,6 +55,8 @@ from tests.qosd.podviews import machine as cpus
 from tests.qosd.podviews import view
 from tests.qosd.toys import JOB, TOYS, WEB
 
+pytestmark = pytest.mark.exhaustive
+
 GAPS_NS = {TickReason.BEAT: S, TickReason.CHANGE: S // 50, TickReason.URGENT: S // 5}
 MAIN = f"{JOB}/main"
 FILES_V1 = frozenset({"memory.force_empty", "cgroup.freeze"})

@@ -31,6 +31,7 @@ from tests.runtimeproxy.relay.rig import eventually
 
 # An exception between the making of a coroutine and that of its task leaves one that never ran.
 pytestmark = [
+    pytest.mark.exhaustive,
     pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]

@@ -16,6 +16,8 @@ from tests.koord_manager.nodelink.simulation.freshness import Freshness
 from tests.koord_manager.nodelink.simulation.story import LEAST_SHARE, Story, quiet
 from tests.kube import virtualtime
 
+pytestmark = pytest.mark.exhaustive
+
 NODES = 100
 """With the part of the budgets that they are of 10,000: the larger cluster goes through the same in the same time."""
 UNTIL_S = {

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from tests.qosd.eviction.life import Life
 from tests.qosd.eviction.soak import lives
 
+pytestmark = pytest.mark.exhaustive
+
 STEPS = 2000
 
 

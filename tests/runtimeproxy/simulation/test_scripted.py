@@ -13,6 +13,8 @@ from tests.runtimeproxy.simulation.interceptor import METHODS
 from tests.runtimeproxy.simulation.profile import ALL, HUGE_TABLE_BYTES, Profile
 from tests.runtimeproxy.simulation.scene import Scene
 
+pytestmark = pytest.mark.exhaustive
+
 PLAIN = Profile((), 0, 9, (), 1 << 30, 1 << 18, 1 << 27, False, False, False, ALL, (), False)
 ANSWER = [(b":status", b"200"), (b"grpc-status", b"5")]
 

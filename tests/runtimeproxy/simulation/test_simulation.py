@@ -13,6 +13,8 @@ from tests.runtimeproxy.simulation.mutants import MUTANTS, Mutant, mutated
 from tests.runtimeproxy.simulation.raw import life_of
 from tests.runtimeproxy.simulation.soak import lives, quiet
 
+pytestmark = pytest.mark.exhaustive
+
 STEPS = 25_000
 STEPS_TO_A_FAULT = 1_000_000
 

@@ -287,6 +287,7 @@ def ended(directory: Path, version: int, is_down: bool) -> tuple[int, dict[str, 
     return node.writer.acts, dict(node.state())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_restored", [False, True], ids=["restart", "koordctl restore"])
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("is_down", [False, True], ids=["up", "up and down"])

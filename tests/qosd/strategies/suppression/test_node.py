@@ -142,6 +142,7 @@ def recorded(
     return node.writer.acts, dict(node.state())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_restored", [False, True], ids=["restart", "koordctl restore"])
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
