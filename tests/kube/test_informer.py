@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from koord.kube.backoff import Backoff
 from koord.kube.client import Selection
 from koord.kube.informer import MAX_SILENT_WATCHES, Informer, Pace, as_read
-from koord.kube.kind import POD, Key
+from koord.kube.kind import POD, Key, Object
 from koord.kube.stream import EventStream
 from koord.model.core import Pod, PodSpec
 from tests.kube.server import Fault, Server
@@ -34,7 +34,7 @@ class Follower:
 
     def __init__(self, informer: Informer[Pod, Pod], stream: EventStream) -> None:
         self.informer, self.stream = informer, stream
-        self.copy: dict[Key, Pod] = {}
+        self.copy: dict[Key, Object] = {}
         self.events: list[tuple[str, str]] = []
 
     async def run(self) -> None:
@@ -291,7 +291,8 @@ async def test_an_object_that_cannot_be_read(server: Server, caplog: pytest.LogC
             await until(lambda: follower.agrees_with(server))
             server.put(PODS, "default", "a", spec={"nodeName": 7})
             server.put(PODS, "default", "b", spec={"nodeName": "n2"})
-            await until(lambda: follower.copy[Key("default", "b")].spec.node_name == "n2")
+            b = Key("default", "b")
+            await until(lambda: (pod := follower.informer.get(b)) is not None and pod.spec.node_name == "n2")
             kept = follower.informer.get(a)
             assert kept is not None
             assert kept.spec.node_name == "n1"
@@ -563,7 +564,7 @@ async def test_a_watch_that_begins_with_the_list(streaming: Server) -> None:
         (Fault("stream", line=EXPIRED_LINE), 3),
         (Fault("stream", line=b"nonsense\n"), 3),
     ],
-    ids=lambda value: f"{value.status or value.line[:20] or value.cut}" if isinstance(value, Fault) else None,
+    ids=lambda value: str(value.status or value.line[:20].decode() or value.cut) if isinstance(value, Fault) else None,
 )
 async def test_a_watch_that_does_not_begin_with_the_list(streaming: Server, fault: Fault, streams: int) -> None:
     """Where the server cannot, objects are listed, and it is not asked again: 1. Other failures pass: 3."""

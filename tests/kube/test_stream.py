@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.kube.kind import NODE, POD, Key
+from koord.kube.kind import NODE, POD, Key, Object
 from koord.kube.store import Store
 from koord.kube.stream import Channel, EventStream, ObjectEvent
 from koord.model.core import Node, ObjectMeta, Pod, PodSpec
@@ -53,16 +53,18 @@ async def test_what_waits_is_one_event_for_each_object(
 
 async def test_kinds_are_apart() -> None:
     stream = EventStream()
-    stream.channel(POD).put(A, None, A1)
-    stream.channel(NODE).put(A, None, Node(A1.metadata))
+    pods: Channel[Pod] = stream.channel(POD)
+    nodes: Channel[Node] = stream.channel(NODE)
+    pods.put(A, None, A1)
+    nodes.put(A, None, Node(A1.metadata))
     assert [event.kind for event in await stream.take(10)] == [POD, NODE]
 
 
 async def test_each_event_is_handed_to_the_handler_of_its_cache() -> None:
     handled: list[tuple[str, str]] = []
     stream = EventStream()
-    pods = stream.channel(POD, lambda event: handled.append(("pods", event.key.name)))
-    nodes = stream.channel(NODE, lambda event: handled.append(("nodes", event.key.name)))
+    pods: Channel[Pod] = stream.channel(POD, lambda event: handled.append(("pods", event.key.name)))
+    nodes: Channel[Node] = stream.channel(NODE, lambda event: handled.append(("nodes", event.key.name)))
     pods.put(A, None, A1)
     nodes.put(A, None, Node(A1.metadata))
     pods.put(B, None, B1)
@@ -106,7 +108,7 @@ STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["put", "remo
 @given(STEPS)
 def test_replayed_events_give_the_same_state(steps: list[tuple[str, str]]) -> None:
     async def replay() -> None:
-        stream, truth, copy = EventStream(), dict[Key, Pod](), dict[Key, Pod]()
+        stream, truth, copy = EventStream(), dict[Key, Pod](), dict[Key, Object]()
         pods: Channel[Pod] = stream.channel(POD)
         for number, (name, step) in enumerate(steps):
             key = Key("", name)
@@ -125,7 +127,7 @@ def test_replayed_events_give_the_same_state(steps: list[tuple[str, str]]) -> No
     asyncio.run(replay())
 
 
-def apply(copy: dict[Key, Pod], events: list[ObjectEvent[Pod]]) -> None:
+def apply(copy: dict[Key, Object], events: Sequence[ObjectEvent[Object]]) -> None:
     for event in events:
         assert copy.get(event.key) == event.before
         if event.after is None:

@@ -12,8 +12,9 @@ from koordctl.install.host import Host
 from koordctl.install.prepare import Prepared, decide
 from koordctl.install.steps import Step
 from koordctl.node.facts import Facts
+from koordctl.node.files import PROXY_SOCKET
 from koordctl.node.units import UNITS
-from tests.koordctl.install.world import PROXY_SOCKET, World, facts, node_facts
+from tests.koordctl.install.world import World, facts, node_facts
 
 
 def install(host: Host, steps: Sequence[Step], with_daemon: bool = True) -> None:

@@ -15,10 +15,11 @@ from koordctl.install.execute import RolledBack
 from koordctl.install.plan import Flavour, Programs
 from koordctl.install.steps import Files, Start, Step
 from koordctl.node.facts import Facts, RuntimeFacts
+from koordctl.node.files import PROXY_SOCKET
 from koordctl.node.units import UNITS
 from koordctl.views import install as view
 from tests.koordctl.install.runs import changes, install, uninstall
-from tests.koordctl.install.world import PROXY_SOCKET, Runtime, World, facts, node_facts
+from tests.koordctl.install.world import Runtime, World, facts, node_facts
 
 QOSD, SOCKET, PROXY = UNITS
 VENDOR = "etc/systemd/system/kubelet.service.d/10-kubeadm.conf"

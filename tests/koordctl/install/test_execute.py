@@ -13,13 +13,14 @@ import pytest
 from koord.pb.cri import api_pb2 as cri
 from koordctl.install import plan
 from koordctl.install import record as records
-from koordctl.install.errors import InstallError
 from koordctl.install.execute import NotUndone, RolledBack
+from koordctl.install.host import InstallError
 from koordctl.install.plan import Flavour
 from koordctl.install.prepare import decide
+from koordctl.node.files import PROXY_SOCKET
 from koordctl.node.units import UNITS
 from tests.koordctl.install.runs import install, uninstall
-from tests.koordctl.install.world import PROXY_SOCKET, RUNTIME_SOCKET, Killed, Runtime, World, facts
+from tests.koordctl.install.world import RUNTIME_SOCKET, Killed, Runtime, World, facts
 
 DROP_IN = "etc/systemd/system/kubelet.service.d/90-koord.conf"
 QOSD_UNIT = "etc/systemd/system/koord-qosd.service"

@@ -10,7 +10,8 @@ import pytest
 
 from koordctl.install import probes
 from koordctl.install.host import InstallError
-from tests.koordctl.install.world import PROXY_SOCKET, World
+from koordctl.node.files import PROXY_SOCKET
+from tests.koordctl.install.world import World
 
 SICK, WELL = 500, 200
 

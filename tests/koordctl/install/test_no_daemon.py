@@ -19,9 +19,10 @@ from koordctl.install.host import Systemd
 from koordctl.install.plan import Flavour
 from koordctl.install.prepare import Wishes, gather, remembered
 from koordctl.install.steps import Kernel, Leavings, Start, Step
+from koordctl.node.files import PROXY_SOCKET
 from koordctl.node.units import UNITS
 from tests.koordctl.install.runs import changes, install, uninstall
-from tests.koordctl.install.world import PROXY_SOCKET, Hand, Killed, World, facts
+from tests.koordctl.install.world import Hand, Killed, World, facts
 
 QOSD, SOCKET, PROXY = UNITS
 ENABLED = f"etc/systemd/system/multi-user.target.wants/{QOSD}"

@@ -14,10 +14,11 @@ from koordctl.install.disk import File, Link
 from koordctl.install.plan import Flavour, InstallFacts, Programs
 from koordctl.install.steps import Sandbox
 from koordctl.node.facts import RestartFacts, RuntimeFacts
+from koordctl.node.files import PROXY_SOCKET
 from koordctl.node.units import Unit, UnitFile
 from koordctl.views import install as view
 from tests.koordctl.install.runs import install
-from tests.koordctl.install.world import PROXY_SOCKET, World, facts, node_facts
+from tests.koordctl.install.world import World, facts, node_facts
 
 PROXY_EXEC = "/usr/bin/koord-runtime-proxy --koord-runtimeproxy-endpoint=/run/koord-runtimeproxy/runtimeproxy.sock"
 
