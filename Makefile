@@ -71,8 +71,8 @@ COMMIT ?= HEAD~1
 EXHAUSTIVE = $(shell grep -rl --include='test_*.py' 'mark\.exhaustive' tests)
 WORKERS = $$(($$(nproc) + 2))
 
-.PHONY: demo screenshot docs test check lint format test-unit test-exhaustive test-integration test-kubelet test-node test-guest soak-guest \
-	wheel deb bundle images lock chart clean bench-proxy bench-proxy-against bench-agent bench-agent-against bench-protection \
+.PHONY: demo screenshot docs test check lint format test-unit test-exhaustive test-integration test-kubelet test-node test-guest \
+	soak-guest wheel deb bundle images lock chart clean bench-proxy bench-proxy-against bench-agent bench-agent-against bench-protection \
 	bench-idle bench-decode bench-webhooks bench-manager bench-kube bench-nodelink fuzz-proxy fuzz-manager simulate-proxy storm \
 	handover cluster test-cluster test-oldest-kubernetes test-kubelet-reads soak-overcommit crds soak-proxy soak-agent \
 	soak-node soak-nodelink soak-eviction soak-exhaustion release size
