@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator
 
@@ -32,13 +31,9 @@ UNTIL_S = {
 
 
 @pytest.fixture(autouse=True)
-def levels() -> Iterator[None]:
-    names = ("qosd.cluster", "koord_manager.nodelink", "koord.kube")
-    before = {name: logging.getLogger(name).level for name in names}
-    quiet()
-    yield
-    for name, level in before.items():
-        logging.getLogger(name).setLevel(level)
+def quietly() -> Iterator[None]:
+    with quiet():
+        yield
 
 
 def told(budget: Budget) -> Story:

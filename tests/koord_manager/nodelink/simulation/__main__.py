@@ -18,14 +18,14 @@ from tests.kube import virtualtime
 
 def main() -> int:
     nodes, begun_s = int(os.environ.get("NODES") or NODES), time.monotonic()
-    story.quiet()
 
     async def run() -> Story:
         told = Story(nodes, Budget())
         await told.tell(lambda row: print(row.text(), flush=True))
         return told
 
-    told = virtualtime.run(run())
+    with story.quiet():
+        told = virtualtime.run(run())
     is_met = told.share >= LEAST_SHARE
     seconds = sum(row.seconds for row in told.rows)
     print(

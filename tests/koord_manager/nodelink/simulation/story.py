@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from tests.koord_manager.nodelink.simulation.fleet import Budget, Fleet
@@ -93,7 +94,17 @@ class Story:
         self.fleet.start_manager()
 
 
-def quiet() -> None:
-    """Whoever is away is said by each of the agents."""
-    for name in ("qosd.cluster", "koord_manager.nodelink", "koord.kube", "koord.tls"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Within the block nothing is logged of who is away, which each of the agents would say."""
+    loggers = [
+        logging.getLogger(name) for name in ("qosd.cluster", "koord_manager.nodelink", "koord.kube", "koord.tls")
+    ]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
