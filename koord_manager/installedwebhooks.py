@@ -13,11 +13,29 @@ from collections.abc import Callable, Iterable
 from koord.kube.kind import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 from koord.kube.recorder import EventType, Recorder, Subject
 from koord.model.core import ObjectMeta
+from koord.tls.certificatestore import Configurations
 from koord.tls.servingcerts import Service, WebhookConfiguration
-from koord_manager.certificatestore import CONFIGURATIONS
 from koord_manager.options import WEBHOOK_GATES
 
 _log = logging.getLogger(__name__)
+SECRET_NAME = "koordinator-webhook-certs"
+CONFIGURATIONS: Configurations = {
+    MUTATING_WEBHOOK_CONFIGURATION.name: (MUTATING_WEBHOOK_CONFIGURATION, "koord-mutating-webhook-configuration"),
+    VALIDATING_WEBHOOK_CONFIGURATION.name: (VALIDATING_WEBHOOK_CONFIGURATION, "koord-validating-webhook-configuration"),
+}
+"""Ours. Their names are their own, since Koordinator's manager writes those of its names whole: what it does not serve
+goes, and what it alone serves (ElasticQuotas) is not ours to replace."""
+KOORDINATORS: Configurations = {
+    MUTATING_WEBHOOK_CONFIGURATION.name: (
+        MUTATING_WEBHOOK_CONFIGURATION,
+        "koordinator-mutating-webhook-configuration",
+    ),
+    VALIDATING_WEBHOOK_CONFIGURATION.name: (
+        VALIDATING_WEBHOOK_CONFIGURATION,
+        "koordinator-validating-webhook-configuration",
+    ),
+}
+"""Those of Koordinator's manager, likewise; nobody here writes them."""
 MISSING, LEFT_OVER = "WebhookMissing", "WebhookLeftOver"
 _KINDS = {"m": MUTATING_WEBHOOK_CONFIGURATION.name, "v": VALIDATING_WEBHOOK_CONFIGURATION.name}
 """By the first letter of a webhook's name, as upstream names them."""

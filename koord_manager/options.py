@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from koord.admission import gates as admission_gates
+from koord.cluster.options import ComponentOptions
 from koord.model import featuregates
 from koord.model.featuregates import Gate
 from koord.service import optionvalues
@@ -13,12 +14,12 @@ from koord.service.log import LEVELS
 from koord.service.options import Program, Style, option
 from koord.sloconfig.loading import CONFIG_MAP_NAME
 
+NAME = "koord-manager"
 WEBHOOK_FRAMEWORK = "WebhookFramework"
 POD_MUTATING, POD_VALIDATING = "PodMutatingWebhook", "PodValidatingWebhook"
 NODE_MUTATING, NODE_VALIDATING = "NodeMutatingWebhook", "NodeValidatingWebhook"
 CONFIG_MAP_VALIDATING = "ConfigMapValidatingWebhook"
 COLOCATION_PROFILE_CONTROLLER = "ColocationProfileController"
-DEBUG_VERBOSITY = 4
 
 GATES: Mapping[str, Gate] = {
     WEBHOOK_FRAMEWORK: Gate(True, "serve webhooks and keep their certificates"),
@@ -49,20 +50,12 @@ def feature_gates(text: str) -> Mapping[str, bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(ComponentOptions):
     """An empty string is none."""
 
     # fmt: off
-    kubeconfig: str = option("", "how to reach the API server; '' = as kubectl, or as the pod that this is")
-    context: str = option("", "the kubeconfig's context; '' = its current one")
     config_namespace: str = option("koordinator-system", "the namespace of the ConfigMap, the Lease and the Secret")
     slo_config_name: str = option(CONFIG_MAP_NAME, "the ConfigMap with the cluster's policy")
-    enable_leader_election: bool = option(True, "let one replica lead; off: this one is alone")
-    leader_election_namespace: str = option("", "the namespace of the Lease; '' = --config-namespace")
-    rest_config_qps: float = option(30.0, "requests a second to the API server",
-        bounds=(lambda rate: rate > 0, "must be more than 0"))
-    rest_config_burst: int = option(50, "requests at once above that rate",
-        bounds=(lambda burst: burst > 0, "must be more than 0"))
     feature_gates: Mapping[str, bool] = option("", "Name=true,Other=false", parse=feature_gates)
     node_strategy_name_need_check: bool = option(False, "node entries of the ConfigMap need a name of their own")
     colocation_profile_reconcile_by_default: bool = option(False,
@@ -71,13 +64,6 @@ class Options:
         bounds=(lambda rate: rate > 0, "must be more than 0"))
     colocation_profile_update_pod_qps_burst: int = option(100, "pods at once above that rate",
         bounds=(lambda burst: burst > 0, "must be more than 0"))
-    metrics_addr: str = option("127.0.0.1:8080",
-        "/metrics, /healthz and /readyz: host:port, or :port for every address; '' = none",
-        parse=optionvalues.optional_listen_address)
-    metrics_token_file: str = option("", "bearer token that /metrics wants")
-    health_probe_addr: str = option("",
-        "/healthz and /readyz at an address of their own, too, which scrapes cannot fill; '' = none",
-        parse=optionvalues.optional_listen_address)
     webhook_host: str = option("", "the address that webhooks are served on; '' = every one")
     webhook_port: int = option(9876, "their port", bounds=(lambda port: 0 <= port < 65536, "must be a port"))
     webhook_service: str = option("koordinator-webhook-service", "the Service by which the API server reaches them")
@@ -99,25 +85,14 @@ class Options:
         "the account of node agents that run as pods, in --config-namespace")
     advertise_address: str = option("", "host:port that the Lease names for this replica: where nodes reach NodeLink",
         parse=optionvalues.optional_host_port)
-    log_level: str = option("info", "debug, info, warning or error", choices=LEVELS)
-    v: int = option(0, f"upstream's verbosity: from {DEBUG_VERBOSITY} on as --log-level=debug")
-    logtostderr: bool = option(True, "has no effect: logs go to standard error")
     sync_period: str = option("", "has no effect: caches follow watches")
     # fmt: on
-
-    @property
-    def effective_log_level(self) -> str:
-        return "debug" if self.v >= DEBUG_VERBOSITY else self.log_level
 
     def is_on(self, gate: str) -> bool:
         return featuregates.is_on(gate, GATES, self.feature_gates)
 
-    @property
-    def lease_namespace(self) -> str:
-        return self.leader_election_namespace or self.config_namespace
 
-
-PROGRAM = Program("koord-manager", "Overcommit, policy and admission for a cluster.", Options, Style.GO)
+PROGRAM = Program(NAME, "Overcommit, policy and admission for a cluster.", Options, Style.GO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +112,6 @@ class UninstallOptions:
 
 
 UNINSTALL = Program(
-    "koord-manager uninstall", "Have every node give back what it holds, and take from the cluster what is offered.",
+    f"{NAME} uninstall", "Have every node give back what it holds, and take from the cluster what is offered.",
     UninstallOptions, Style.GO,
 )  # fmt: skip

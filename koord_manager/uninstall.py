@@ -44,8 +44,8 @@ from koord.overcommit.amounts import BATCH, MID, NOTHING
 from koord.sloconfig.config import SLOConfig
 from koord.sloconfig.loading import texts
 from koord.sloconfig.rows import ROWS
-from koord_manager.certificatestore import CONFIGURATIONS
 from koord_manager.controllers import nodeslo
+from koord_manager.installedwebhooks import CONFIGURATIONS
 from koord_manager.options import UninstallOptions
 
 Metrics = Informer[NodeMetric, NodeMetric]

@@ -175,14 +175,6 @@ class ClusterView:
         if self.absence_of_policy:
             _log.warning("%s", self.absence_of_policy)
 
-    def unsynced(self) -> list[str]:
-        """A sentence for each cache that is not complete yet."""
-        return [
-            f"{informer.kind.plural} are not known yet{f': {informer.error}' if informer.error else ''}"
-            for informer in self.needed
-            if not informer.synced.is_set()
-        ]
-
     def demands_of(self, node: str) -> Iterable[PodDemand]:
         """Of the pods that are bound to it."""
         return [pod.demand for pod in self.pods.indexed(_BY_NODE, node)]

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from koord.kube.client import Client
 from koord.kube.kind import Key
 from koord.service import optionvalues
-from koord_manager.certificatestore import CertificateStore
+from koord.tls.certificatestore import CertificateStore
 from koord_manager.freshusage import FreshFigures
 from koord_manager.nodelink.server import SECRET_NAME, NodeLinkServer
 from koord_manager.nodelink.service import Counts, Leadership, NodeLinkService

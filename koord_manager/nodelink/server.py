@@ -16,10 +16,8 @@ Fails with OSError if the port cannot be had.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
@@ -31,12 +29,12 @@ import grpc.aio
 from koord.http2.grpc import INTERNAL, RESOURCE_EXHAUSTED
 from koord.http2.server import Refusal
 from koord.model.nodelink import CA_ANNOTATION, SERVER_NAME
-from koord.tls import certificates, servingloop
+from koord.tls import certificates
 from koord.tls.certificates import CA_CERTIFICATE, CA_KEY, CertificateError, KeyPair, ServingCertificate
+from koord.tls.certificatestore import CertificateStore
 from koord.tls.context import LiveContext
 from koord.tls.listener import listening_socket
 from koord.tls.servingcerts import Service
-from koord_manager.certificatestore import CertificateStore
 from koord_manager.nodelink import identity
 from koord_manager.nodelink.gate import Gate
 from koord_manager.nodelink.service import NodeLinkService
@@ -114,19 +112,12 @@ class NodeLinkServer:
         self.port = listener.getsockname()[1]
         await server.start()
         _log.info("NodeLink at %s:%d", host, self.port)
-        changed = asyncio.Event()
-        async with self._gate.open(listener, inner_port), asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(servingloop.keep(self._store, self, self._identity, _now, changed)),
-                group.create_task(self._store.watch(changed, time.monotonic)),
-            ]
+        async with self._gate.open(listener, inner_port), self._store.kept_in(self, self._identity):
             try:
                 yield
             finally:
                 await server.stop(_DRAIN_S)
                 await self._service.end_evictions()
-                for task in tasks:
-                    task.cancel()
 
     def load(self, certificate: ServingCertificate) -> None:
         """Handshakes that begin from now on see ``certificate``. Raises CertificateError and changes nothing then."""

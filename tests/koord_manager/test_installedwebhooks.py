@@ -10,8 +10,7 @@ import pytest
 from koord.kube.recorder import EventType, Subject
 from koord.model.core import ObjectMeta
 from koord.tls.servingcerts import ClientConfig, Service, ServiceReference, Webhook, WebhookConfiguration
-from koord_manager.certificatestore import CONFIGURATIONS, KOORDINATORS
-from koord_manager.installedwebhooks import InstalledWebhooks
+from koord_manager.installedwebhooks import CONFIGURATIONS, KOORDINATORS, InstalledWebhooks
 from koord_manager.options import NODE_MUTATING, POD_MUTATING, POD_VALIDATING
 
 POD, NODE, VALIDATION = "mpod-create.koordinator.sh", "mnode-status.koordinator.sh", "vpod.koordinator.sh"

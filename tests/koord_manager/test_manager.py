@@ -6,25 +6,27 @@ import asyncio
 import errno
 import importlib
 import logging
-import platform
-import resource
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
 
+from koord.cluster import frame
+from koord.cluster import program as component
+from koord.cluster.frame import Frame
 from koord.kube.client import Client
 from koord.kube.recorder import Recorder
+from koord.model.nodelink import LEASE_NAME
 from koord.service import failures
 from koord_manager import manager, program
 from koord_manager.manager import Manager
-from koord_manager.options import PROGRAM
+from koord_manager.options import NAME, PROGRAM
 from koord_manager.view import ClusterView
 from tests.koord_manager.support import CONFIG, CONFIG_MAPS, METRICS, NODES
 from tests.kube.server import Fault, Server
@@ -36,8 +38,19 @@ QUIET = ("--feature-gates=WebhookFramework=false", "--metrics-addr=")
 ALONE = "--enable-leader-election=false"
 
 
-def made(api: Client, *argv: str) -> Manager:
-    return Manager(api, PROGRAM.load(PROGRAM.parse([*QUIET, *argv])), {"HOSTNAME": "manager-a"})
+@dataclass
+class Replica:
+    frame: Frame
+    manager: Manager
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await self.frame.run(self.manager, stop)
+
+
+def made(api: Client, *argv: str) -> Replica:
+    options = PROGRAM.load(PROGRAM.parse([*QUIET, *argv]))
+    frame = Frame(api, NAME, LEASE_NAME, options, {"HOSTNAME": "manager-a"})
+    return Replica(frame, Manager(frame, options))
 
 
 def holder(server: Server) -> str | None:
@@ -114,14 +127,6 @@ async def test_a_view_that_dies_takes_the_leader_along(monkeypatch: pytest.Monke
         assert holder(server) == ""
 
 
-@pytest.mark.parametrize(("argv", "leads"), [((), 0.0), ((ALONE,), 1.0)], ids=["a candidate", "alone"])
-async def test_who_is_alone_leads(argv: tuple[str, ...], leads: float) -> None:
-    server = Server()
-    async with server.serving() as url, client(url) as api:
-        leader: Callable[[], float] = made(api, *argv).figures.leader
-        assert leader() == leads
-
-
 @pytest.mark.parametrize("is_there", [True, False])
 async def test_an_absent_policy_is_a_figure_once_it_is_known(is_there: bool) -> None:
     server, stop = Server(), asyncio.Event()
@@ -130,7 +135,7 @@ async def test_an_absent_policy_is_a_figure_once_it_is_known(is_there: bool) -> 
         server.put(CONFIG_MAPS, CONFIG.namespace, CONFIG.name, data={})
     async with server.serving() as url, client(url) as api:
         replica = made(api, ALONE)
-        absent: Callable[[], float] = replica.figures.policy_absent
+        absent: Callable[[], float] = replica.manager.figures.policy_absent
         assert absent() == 0.0, "nobody knows yet"
         running = asyncio.create_task(replica.run(stop))
         await until(lambda: metrics(server) == 1)
@@ -149,7 +154,7 @@ async def test_the_last_events_are_written_in_bounded_time(monkeypatch: pytest.M
         stop.set()
 
     monkeypatch.setattr(Recorder, "record", recorded)
-    monkeypatch.setattr(manager, "_LAST_EVENTS_S", 0.3 if hangs else 10.0)
+    monkeypatch.setattr(frame, "_LAST_EVENTS_S", 0.3 if hangs else 10.0)
     server = SlowServer()
     server.put(CONFIG_MAPS, CONFIG.namespace, CONFIG.name, data={"colocation-config": "{bad"})
     server.faults += [Fault("create", hang=True)] * hangs
@@ -215,56 +220,9 @@ def test_the_log_names_what_ended_it(monkeypatch: pytest.MonkeyPatch, caplog: py
     assert (ended.value.code, caplog.messages) == (1, ["address already in use"])
 
 
-@pytest.mark.parametrize("name", program.STRANGERS)
+@pytest.mark.parametrize("name", [*component.STRANGERS, *program.STRANGERS])
 def test_the_lines_that_strangers_cause_are_limited_by_loggers_that_there_are(name: str) -> None:
     module = importlib.import_module(name)
     assert name == "asyncio" or name in [
         each.name for each in vars(module).values() if isinstance(each, logging.Logger)
     ]
-
-
-@pytest.mark.parametrize(("soft", "hard", "allowed"), [(256, 4096, 4096), (512, 512, 512), (1024, 70_000, 65_536)])
-def test_it_has_as_many_descriptors_as_it_may(soft: int, hard: int, allowed: int) -> None:
-    """In a process of its own; nobody may have more than his hard limit."""
-    script = (
-        "import resource, sys; from koord_manager import program; soft, hard = map(int, sys.argv[1:]);"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)); program._allow_descriptors();"
-        "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
-    )
-    _, machines = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard > machines != resource.RLIM_INFINITY:
-        hard, allowed = machines, min(machines, allowed)
-    argv = [sys.executable, "-c", script, str(soft), str(hard)]
-    assert subprocess.check_output(argv, text=True).split() == [str(allowed), str(hard)]
-
-
-_LARGE_BUFFERS = """
-import sys
-from koord_manager import program
-
-def anonymous_mib():
-    lines = open("/proc/self/status").read().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:")) >> 10
-
-if sys.argv[1] == "set":
-    program._give_back_large_buffers()
-before_mib = anonymous_mib()
-bytearray(7_000_000)  # the first that is freed
-large, small = [], []
-for _ in range(32):
-    large.append(bytearray(1_000_000))
-    large[-1][::4096] = bytes(1_000_000)[::4096]
-    small.append(bytearray(60_000))  # what stays between them
-large.clear()
-print(anonymous_mib() - before_mib)
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libcs have no such setting")
-def test_large_buffers_that_are_freed_are_the_kernels_again() -> None:
-    left_mib = {
-        how: int(subprocess.check_output([sys.executable, "-c", _LARGE_BUFFERS, how], text=True))
-        for how in ("set", "default")
-    }
-    assert left_mib["set"] <= 2
-    assert left_mib["default"] >= 20, "glibc does this by itself now"

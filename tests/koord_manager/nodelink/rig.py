@@ -23,7 +23,7 @@ from koord.overcommit.fresh import FreshPod, FreshUsage
 from koord.pb.koord import nodelink_pb2 as pb
 from koord.tls import certificates
 from koord.tls.certificates import KeyPair
-from koord_manager.certificatestore import CertificateStore
+from koord.tls.certificatestore import CertificateStore
 from koord_manager.freshusage import FreshFigures
 from koord_manager.nodelink.server import SECRET_NAME, NodeLinkServer
 from koord_manager.nodelink.service import Leadership, NodeLinkService

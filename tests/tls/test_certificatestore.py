@@ -11,14 +11,15 @@ import pytest
 from koord.kube.errors import KubeError
 from koord.kube.kind import Key
 from koord.tls import servingloop
+from koord.tls.certificatestore import CertificateStore
 from koord.tls.context import LiveContext
 from koord.tls.servingcerts import Service
-from koord_manager import certificatestore
-from koord_manager.certificatestore import SECRET_NAME, CertificateStore
+from koord_manager import installedwebhooks
 from tests.kube.server import Fault, Server
 from tests.kube.support import client, until
 
 NAMESPACE = "koordinator-system"
+SECRET_NAME = "koordinator-webhook-certs"  # a name, not a password
 SECRET = Key(NAMESPACE, SECRET_NAME)
 SERVICE = Service("koordinator-webhook-service", NAMESPACE)
 GROUP = "/apis/admissionregistration.k8s.io/v1"
@@ -47,7 +48,7 @@ async def test_made_once_and_given_to_each_configuration() -> None:
     async with server.serving() as url, client(url) as api:
         for path in CONFIGURATIONS:
             put_configuration(server, path)
-        store = CertificateStore(api, SECRET, certificatestore.CONFIGURATIONS)
+        store = CertificateStore(api, SECRET, installedwebhooks.CONFIGURATIONS)
         await servingloop.converge(store, tls, SERVICE, lambda: datetime.now(UTC))
         assert (NAMESPACE, SECRET_NAME) in server.objects["/api/v1", "secrets"]
         bundles = {bundle(server, path) for path in CONFIGURATIONS}
@@ -70,9 +71,9 @@ async def test_koordinators_are_looked_at_and_never_written(is_readable: bool) -
         store = CertificateStore(
             api,
             SECRET,
-            certificatestore.CONFIGURATIONS,
+            installedwebhooks.CONFIGURATIONS,
             lambda found: seen.extend(each.metadata.name for each in found),
-            certificatestore.KOORDINATORS,
+            installedwebhooks.KOORDINATORS,
         )
         found = await store.read_configurations()
         assert {each.metadata.name for each in found} == set(CONFIGURATIONS.values())
@@ -88,7 +89,7 @@ async def test_without_configurations_there_is_a_certificate_all_the_same() -> N
     server, tls = Server(), LiveContext()
     async with server.serving() as url, client(url) as api:
         await servingloop.converge(
-            CertificateStore(api, SECRET, certificatestore.CONFIGURATIONS), tls, SERVICE, lambda: datetime.now(UTC)
+            CertificateStore(api, SECRET, installedwebhooks.CONFIGURATIONS), tls, SERVICE, lambda: datetime.now(UTC)
         )
         assert tls.certificate is not None
 
@@ -98,7 +99,7 @@ async def test_a_secret_that_it_may_not_make_is_asked_for() -> None:
     server, tls = Server(), LiveContext()
     server.faults = [Fault("create", status=403, reason="Forbidden")]
     async with server.serving() as url, client(url) as api:
-        store = CertificateStore(api, SECRET, certificatestore.CONFIGURATIONS)
+        store = CertificateStore(api, SECRET, installedwebhooks.CONFIGURATIONS)
         with pytest.raises(KubeError) as failure:
             await servingloop.converge(store, tls, SERVICE, lambda: datetime.now(UTC))
         assert f"kubectl create secret generic -n {NAMESPACE} {SECRET_NAME}" in str(failure.value)
@@ -111,7 +112,7 @@ async def test_a_secret_that_it_may_not_make_is_asked_for() -> None:
 async def test_a_configuration_that_somebody_resets_is_noticed_at_once() -> None:
     server, changed = Server(), asyncio.Event()
     async with server.serving() as url, client(url) as api:
-        store = CertificateStore(api, SECRET, certificatestore.CONFIGURATIONS)
+        store = CertificateStore(api, SECRET, installedwebhooks.CONFIGURATIONS)
         watching = asyncio.create_task(store.watch(changed, time.monotonic))
         try:
             await until(lambda: server.count("watch") == 3)

@@ -1,15 +1,17 @@
 """Where a server's certificates live: a Secret, and the webhook configurations whose caBundle follows it, if any.
 
-The configurations have names of their own, since Koordinator's manager writes those of its names whole: what it does
-not serve goes, and what it alone serves (ElasticQuotas) is not ours to replace.
+Invariant: of a configuration nothing is written but its bundles. Fails with KubeError.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import time
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
@@ -19,42 +21,21 @@ import msgspec
 from koord.kube.client import Client, PatchType, Selection
 from koord.kube.errors import APIError, KubeError
 from koord.kube.informer import Followed, Informer, as_read
-from koord.kube.kind import (
-    MUTATING_WEBHOOK_CONFIGURATION,
-    SECRET,
-    VALIDATING_WEBHOOK_CONFIGURATION,
-    Key,
-    Kind,
-    T,
-)
+from koord.kube.kind import SECRET, Key, Kind, T
 from koord.kube.stream import EventStream
-from koord.tls.servingcerts import ClusterWrite, Secret, SecretCreation, SecretUpdate, WebhookConfiguration
+from koord.tls import servingloop
+from koord.tls.servingcerts import ClusterWrite, Secret, SecretCreation, SecretUpdate, Service, WebhookConfiguration
+from koord.tls.servingloop import Server
 
 _log = logging.getLogger(__name__)
-SECRET_NAME = "koordinator-webhook-certs"
 Configurations = Mapping[str, tuple[Kind[Any], str]]
-CONFIGURATIONS: Configurations = {
-    MUTATING_WEBHOOK_CONFIGURATION.name: (MUTATING_WEBHOOK_CONFIGURATION, "koord-mutating-webhook-configuration"),
-    VALIDATING_WEBHOOK_CONFIGURATION.name: (VALIDATING_WEBHOOK_CONFIGURATION, "koord-validating-webhook-configuration"),
-}
-"""Kind and name of each, by the kind's name."""
-KOORDINATORS: Configurations = {
-    MUTATING_WEBHOOK_CONFIGURATION.name: (
-        MUTATING_WEBHOOK_CONFIGURATION,
-        "koordinator-mutating-webhook-configuration",
-    ),
-    VALIDATING_WEBHOOK_CONFIGURATION.name: (
-        VALIDATING_WEBHOOK_CONFIGURATION,
-        "koordinator-validating-webhook-configuration",
-    ),
-}
-"""Those of Koordinator's manager, likewise; nobody here writes them."""
+"""Kind and name of webhook configurations, by the kind's name."""
 _EVENTS = 16
 Look = Callable[[Sequence[WebhookConfiguration]], None]
 
 
 class CertificateStore:
-    """``secret``: where it is. ``configurations``: as ``CONFIGURATIONS``; ``look`` sees them whenever they are read,
+    """``secret``: where it is. ``configurations``: those that follow it; ``look`` sees them whenever they are read,
     and those ``beside`` them, which are only looked at. ``may_be_provided``: whether somebody else may fill the Secret.
 
     Each call raises KubeError.
@@ -121,6 +102,22 @@ class CertificateStore:
             kind, _ = self._configurations[action.kind]
             patch = action.strategic_merge_patch
             await self._client.patch(kind, Key("", action.name), patch, PatchType.STRATEGIC)
+
+    @contextlib.asynccontextmanager
+    async def kept_in(self, server: Server, service: Service) -> AsyncIterator[None]:
+        """Within the block ``server`` has the Secret's certificate, for ``service``, and the configurations its
+        authority, whatever becomes of Secret and configurations."""
+        changed = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(servingloop.keep(self, server, service, lambda: datetime.now(UTC), changed)),
+                group.create_task(self.watch(changed, time.monotonic)),
+            ]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
 
     async def watch(self, changed: asyncio.Event, clock: Callable[[], float]) -> None:
         """Sets ``changed`` whenever the Secret or a configuration is another, until it is cancelled."""

@@ -1,0 +1,193 @@
+"""One replica of a component: what it is made of, and in which order it starts and ends.
+
+1. the caches fill; the status pages answer, not ready
+2. every replica serves what it serves, and stands by
+3. one replica leads, and writes
+
+On SIGTERM the leader's work ends and its Lease is released at once, so another leads within seconds; then what is
+served drains, and the Events that wait are written, in bounded time. Invariant: whatever part fails, all others end in
+that order, too. Fails with the KubeError, OSError or other exception of that part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+import koord
+from koord.cluster import pages
+from koord.cluster.options import ComponentOptions
+from koord.cluster.pages import ComponentMetrics
+from koord.kube import kubeconfig
+from koord.kube.client import Client, Limits, connected
+from koord.kube.credentials import Credentials
+from koord.kube.informer import Followed
+from koord.kube.kind import Key
+from koord.kube.lease import Election, Identity, Term, address_of
+from koord.kube.recorder import Recorder
+from koord.service import process
+
+_LAST_EVENTS_S = 2.0
+_ONE_CALL = Limits(tries=1, timeout_s=3.0)
+
+
+class Component:
+    """What a component does in its frame. As it is, it follows ``informers``, serves nothing and writes nothing.
+
+    ``informers``: the caches without which it can say nothing.
+    """
+
+    def __init__(self, informers: Sequence[Followed], metrics: ComponentMetrics | None = None) -> None:
+        self.informers, self.metrics = informers, metrics or ComponentMetrics()
+
+    async def follow(self) -> None:
+        """Fills the caches, until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for informer in self.informers:
+                group.create_task(informer.run())
+
+    async def synced(self) -> None:
+        """Returns once the caches were complete."""
+        for informer in self.informers:
+            await informer.synced.wait()
+
+    async def unready(self) -> str:
+        """Why this replica cannot serve yet, in a sentence; "" if it can."""
+        return "; ".join(
+            f"{informer.kind.plural} are not known yet{f': {informer.error}' if informer.error else ''}"
+            for informer in self.informers
+            if not informer.synced.is_set()
+        )
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Within the block every replica serves; what is under way has drained at its end. Raises OSError."""
+        yield
+
+    async def lead(self) -> None:
+        """What the leader does, until it is cancelled."""
+        await asyncio.get_running_loop().create_future()
+
+
+class Frame:
+    """``name``: the program's; ``lease``: that of its replicas; ``address``: what the Lease says of this one if it
+    leads, ``host:port`` or ""."""
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        lease: str,
+        options: ComponentOptions,
+        environ: Mapping[str, str],
+        address: str = "",
+    ) -> None:
+        self.client, self._name, self._options = client, name, options
+        self.leaders_client = client.guarded(self._check_leads)
+        """Sends what it writes only while this replica leads; raises NotLeader otherwise."""
+        host = environ.get("HOSTNAME") or socket.gethostname()
+        self.recorder = Recorder(client, name, host, time.time)
+        self.lease_annotations: Callable[[], Mapping[str, str]] = dict
+        """What the leader says in its Lease beside that it leads; the component's to set."""
+        self._election = Election(
+            client.with_limits(_ONE_CALL),
+            Key(options.lease_namespace, lease),
+            Identity(f"{host}_{uuid.uuid4()}", address),
+            annotations=self._annotations,
+        )
+        self._is_draining = False
+
+    @property
+    def leads(self) -> bool:
+        return not self._options.enable_leader_election or self._election.term is not None
+
+    @property
+    def leader_address(self) -> str:
+        """Where the leader answers, as its Lease says it; "" if that is not known."""
+        return address_of(self._election.leader)
+
+    async def run(self, component: Component, stop: asyncio.Event) -> None:
+        """Until ``stop`` is set."""
+        self._count(component)
+        by_path = pages.makers(self._name, component.metrics, lambda: self._unready(component))
+        async with pages.served(by_path, self._options), asyncio.TaskGroup() as group:
+            following = group.create_task(component.follow())
+            recording = group.create_task(self.recorder.run())
+            serving = group.create_task(self._serve(component, stop))
+            await serving
+            following.cancel()
+            self.recorder.close()
+            await asyncio.wait([recording], timeout=_LAST_EVENTS_S)
+            recording.cancel()
+
+    async def _serve(self, component: Component, stop: asyncio.Event) -> None:
+        """Until ``stop`` is set, or it is cancelled; it does not lead any more when it ends."""
+        stopping, synced = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(component.synced())
+        try:
+            await asyncio.wait((synced, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not synced.done():
+                return
+            async with component.serving():
+                leading = asyncio.ensure_future(self._lead(component))
+                try:
+                    await asyncio.wait((leading, stopping), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    leading.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await leading
+                    self._is_draining = True
+        finally:
+            stopping.cancel()
+            synced.cancel()
+
+    async def _lead(self, component: Component) -> None:
+        """Until it is cancelled."""
+        if not self._options.enable_leader_election:
+            await component.lead()
+            return
+
+        async def lead(_: Term) -> None:
+            await component.lead()
+
+        await self._election.run(lead)
+
+    async def _unready(self, component: Component) -> str:
+        sentence = await component.unready()
+        return sentence or (f"{self._name} is stopping" if self._is_draining else "")
+
+    def _annotations(self) -> Mapping[str, str]:
+        return self.lease_annotations()
+
+    def _check_leads(self) -> None:
+        """Raises NotLeader: a process that was stopped for a while goes on in the midst of its work."""
+        if self._options.enable_leader_election:
+            self._election.check()
+
+    def _count(self, component: Component) -> None:
+        metrics = component.metrics
+        metrics.leader = lambda: float(self.leads)
+        metrics.api_retries = lambda: self.client.retries
+        metrics.cached_objects = lambda: {each.kind.name: len(each.objects) for each in component.informers}
+
+
+async def run(
+    name: str,
+    lease: str,
+    options: ComponentOptions,
+    environ: Mapping[str, str],
+    make: Callable[[Frame], Component],
+    address: str = "",
+) -> None:
+    """Serves until SIGTERM or SIGINT. Arguments as of ``Frame``. Raises KubeError or OSError if it cannot start."""
+    credentials = Credentials(
+        lambda: kubeconfig.find(environ, options.kubeconfig, options.context), environ, time.monotonic, time.time
+    )
+    agent = f"{name}/{koord.__version__}"
+    async with connected(credentials, agent, options.rest_config_qps, options.rest_config_burst) as client:
+        with process.signals(lambda: None) as stop:
+            frame = Frame(client, name, lease, options, environ, address)
+            await frame.run(make(frame), stop)

@@ -1,0 +1,81 @@
+"""The status pages of a component, and what every component counts.
+
+Calls are counted where they are made; caches and the leadership are asked when somebody reads the page. Probes may have
+an address of their own; only ``/metrics`` wants the bearer token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+import koord
+from koord.cluster.options import ComponentOptions
+from koord.service import metrics
+from koord.service.metrics import gauge
+from koord.service.statuspages import StatusPages
+from koord.service.statusserver import HEALTH_PAGES, Guard, Maker, Page, StatusServer, read_token
+
+ByName = Callable[[], Mapping[str, float]]
+"""Asked when somebody reads the page."""
+_BUILD: Mapping[str, float] = {koord.__version__: 1.0}
+
+
+def zero() -> float:
+    return 0.0
+
+
+def none() -> Mapping[str, float]:
+    return {}
+
+
+@dataclass(slots=True)
+class ComponentMetrics:
+    """A component's own class extends it. The frame fills in what has no value here."""
+
+    build_info: Mapping[str, float] = gauge("1; the version is the label.", "version", factory=lambda: _BUILD)
+    leader: Callable[[], float] = gauge("1 while this replica leads.", factory=lambda: zero)
+    cached_objects: ByName = gauge("Objects in the caches, by kind.", "kind", factory=lambda: none)
+    api_retries: Callable[[], float] = gauge("Requests to the API server that were sent again.", factory=lambda: zero)
+
+
+def metric_prefix(name: str) -> str:
+    """Before every metric of the program ``name``."""
+    return f"{name.replace('-', '_')}_"
+
+
+def makers(name: str, figures: ComponentMetrics, unready: Callable[[], Awaitable[str]]) -> Mapping[str, Maker]:
+    """``/metrics``, ``/healthz`` and ``/readyz`` of the program ``name``. ``unready``: a sentence, "" if the replica
+    can serve."""
+
+    async def exposition() -> Page:
+        snapshot = metrics.take(figures)
+        body = await asyncio.to_thread(metrics.render, metric_prefix(name), snapshot)
+        return Page(200, body, metrics.CONTENT_TYPE)
+
+    async def ready() -> Page:
+        sentence = await unready()
+        return Page(503, sentence.encode() + b"\n") if sentence else Page(200, b"ok\n")
+
+    return {"/metrics": exposition, "/healthz": lambda: Page(200, b"ok\n"), "/readyz": ready}
+
+
+@contextlib.asynccontextmanager
+async def served(by_path: Mapping[str, Maker], options: ComponentOptions) -> AsyncIterator[None]:
+    """Within the block, at the addresses of ``options``. Raises OSError or ValueError for a token that is none."""
+    guard = Guard(read_token(options.metrics_token_file), HEALTH_PAGES) if options.metrics_token_file else None
+    health = {path: by_path[path] for path in HEALTH_PAGES}
+    servers = {
+        options.metrics_addr: StatusServer(by_path, guard),
+        options.health_probe_addr: StatusServer(health),
+    }
+    opened = [StatusPages(server, endpoint) for endpoint, server in servers.items() if endpoint]
+    for pages in opened:
+        await pages.open()
+    try:
+        yield
+    finally:
+        for pages in opened:
+            pages.close()
