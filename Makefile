@@ -111,7 +111,7 @@ test-unit: $(COLLECTED)
 	$(PYTHON) -m pytest tests -n $(WORKERS) --dist loadfile -m 'not exhaustive'
 
 test-exhaustive: $(COLLECTED)
-	$(PYTHON) -m pytest $(EXHAUSTIVE) -n $(WORKERS) -m exhaustive
+	$(PYTHON) -m pytest $(EXHAUSTIVE) -n $(WORKERS) --dist worksteal -m exhaustive
 
 test-integration: $(READY)
 	./integration/setup-host
