@@ -38,7 +38,7 @@ from qosd.hostwatch import HostWatch
 from qosd.locator import CgroupLocator, cfs_period_in
 from qosd.loop import NodeLoop
 from qosd.metrics import Metrics
-from qosd.model.rules import HostFacts, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.node import BEST_EFFORT, JOURNAL, MODELS, NODE_OBJECT, NODE_SLO, POLICY, UNDO, Node
 from qosd.nri.plugin import Plugin
 from qosd.nri.service import Hooks
@@ -105,11 +105,11 @@ def assemble(
     )  # fmt: skip
     cpu_manager = CPUManagerFile(event_loop, options.kubelet_state_dir / "cpu_manager_state", kubelet_policy_changed)
     kubelet_config = KubeletConfigSource(kubelet, lambda: rules_file.current.host.memory_total_bytes, pace.wake)
-    rules = PooledRules(PolicyRules(rules_file, cpu_manager, kubelet_config))
+    policy = PooledRules(PolicyRules(rules_file, cpu_manager, kubelet_config))
 
     undo, read_only = _undo_record(options, lock_fd)
     if undo.entries:  # else there was no best-effort pod, or all was given back meanwhile
-        rules.leave(besteffort.load(options.run_dir / BEST_EFFORT))
+        policy.leave(besteffort.load(options.run_dir / BEST_EFFORT))
     writer = undo.writer(locator.tree)  # as the run before, until the containers show how the runtime spells
     journal = Journal(_directory(options.state_dir) / JOURNAL, options.journal_rows)
     units = systemd_units.of_host(writer, undo)
@@ -127,14 +127,14 @@ def assemble(
         wall=time.time_ns, monotonic=time.monotonic_ns, dry=bool(read_only),
     )  # fmt: skip
     pods = PodSource(
-        runtime, pod_lists, lambda: rules.current.node.derivation, pace.wake,
+        runtime, pod_lists, lambda: policy.current.node.derivation, pace.wake,
         modified=actuator.files.touched, owns=actuator.files.owns, period_us=partial(cfs_period_in, locator.tree),
     )  # fmt: skip
     urgency = Urgency(event_loop, locator.tree, pace.urge)
     node = Node(
         options=options, metrics=metrics, pace=pace, locator=locator, rules_file=rules_file,
         kept_policies=(kept_policy, kept_slo, kept_node), cluster_policy=cluster_policy,
-        cpu_manager=cpu_manager, kubelet_config=kubelet_config, pod_lists=pod_lists, rules=rules, undo=undo,
+        cpu_manager=cpu_manager, kubelet_config=kubelet_config, pod_lists=pod_lists, policy=policy, undo=undo,
         read_only=read_only, writer=writer, journal=journal, actuator=actuator, files=kept_files, sense=sense,
         predictor=predictor, loop=loop, pods=pods, disk=disk, end_temporary=end_temporary,
         tier_cpus=TierCPUs(locator.tree, LOOK_FOR_S),
@@ -147,11 +147,11 @@ def assemble(
 
 def _add_front_ends(node: Node) -> None:
     """Whoever edits containers while they are made."""
-    tree, options, rules = node.locator.tree, node.options, node.rules
+    tree, options, policy = node.locator.tree, node.options, node.policy
     originals = OriginalsRecorder(node.undo, node.writer, node.metrics)
 
-    def in_force() -> Rules:
-        return rules.current
+    def in_force() -> EffectivePolicy:
+        return policy.current
 
     node.front_ends = FrontEnds(
         lambda: node.hooks.server.connections,

@@ -2,9 +2,9 @@
 
 Start-up ends with the hook-server file, when all sockets answer and the first tick is under way, and READY=1.
 Invariant: nothing but a socket that cannot be bound, options that contradict each other, or another koord-qosd keeps
-this one from serving; missing rules are defaults, a missing runtime is an input that grows old, and so is a missing
-cluster. Beside another one it stands by, unless all that it would ever do there is look on. Stopping is not disabling:
-every value stays, but for those that are for a time only (``koord.host.temporary``).
+this one from serving; a missing rules file means defaults, a missing runtime is an input that grows old, and so is a
+missing cluster. Beside another one it stands by, unless all that it would ever do there is look on. Stopping is not
+disabling: every value stays, but for those that are for a time only (``koord.host.temporary``).
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ async def _open_pages(node: Node, health: Health, environ: Mapping[str, str], st
 
 
 def _watch(node: Node, stack: AsyncExitStack) -> None:
-    """Reload the rules when the file has changed; where the kernel has no watches left, only SIGHUP does."""
+    """Reload the rules file when the file has changed; where the kernel has no watches left, only SIGHUP does."""
     file = node.options.rules_file
     try:
         watch = PolicyWatch(asyncio.get_running_loop(), file, node.reload_policy)
@@ -201,17 +201,17 @@ def _watch(node: Node, stack: AsyncExitStack) -> None:
 
 
 def _register(node: Node, stack: AsyncExitStack) -> Callable[[], None]:
-    """Write the hook-server file; what is returned brings it in step with the rules."""
+    """Write the hook-server file; what is returned brings it in step with the policy."""
     options = node.options
     if not options.hookserver_dir:
         return lambda: None
     file = registration.Registration(
         Path(options.hookserver_dir), options.hook_socket, options.failure_policy, hookserver.REGISTERED
     )
-    file.keep(node.rules.current)
+    file.keep(node.policy.current)
     if options.remove_hookserver_file:
         stack.callback(file.remove)
-    return lambda: file.keep(node.rules.current)
+    return lambda: file.keep(node.policy.current)
 
 
 def _reload(node: Node, notifier: Notifier) -> None:

@@ -31,7 +31,7 @@ from qosd.decide.runner import (
     triggers_of,
     windows_of,
 )
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import Aggregate, NodeSnapshot, PodView, Window
 from qosd.pace import TickReason
 from qosd.predict import gauges
@@ -50,7 +50,7 @@ class TickInputs:
     the node has said so, and every strategy is off; None: nobody could say so."""
 
     pods: tuple[PodView, ...]
-    rules: Rules
+    policy: EffectivePolicy
     topology: Topology
     tiers: Mapping[KubeQoS, str]
     kubelet_cpus: Mapping[str, str]
@@ -120,21 +120,21 @@ class NodeLoop:
             self._sense.sampler.sample(
                 inputs.pods,
                 Tiers.of(inputs.tiers),
-                inputs.rules.slo.host_applications or (),
-                suppresses=inputs.rules.suppresses_cpu,
+                inputs.policy.slo.host_applications or (),
+                suppresses=inputs.policy.suppresses_cpu,
                 urgent=reason is TickReason.URGENT,
             )
         now_ns, self._is_dismissed = self._monotonic(), inputs.is_dismissed
         if "pods" in inputs.ages_s:
             self._follow(inputs.pods, now_ns)
-        self._actuator.files.look_for_leftovers(inputs.pods, inputs.tiers, inputs.rules, now_ns, inputs.kubelet)
+        self._actuator.files.look_for_leftovers(inputs.pods, inputs.tiers, inputs.policy, now_ns, inputs.kubelet)
         self._ticks += 1
         self.snapshot = snapshot = self._with_acts(
             NodeSnapshot(
                 tick=self._ticks,
                 wall_ns=self._wall(),
                 monotonic_ns=now_ns,
-                rules=inputs.rules,
+                policy=inputs.policy,
                 topology=inputs.topology,
                 pods=inputs.pods,
                 values=self._sense.store.newest(),
@@ -142,7 +142,7 @@ class NodeLoop:
                 kubelet_cpus=inputs.kubelet_cpus,
                 tiers=inputs.tiers,
                 sampled_ns=self._sense.sampler.sampled_ns,
-                windows=self._aggregates(inputs.rules),
+                windows=self._aggregates(inputs.policy),
                 absent=self._sense.sampler.absent(),
             )
         )
@@ -166,15 +166,16 @@ class NodeLoop:
         if not self._dry:
             self._actuator.evictions.follow(pods)
 
-    def _aggregates(self, rules: Rules) -> Mapping[Window, Mapping[str, Aggregate]]:
+    def _aggregates(self, policy: EffectivePolicy) -> Mapping[Window, Mapping[str, Aggregate]]:
         """Those of the newest samples, worked out once for them, which strategies read that are on.
 
-        One that has just been switched on, or whose windows other rules make others, sees them with the next samples.
+        One that has just been switched on, or whose windows another policy makes others, sees them with the next
+        samples.
         """
         sampled_ns = self._sense.sampler.sampled_ns
         if sampled_ns != self._aggregated_ns:
             self._aggregated_ns = sampled_ns
-            declared = windows_of(self._strategies, rules, self.report.decisions)
+            declared = windows_of(self._strategies, policy, self.report.decisions)
             self._windows = window.aggregates(self._sense.store, declared, sampled_ns)
         return self._windows
 

@@ -81,7 +81,7 @@ class Node:
     cpu_manager: CPUManagerFile
     kubelet_config: KubeletConfigSource
     pod_lists: PodLists | None
-    rules: PooledRules
+    policy: PooledRules
     undo: UndoRecord
     read_only: str
     writer: Writer
@@ -204,16 +204,16 @@ class Node:
                 _log.exception("who follows the ticks failed")
 
     def _bound_tier(self) -> None:
-        if self.rules.bound_tier(self.tier_cpus.read(self.locator.tiers, time.monotonic_ns())):
+        if self.policy.bound_tier(self.tier_cpus.read(self.locator.tiers, time.monotonic_ns())):
             self.pace.wake()
 
     def _leave(self) -> None:
         """What the tick left to best-effort pods is theirs from the next hook call on."""
         left = None if self.read_only else self.loop.report.decisions.best_effort
-        if left is not None and left != self.rules.best_effort:
+        if left is not None and left != self.policy.best_effort:
             lasting = {name: each.lasting for name, each in left.items()}
             self.disk.submit(besteffort.save, self.options.run_dir / BEST_EFFORT, lasting)
-            if self.rules.leave(left):
+            if self.policy.leave(left):
                 self.pace.wake()
 
     async def plan(self) -> Plan | None:
@@ -238,22 +238,22 @@ class Node:
         exclusive = self.cpu_manager.exclusive(self.locator.topology.online)
         known = self.pods.age_s is not None
         fought = self._fought_cpus(now_ns)
-        rules = (
-            self.rules.update(self.locator.topology, pods, exclusive, now_ns, fought) if known else self.rules.current
+        policy = (
+            self.policy.update(self.locator.topology, pods, exclusive, now_ns, fought) if known else self.policy.current
         )
         if known and pods is not self._learnt_of:
             self._learn(pods)
         ages_s = dict(self.pods.ages_s)
         if self.pods.age_s is not None:
             ages_s["pods"] = self.pods.age_s
-        self._say(self.rules.warnings)
+        self._say(self.policy.warnings)
         config = self.kubelet_config.current
         says = KubeletSays(
             self.cpu_manager.current.default_cpus, None if config is None else config.writes_memory_protection
         )
         return TickInputs(
-            pods, rules, self.locator.topology, self.locator.tiers, exclusive, ages_s, self._stated_allocatable(), says,
-            self.is_dismissed(),
+            pods, policy, self.locator.topology, self.locator.tiers, exclusive, ages_s, self._stated_allocatable(),
+            says, self.is_dismissed(),
         )  # fmt: skip
 
     def _fought_cpus(self, now_ns: int) -> Mapping[str, str]:
@@ -275,7 +275,7 @@ class Node:
     def _learn(self, pods: tuple[PodView, ...]) -> None:
         """How the runtime spells shares as weights (v2), and kubelet's CFS period: from what the containers show."""
         self._learnt_of = pods
-        if self.rules.current.host.files is None:
+        if self.policy.current.host.files is None:
             self.rules_file.look_at_host()  # the first pods' cgroups show what kubelet's have
         known = self._weights, self._cfs_period_us
         self._weights = self._weights or weights_of(self.writer, pods)
@@ -305,6 +305,6 @@ class Node:
         """A sandbox is about to be made: whoever runs on its CPUs leaves them now."""
         if not self.locator.explains(pod.request.cgroup_parent):
             self.host.look([pod.request.cgroup_parent])
-        if self.rules.expect(pod, time.monotonic_ns()):
+        if self.policy.expect(pod, time.monotonic_ns()):
             self.start_gate.expect(pod.request.uid)
             self.pace.wake()

@@ -22,7 +22,7 @@ from koord.model.qos import KubeQoS
 from qosd.act.actuator import Actuator
 from qosd.loop import NodeLoop, TickInputs
 from qosd.model.metric import Scope
-from qosd.model.rules import HostFacts
+from qosd.model.policy import HostFacts
 from qosd.model.snapshot import PodView
 from qosd.predict.predictor import Predictor
 from qosd.sense.build import Sense

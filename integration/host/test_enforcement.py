@@ -24,7 +24,7 @@ from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.enforcement import MEMORY, QUOTA, Enforcement
 from tests.opened import opened
 from tests.qosd.act.rig import Recorded, wants
-from tests.qosd.contexts import V2, rules
+from tests.qosd.contexts import V2, policy
 from tests.qosd.podviews import RUNNING, on_v1, snapshot, view
 
 MIB = 1 << 20
@@ -67,7 +67,7 @@ class Node:
         return self.groups.writer.read(target)
 
     def seen(self) -> NodeSnapshot:
-        return structs.replace(snapshot(on_v1(rules(V2)), self.pod), files=self.actuator.files.report.states)
+        return structs.replace(snapshot(on_v1(policy(V2)), self.pod), files=self.actuator.files.report.states)
 
     def tick(self) -> Result:
         self.now_ns += S

@@ -21,7 +21,7 @@ from qosd.hookserver import registration
 from qosd.hookserver.server import REGISTERED, HookServer, listening
 from qosd.metrics import Metrics
 from qosd.model.pod import PodContext
-from qosd.model.rules import HostFacts
+from qosd.model.policy import HostFacts
 from qosd.nri.plugin import Plugin
 from qosd.nri.service import Hooks
 from qosd.originals import OriginalsRecorder

@@ -26,7 +26,7 @@ from qosd.act.journal import Recorder
 from qosd.act.leftovers import NOTHING_SAID, KubeletSays, Leftovers
 from qosd.act.ownership import Ownership
 from qosd.decide.runner import Decisions
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import PodView
 
 _log = logging.getLogger(__name__)
@@ -77,12 +77,12 @@ class FileActor(Actor[Plan]):
         self,
         pods: tuple[PodView, ...],
         tiers: Mapping[KubeQoS, str],
-        rules: Rules,
+        policy: EffectivePolicy,
         monotonic_ns: int,
         kubelet: KubeletSays = NOTHING_SAID,
     ) -> None:
         """Where another agent may have left values is looked at with the next plan."""
-        self._leftovers.follow(pods, tiers, rules, kubelet, monotonic_ns)
+        self._leftovers.follow(pods, tiers, policy, kubelet, monotonic_ns)
 
     @property
     def kept_leftovers(self) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
 from qosd.model.kata import is_kata
 from qosd.model.pod import Resources
-from qosd.model.rules import CPUManagerPolicy, Rules
+from qosd.model.policy import CPUManagerPolicy, EffectivePolicy
 from qosd.model.snapshot import ContainerView, PodView, live, running_containers
 
 LOOK_FOR_S = 120
@@ -119,41 +119,48 @@ class Leftovers:
         return target in self._failed and self._now_ns < self._failed[target][1]
 
     def follow(
-        self, pods: tuple[PodView, ...], tiers: Mapping[KubeQoS, str], rules: Rules, says: KubeletSays, now_ns: int
+        self,
+        pods: tuple[PodView, ...],
+        tiers: Mapping[KubeQoS, str],
+        policy: EffectivePolicy,
+        says: KubeletSays,
+        now_ns: int,
     ) -> None:
         """What is there, and what kubelet says of itself. ``now_ns`` of the monotonic clock."""
         self._now_ns = now_ns
         if self._until_ns is None:
             self._until_ns = now_ns + LOOK_FOR_S * _S
-        node = rules.node
-        inputs = (pods, tiers, node.cpu_manager_policy, node.cpus_unknown, rules.host.files, says)
+        node = policy.node
+        inputs = (pods, tiers, node.cpu_manager_policy, node.cpus_unknown, policy.host.files, says)
         if self._inputs and all(map(_is_same, inputs, self._inputs)):
             return
         if now_ns > self._until_ns and says == self._says:
             return
         self._inputs, self._says = inputs, says
-        kubelet = self._kubelet(tiers, rules, says)
+        kubelet = self._kubelet(tiers, policy, says)
         root = tiers.get(KubeQoS.GUARANTEED)
         self._all_cpus = effective_value(self._writer.tree, Target(root, CPUS)) if root else None
         known, is_late = self._cgroups, now_ns > self._until_ns
-        self._cgroups = {at: what for at, what in _cgroups(pods, tiers, rules) if not is_late or at in known}
+        self._cgroups = {at: what for at, what in _cgroups(pods, tiers, policy) if not is_late or at in known}
         self._done = {target for target in self._done if target.cgroup in self._cgroups}
         self._bases = {}
         for cgroup, what in self._cgroups.items():
-            self._bases.update(self._expected(cgroup, what, kubelet, rules))
+            self._bases.update(self._expected(cgroup, what, kubelet, policy))
         self._failed = {target: when for target, when in self._failed.items() if target in self._bases}
-        self.kept = tuple(self._kept(kubelet, rules))
+        self.kept = tuple(self._kept(kubelet, policy))
 
-    def _kubelet(self, tiers: Mapping[KubeQoS, str], rules: Rules, says: KubeletSays) -> Kubelet:
+    def _kubelet(self, tiers: Mapping[KubeQoS, str], policy: EffectivePolicy, says: KubeletSays) -> Kubelet:
         version, root = self._writer.version, tiers.get(KubeQoS.GUARANTEED, "")
         found = self._holds(Target(root, CPUS)) if version == 1 and root else None if version == 1 else ""
-        cpus = None if found is None or rules.node.cpus_unknown else str(found)
-        is_static = rules.node.cpu_manager_policy is CPUManagerPolicy.STATIC
+        cpus = None if found is None or policy.node.cpus_unknown else str(found)
+        is_static = policy.node.cpu_manager_policy is CPUManagerPolicy.STATIC
         shared = (says.default_cpus or None) if is_static else cpus
         return Kubelet(version, cpus, shared, says.has_memory_qos)
 
-    def _expected(self, cgroup: str, what: _Cgroup, kubelet: Kubelet, rules: Rules) -> Iterator[tuple[Target, Value]]:
-        for row in _rows(what.place, rules):
+    def _expected(
+        self, cgroup: str, what: _Cgroup, kubelet: Kubelet, policy: EffectivePolicy
+    ) -> Iterator[tuple[Target, Value]]:
+        for row in _rows(what.place, policy):
             target = Target(cgroup, row)
             if target in self._done or self._writer.path(target) is None:
                 continue
@@ -170,13 +177,13 @@ class Leftovers:
         """Is it a CPU set of v2 that holds nobody back, whoever wrote it?"""
         return self._writer.version == 2 and found in ("", self._all_cpus)
 
-    def _kept(self, kubelet: Kubelet, rules: Rules) -> Iterator[str]:
+    def _kept(self, kubelet: Kubelet, policy: EffectivePolicy) -> Iterator[str]:
         """Of protected memory alone it can be told that somebody wrote it."""
         found = [
             f"{target.cgroup}/{target.name} holds {value}"
             for cgroup, what in self._cgroups.items()
             if kubelet.has_memory_qos is None
-            for row in _rows(what.place, rules)
+            for row in _rows(what.place, policy)
             if row in kubeletvalues.MEMORY_QOS and (target := Target(cgroup, row)) not in self._bases
             if target not in self._done and (value := self._foreign(target)) not in (None, ROWS[row].default)
         ]
@@ -206,17 +213,19 @@ def _is_same(one: object, other: object) -> bool:
     return one is other or (not isinstance(one, tuple) and one == other)
 
 
-def _rows(place: Place, rules: Rules) -> Iterator[str]:
+def _rows(place: Place, policy: EffectivePolicy) -> Iterator[str]:
     """Those that this kernel has."""
-    there = rules.host.files
+    there = policy.host.files
     return (row for row in FILES[place] if ROWS[row].probe is not Probe.KUBEPODS or there is None or row in there)
 
 
-def _cgroups(pods: tuple[PodView, ...], tiers: Mapping[KubeQoS, str], rules: Rules) -> Iterator[tuple[str, _Cgroup]]:
+def _cgroups(
+    pods: tuple[PodView, ...], tiers: Mapping[KubeQoS, str], policy: EffectivePolicy
+) -> Iterator[tuple[str, _Cgroup]]:
     for qos, cgroup in tiers.items():
         yield cgroup, _Cgroup(Place.ROOT if qos is KubeQoS.GUARANTEED else Place.TIER, qos)
     for pod in pods:
-        if not live(pod) or is_kata(pod, rules.node):
+        if not live(pod) or is_kata(pod, policy.node):
             continue
         asked = [(each, _of_container(pod, each)) for each in running_containers(pod)]
         if pod.cgroup:

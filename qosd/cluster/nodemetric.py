@@ -259,7 +259,7 @@ def _host_applications(
 ) -> Iterator[HostApplicationUsage]:
     cores = usage.means(store, USAGE[Scope.HOST_APP].cpu_usage_cores, since_ns)
     memory_bytes = usage.means(store, memory, since_ns)
-    for app in {each.name: each for each in snapshot.rules.slo.host_applications or ()}.values():
+    for app in {each.name: each for each in snapshot.policy.slo.host_applications or ()}.values():
         amount = _both(cores.get(app.name), memory_bytes.get(app.name))
         if amount is not None:
             yield HostApplicationUsage(name=app.name, usage=_resources(amount), priority=_priority(app), qos=app.qos)

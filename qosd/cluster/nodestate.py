@@ -18,7 +18,7 @@ def of(report: TickReport) -> NodeState | None:
     held = [state for state in report.files.states.values() if state.is_held]
     by_strategy = sum(map(_is_held_by_strategy, held))
     pod_files = len(held) - by_strategy if report.is_dismissed else 0
-    return NodeState(by_strategy, report.snapshot.rules.slo_generation, report.is_dismissed, pod_files)
+    return NodeState(by_strategy, report.snapshot.policy.slo_generation, report.is_dismissed, pod_files)
 
 
 def _is_held_by_strategy(state: FileState) -> bool:

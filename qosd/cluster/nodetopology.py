@@ -31,7 +31,7 @@ from koord.model.priority import CPU, MEMORY
 from koord.model.quantity import Format, Quantity, QuantityError
 from koord.overcommit import amounts
 from koord.overcommit.amounts import NOTHING, CPUMemory
-from qosd.model.rules import NodeRules, Pool, Rules
+from qosd.model.policy import EffectivePolicy, NodeSettings, Pool
 from qosd.model.snapshot import PodView
 from qosd.pods.cpumanager import CPUManagerState
 from qosd.policy import packing, pools
@@ -61,11 +61,11 @@ class Hardware:
 @dataclass(frozen=True, slots=True)
 class Inputs:
     """All that the object is made of. ``kubelet``: None while it has not told its configuration. The pods are known,
-    and so is the policy: the pools of ``rules`` are in force."""
+    and so is the policy: the pools of ``policy`` are in force."""
 
     topology: Topology
     hardware: Hardware
-    rules: Rules
+    policy: EffectivePolicy
     kubelet: KubeletConfig | None
     cpu_manager: CPUManagerState
     pods: tuple[PodView, ...]
@@ -88,7 +88,7 @@ class Desired:
 
 
 def desired(inputs: Inputs) -> Desired:
-    node, rules = inputs.node, inputs.rules.node
+    node, policy = inputs.node, inputs.policy.node
     manager = _cpu_manager_policy(inputs)
     is_told = inputs.kubelet is not None
     return Desired(
@@ -96,10 +96,10 @@ def desired(inputs: Inputs) -> Desired:
             documents.CPU_TOPOLOGY: _json(_cpu_topology(inputs.topology)),
             documents.CPU_BASIC_INFO: _json(_cpu_basic_info(inputs.topology, inputs.hardware.cpu_model)),
             documents.POD_CPU_ALLOCS: _json(_pod_cpu_allocs(inputs) or None),
-            documents.CPU_SHARED_POOLS: _json(_shared_pools(rules.ls_pools)),
-            documents.BE_CPU_SHARED_POOLS: _json(_shared_pools(rules.be_pools)),
-            documents.RESERVATION: _json(_reservation(inputs.topology, rules, node.annotations)),
-            documents.SYSTEM_QOS_RESOURCE: _json(_system_qos(rules)),
+            documents.CPU_SHARED_POOLS: _json(_shared_pools(policy.ls_pools)),
+            documents.BE_CPU_SHARED_POOLS: _json(_shared_pools(policy.be_pools)),
+            documents.RESERVATION: _json(_reservation(inputs.topology, policy, node.annotations)),
+            documents.SYSTEM_QOS_RESOURCE: _json(_system_qos(policy)),
             **({documents.CPU_MANAGER_POLICY: manager} if is_told else {}),
         },
         annotations_if_absent={} if is_told else {documents.CPU_MANAGER_POLICY: manager},
@@ -136,14 +136,14 @@ def _cpu_basic_info(topology: Topology, model: CPUModel) -> documents.CPUBasicIn
 
 
 def _pod_cpu_allocs(inputs: Inputs) -> list[documents.PodCPUAlloc]:
-    """The pods that stay on the CPUs that kubelet's CPU manager gave them: those of the rules' ``kubelet_cpus``.
+    """The pods that stay on the CPUs that kubelet's CPU manager gave them: the policy's ``kubelet_cpus``.
 
     kubelet gives a CPU to one pod only, so a pod's set is among these CPUs, or none of it is.
     """
     if not inputs.cpu_manager.gives_cpus:
         return []
     known = {pod.uid: pod for pod in inputs.pods}
-    kubelets = inputs.rules.node.kubelet_cpus
+    kubelets = inputs.policy.node.kubelet_cpus
     found = []
     for uid, text in sorted(inputs.cpu_manager.exclusive_on(inputs.topology.online).items()):
         cpus, pod = cpuset.parse(text), known.get(uid)
@@ -175,14 +175,14 @@ def _cpu_manager_policy(inputs: Inputs) -> str:
     return _json(documents.CPUManagerPolicy(kubelet.cpu_manager_policy, options, str(reserved)))
 
 
-def _reservation(topology: Topology, rules: NodeRules, annotations: Mapping[str, str]) -> documents.Reservation:
-    """The Node's own, with the CPUs that are reserved by it or by the rules."""
+def _reservation(topology: Topology, policy: NodeSettings, annotations: Mapping[str, str]) -> documents.Reservation:
+    """The Node's own, with the CPUs that are reserved by it or by the policy."""
     try:
         stated = decode.read(_StatedReservation, annotations.get(documents.RESERVATION, "{}"), lambda _: None)
     except decode.BadValue:
         stated = _StatedReservation()
     resources = {name: value for name, value in stated.resources.items() if isinstance(value, Amount)}
-    return documents.Reservation(resources, str(pools.reserved(topology, rules)), stated.apply_policy)
+    return documents.Reservation(resources, str(pools.reserved(topology, policy)), stated.apply_policy)
 
 
 class _StatedReservation(msgspec.Struct, frozen=True, rename="camel"):
@@ -190,10 +190,10 @@ class _StatedReservation(msgspec.Struct, frozen=True, rename="camel"):
     apply_policy: str = ""
 
 
-def _system_qos(rules: NodeRules) -> documents.SystemQOSResource:
-    if not rules.system_cpuset:
+def _system_qos(policy: NodeSettings) -> documents.SystemQOSResource:
+    if not policy.system_cpuset:
         return documents.SystemQOSResource()
-    return documents.SystemQOSResource(rules.system_cpuset, rules.system_exclusive)
+    return documents.SystemQOSResource(policy.system_cpuset, policy.system_exclusive)
 
 
 def _topology_policy(kubelet: KubeletConfig) -> str:
@@ -216,7 +216,7 @@ def _zones(inputs: Inputs) -> tuple[Zone, ...]:
         for number in numbers
     }
     kept = _kept_of_each(inputs.node, list(capacities.values()))
-    has_huge_pages = inputs.rules.gate(HUGE_PAGE_REPORT).is_on
+    has_huge_pages = inputs.policy.gate(HUGE_PAGE_REPORT).is_on
     return tuple(
         _zone(number, capacities[number], kept, memory.get(number) if has_huge_pages else None) for number in numbers
     )

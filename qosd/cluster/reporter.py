@@ -144,7 +144,7 @@ class Reporter:
         report = self._node.loop.report
         if report.snapshot is None:
             return
-        states, generation = report.files.states, report.snapshot.rules.slo_generation
+        states, generation = report.files.states, report.snapshot.policy.slo_generation
         if self._seen is None or self._seen[0] is not states or self._seen[1] != generation:
             self._seen = states, generation
             if self._state.is_waited_for(node_state(report)):
@@ -270,4 +270,4 @@ class _WrittenState:
 
 
 def _allocatable(snapshot: NodeSnapshot) -> CPUMemory:
-    return CPUMemory(snapshot.allocatable_cpu_milli, snapshot.rules.allocatable_memory_bytes)
+    return CPUMemory(snapshot.allocatable_cpu_milli, snapshot.policy.allocatable_memory_bytes)

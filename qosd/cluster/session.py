@@ -43,7 +43,7 @@ Part = tuple[str, Callable[[], Awaitable[None]]]
 
 
 class Session:
-    """Lives in the running event loop. ``policy``: the layer of the node's rules that the cluster says."""
+    """Lives in the running event loop. ``policy``: the layer of the node's policy that the cluster says."""
 
     def __init__(self, node: Node, options: Options, environ: Mapping[str, str]) -> None:
         self._node = node

@@ -90,7 +90,7 @@ def applications_in_kubepods(snapshot: NodeSnapshot) -> Collection[str]:
     """The host applications whose cgroup is one of those that pods are in, by name."""
     tiers = Tiers.of(snapshot.tiers)
     root = snapshot.tiers.get(KubeQoS.GUARANTEED, "")
-    applications = snapshot.rules.slo.host_applications or ()
+    applications = snapshot.policy.slo.host_applications or ()
     return {app.name for app in applications if root and f"{app_cgroup(app, tiers)}/".startswith(f"{root}/")}
 
 

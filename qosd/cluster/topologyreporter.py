@@ -138,7 +138,7 @@ class TopologyReporter:
         node = self._node
         return (
             node.pods.age_s is not None,
-            node.rules.current,
+            node.policy.current,
             node.pods.current,
             node.locator.topology,
             node.cpu_manager.current,
@@ -169,18 +169,18 @@ class TopologyReporter:
 
     @property
     def _is_off(self) -> bool:
-        return not self._node.rules.current.gate(GATE).is_on
+        return not self._node.policy.current.gate(GATE).is_on
 
     def _inputs(self) -> Inputs | str:
         """All that the report is made of, or what is missing."""
-        node, rules = self._node, self._node.rules.current
+        node, policy = self._node, self._node.policy.current
         facts = node.cluster_policy.node
         if self._is_off:
-            return f"feature gate {GATE} is off ({rules.gate(GATE).source})"
+            return f"feature gate {GATE} is off ({policy.gate(GATE).source})"
         if self._hardware is None:
             return self._hardware_problem
-        if rules.policy_unknown:
-            return f"nobody can tell the policy, so there are no CPU pools: {rules.policy_unknown}"
+        if policy.policy_unknown:
+            return f"nobody can tell the policy, so there are no CPU pools: {policy.policy_unknown}"
         if node.pods.age_s is None:
             return "the node's pods are not known yet"
         if facts is None or not facts.uid:
@@ -188,7 +188,7 @@ class TopologyReporter:
         if not self._informer.synced.is_set():
             return "the API server has not said yet what it has"
         return Inputs(
-            node.locator.topology, self._hardware, rules, node.kubelet_config.current, node.cpu_manager.current,
+            node.locator.topology, self._hardware, policy, node.kubelet_config.current, node.cpu_manager.current,
             node.pods.current, facts,
         )  # fmt: skip
 

@@ -22,7 +22,7 @@ from koord.host.files import Target
 from koord.model.formulas import NO_INPUTS, Formula, Inputs
 from koord.model.lattice import Value
 from qosd.decide.shortage import Shortage
-from qosd.model.rules import BestEffortScheduling, Rules
+from qosd.model.policy import BestEffortScheduling, EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
 
 
@@ -202,8 +202,8 @@ class Strategy(Protocol):
         """
         return ()
 
-    def windows_under(self, rules: Rules) -> tuple[Window, ...]:
-        """``windows``, where their length is not for the rules to say."""
+    def windows_under(self, policy: EffectivePolicy) -> tuple[Window, ...]:
+        """``windows``, where their length is not for the policy to say."""
         return self.windows
 
     @property

@@ -6,30 +6,30 @@ from collections.abc import Iterable, Iterator
 
 from koord.model.grants import GRANTS, InForce
 from qosd.decide.decision import Strategy
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 
 
-def why_shut(strategy: Strategy, rules: Rules) -> str:
+def why_shut(strategy: Strategy, policy: EffectivePolicy) -> str:
     """Why the strategy may not run; "" if it may."""
     if not strategy.gate:
         return ""
-    is_on, source = rules.gate(strategy.gate)
+    is_on, source = policy.gate(strategy.gate)
     return "" if is_on else f"feature gate {strategy.gate} is off ({source})"
 
 
-def what_lacks(strategy: Strategy, rules: Rules) -> str:
+def what_lacks(strategy: Strategy, policy: EffectivePolicy) -> str:
     """What koord-qosd may not do of what the strategy needs; "" = it may do all of it."""
-    in_force = InForce(rules.slo, rules.pressure_policy is not None)
+    in_force = InForce(policy.slo, policy.pressure_policy is not None)
     used = [name for name in strategy.grants if GRANTS[name].is_used(in_force)]
-    return ", ".join([each for name in used for each in rules.host.lacking.get(name, ())])
+    return ", ".join([each for name in used for each in policy.host.lacking.get(name, ())])
 
 
-def gates_shown(strategies: Iterable[Strategy], rules: Rules) -> Iterator[tuple[str, bool, str]]:
+def gates_shown(strategies: Iterable[Strategy], policy: EffectivePolicy) -> Iterator[tuple[str, bool, str]]:
     """Each gate that some strategy stands behind, for people: a name, is it on, and who says so for whom."""
     behind: dict[str, list[str]] = {}
     for strategy in strategies:
         if strategy.gate:
             behind.setdefault(strategy.gate, []).append(strategy.name)
     for gate, names in sorted(behind.items()):
-        is_on, source = rules.gate(gate)
+        is_on, source = policy.gate(gate)
         yield f"feature gate {gate}", is_on, f"{source}; strategy {', '.join(names)}"

@@ -70,7 +70,7 @@ def relieve(claims: tuple[Claim, ...], node: NodeSnapshot, state: ReliefState) -
     if not claims and state.is_empty and not node.evictions:
         return NO_RELIEF, _watching(state, node)
     tick = _Tick(node, state, claims)
-    if node.knows_pods and node.rules.host.files is not None:
+    if node.knows_pods and node.policy.host.files is not None:
         tick.follow_pods()
         sentences = [tick.serve(claim) for claim in claims]
         tick.hold_victims()
@@ -305,7 +305,7 @@ class _Tick:
 
     def _held(self, resource: Resource) -> Resource:
         """What can be held down so that a pod does not take ``resource`` again: without memory.high its CPU."""
-        is_throttled = resource is not Resource.MEMORY_BYTES or HIGH in (self._node.rules.host.files or ())
+        is_throttled = resource is not Resource.MEMORY_BYTES or HIGH in (self._node.policy.host.files or ())
         return resource if is_throttled else Resource.CPU_MILLI
 
     def _floors(self, pod: PodView, floors: Sequence[Throttle], lacks: Iterable[Resource]) -> tuple[Throttle, ...]:

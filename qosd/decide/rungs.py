@@ -173,7 +173,7 @@ class Case(msgspec.Struct, frozen=True, eq=False):
         return left_s is not None and not step.stops_growth and step.wait_ns > left_s * SECOND_NS
 
     def has(self, row: str) -> bool:
-        return row in (self.node.rules.host.files or ())
+        return row in (self.node.policy.host.files or ())
 
     def why(self, rung: Rung, candidate: Candidate, part: int) -> str:
         said, measure = self.resource.said, self.claim.shortage.measure
@@ -186,7 +186,7 @@ class Case(msgspec.Struct, frozen=True, eq=False):
 
 def _reclaim(case: Case) -> Step | None:
     """Memory that the kernel can take back: page cache, and where there is swap the rest."""
-    version = case.node.rules.host.cgroup_version
+    version = case.node.policy.host.cgroup_version
     row = _RECLAIM[version]
     if case.resource is not Resource.MEMORY_BYTES or not case.has(row):
         return None
@@ -311,7 +311,7 @@ def throttled(
 
 
 def _of_memory(node: NodeSnapshot, pod: PodView, allowance: int, why: str) -> Opinions:
-    page_bytes = node.rules.host.page_bytes
+    page_bytes = node.policy.host.page_bytes
     value = allowance // page_bytes * page_bytes
     return {Target(pod.cgroup, HIGH): Opinion.at_most(value, why, {FORMULA: "given", "value": value}, pod.key)}
 

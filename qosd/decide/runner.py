@@ -28,7 +28,7 @@ from qosd.decide import gates, rehearsal, relief, rungs
 from qosd.decide.decision import NO_OPINIONS, Act, Decision, Eviction, Op, Opinions, Stage, Strategy
 from qosd.decide.reliefstate import NOTHING_DONE, Relief
 from qosd.decide.shortage import Claim, Rung
-from qosd.model.rules import BestEffortScheduling, Rules
+from qosd.model.policy import BestEffortScheduling, EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
 
 _log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class Decisions(msgspec.Struct, frozen=True):
     monotonic_ns: int
     results: tuple[StrategyResult, ...]
     cpus_unknown: str = ""
-    """Why no CPU set may be widened (``NodeRules.cpus_unknown``); "" = each may."""
+    """Why no CPU set may be widened (``NodeSettings.cpus_unknown``); "" = each may."""
 
     @property
     def undecided(self) -> frozenset[str]:
@@ -158,7 +158,7 @@ def decide_all(
         result, state = _result(snapshot, strategy, before, off_by if is_off else "")
         results.append(result)
         after[strategy.name] = state
-    unknown = snapshot.rules.node.cpus_unknown
+    unknown = snapshot.policy.node.cpus_unknown
     return Decisions(snapshot.tick, snapshot.wall_ns, snapshot.monotonic_ns, tuple(results), unknown), after
 
 
@@ -178,7 +178,7 @@ class Relieving(Strategy):
         return True
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
-        is_rehearsal = snapshot.rules.node.eviction_dry_run
+        is_rehearsal = snapshot.policy.node.eviction_dry_run
         engine = rehearsal.rehearse if is_rehearsal else relief.relieve
         return engine(self._claims, snapshot, (memory or NOTHING_DONE).of_kind(is_rehearsal))
 
@@ -221,11 +221,11 @@ def triggers_of(strategies: Iterable[Strategy], decisions: Decisions) -> tuple[P
     return tuple(dict.fromkeys(trigger for strategy in awake for trigger in strategy.triggers))
 
 
-def windows_of(strategies: Iterable[Strategy], rules: Rules, decisions: Decisions) -> frozenset[Window]:
+def windows_of(strategies: Iterable[Strategy], policy: EffectivePolicy, decisions: Decisions) -> frozenset[Window]:
     """What is to be worked out of the next samples: the windows of the strategies that are on, as far as is known."""
     off = {result.name for result in decisions.results if result.is_off}
     awake = (strategy for strategy in strategies if strategy.name not in off)
-    return frozenset(window for strategy in awake for window in strategy.windows_under(rules))
+    return frozenset(window for strategy in awake for window in strategy.windows_under(policy))
 
 
 def _result(
@@ -239,14 +239,14 @@ def _turn(
 ) -> tuple[StrategyResult, StrategyState]:
     if off_by:
         return _off(strategy, state, State.DISABLED, f"disabled {off_by}")
-    if snapshot.rules.policy_unknown:
-        why = f"no policy is known ({snapshot.rules.policy_unknown})"
+    if snapshot.policy.policy_unknown:
+        why = f"no policy is known ({snapshot.policy.policy_unknown})"
         return _standing(strategy, State.FROZEN, why, state)
-    if shut := gates.why_shut(strategy, snapshot.rules):
+    if shut := gates.why_shut(strategy, snapshot.policy):
         return _off(strategy, state, State.GATED, f"{State.GATED}: {shut}")
     if not strategy.enabled(snapshot):
         return _off(strategy, state, State.DISABLED, "disabled by configuration")
-    windows = strategy.windows_under(snapshot.rules)
+    windows = strategy.windows_under(snapshot.policy)
     stale = _stale(snapshot, strategy, windows)
     if stale:
         return _standing(strategy, State.FROZEN, stale, state)

@@ -238,7 +238,7 @@ def is_victim(pod: PodView, shortage: Shortage, node: NodeSnapshot) -> bool:
     is_confirmed = pod.priority is not None and (node.knows_priorities or victims.classes is not None)
     if shortage.counts_priority and not is_confirmed:
         return False
-    if is_kata(pod, node.rules.node) or pod.qos is QoSClass.SYSTEM:
+    if is_kata(pod, node.policy.node) or pod.qos is QoSClass.SYSTEM:
         return False
     if not victims.with_static and not is_of_api(pod.context.request.annotations):
         return False

@@ -18,26 +18,26 @@ from koord.model.quantity import MilliCPU
 from qosd.hooks import batchpod
 from qosd.hooks.edits import Edit, Edits
 from qosd.model.pod import MID, Amounts, PodContext
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 
 
-def decide(pod: PodContext, rules: Rules) -> Edits:
+def decide(pod: PodContext, policy: EffectivePolicy) -> Edits:
     if not pod.is_container:
-        return batchpod.decide(pod, rules)
+        return batchpod.decide(pod, policy)
     amounts = pod.amounts_of(pod.container)
-    return Edits() if amounts is None else Edits((*_cpu(amounts, pod, rules), *_memory(amounts)))
+    return Edits() if amounts is None else Edits((*_cpu(amounts, pod, policy), *_memory(amounts)))
 
 
-def _cpu(amounts: Amounts, pod: PodContext, rules: Rules) -> tuple[Edit, ...]:
+def _cpu(amounts: Amounts, pod: PodContext, policy: EffectivePolicy) -> tuple[Edit, ...]:
     if not amounts.decides_cpu:
         return ()
     request_milli = MilliCPU(amounts.cpu_request_milli)
     why = f"{amounts.kind}-cpu request {request_milli}m at {cfs.SHARES_PER_CPU} shares per CPU"
     fed: Inputs = {FORMULA: "cpu_shares", "request_milli": request_milli}
-    return (Edit(Field.CPU_SHARES, cfs.shares(request_milli), why, computed=fed), _quota(amounts, pod, rules))
+    return (Edit(Field.CPU_SHARES, cfs.shares(request_milli), why, computed=fed), _quota(amounts, pod, policy))
 
 
-def _quota(amounts: Amounts, pod: PodContext, rules: Rules) -> Edit:
+def _quota(amounts: Amounts, pod: PodContext, policy: EffectivePolicy) -> Edit:
     kind, limit_milli = amounts.kind, MilliCPU(amounts.cpu_limit_milli)
     if not limit_milli:
         return Edit(Field.CPU_QUOTA, UNLIMITED, f"no {kind}-cpu limit")
@@ -45,7 +45,7 @@ def _quota(amounts: Amounts, pod: PodContext, rules: Rules) -> Edit:
     quota_us = cfs.quota_us(limit_milli, period_us)
     why = f"{kind}-cpu limit {limit_milli}m"
     fed: Inputs = {FORMULA: "cpu_quota", "limit_milli": limit_milli, "period_us": period_us}
-    ratio = batchpod.ratio_of(kind, rules)
+    ratio = batchpod.ratio_of(kind, policy)
     if ratio is not None:
         why = f"{why}, divided by the CPU normalization ratio {float(ratio):g}"
         fed = {**fed, FORMULA: "cpu_quota_normalized", "ratio": str(ratio)}

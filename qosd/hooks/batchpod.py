@@ -24,7 +24,7 @@ from koord.model.quantity import MilliCPU
 from koord.model.requirements import ContainerAmounts
 from qosd.hooks.edits import Abstention, Edit, Edits
 from qosd.model.pod import BATCH, OVERHEAD, Amounts, PodContext, SpecContainer
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 
 NATIVE = "native"
 _NOTHING = ContainerAmounts()
@@ -43,7 +43,7 @@ class _Container:
     memory_limit_bytes: int
 
 
-def decide(pod: PodContext, rules: Rules) -> Edits:
+def decide(pod: PodContext, policy: EffectivePolicy) -> Edits:
     names = (*pod.extended_init, *pod.extended)
     ours = [amounts for name in names if (amounts := pod.amounts_of(name)) is not None]
     if not ours:
@@ -52,14 +52,14 @@ def decide(pod: PodContext, rules: Rules) -> Edits:
     if spec is None:
         return Edits(abstentions=_abstentions(pod, ours))
     containers = [_container(one, pod) for one in spec]
-    cpu = _cpu(containers, pod, rules) if any(each.decides_cpu for each in ours) else ()
+    cpu = _cpu(containers, pod, policy) if any(each.decides_cpu for each in ours) else ()
     memory = _memory(containers) if any(each.decides_memory for each in ours) else ()
     return Edits((*cpu, *memory))
 
 
-def ratio_of(kind: str, rules: Rules) -> Fraction | None:
+def ratio_of(kind: str, policy: EffectivePolicy) -> Fraction | None:
     """What quotas of this kind are divided by, > 1; None = they stay."""
-    ratio = rules.node.cpu_normalization_ratio
+    ratio = policy.node.cpu_normalization_ratio
     return ratio if kind == BATCH and ratio is not None and ratio > 1 else None
 
 
@@ -103,21 +103,21 @@ def _container(spec: SpecContainer, pod: PodContext) -> _Container:
     return _Container(spec.name, spec.role, *cpu, *memory)
 
 
-def _cpu(containers: Sequence[_Container], pod: PodContext, rules: Rules) -> tuple[Edit, ...]:
+def _cpu(containers: Sequence[_Container], pod: PodContext, policy: EffectivePolicy) -> tuple[Edit, ...]:
     request_milli = MilliCPU(podtotal.total([(one.role, one.cpu_request_milli) for one in containers]))
     kinds = _kinds(one.cpu_kind for one in containers)
     shares_why = f"{kinds}-cpu request {request_milli}m at {cfs.SHARES_PER_CPU} shares per CPU"
     fed: Inputs = {FORMULA: "cpu_shares", "request_milli": request_milli}
     shares = Edit(Field.CPU_SHARES, cfs.shares(request_milli), shares_why, computed=fed)
-    return (shares, _quota(containers, pod, rules))
+    return (shares, _quota(containers, pod, policy))
 
 
-def _quota(containers: Sequence[_Container], pod: PodContext, rules: Rules) -> Edit:
+def _quota(containers: Sequence[_Container], pod: PodContext, policy: EffectivePolicy) -> Edit:
     free = next((one for one in containers if not one.cpu_limit_milli and one.name != OVERHEAD), None)
     if free is not None:
         return Edit(Field.CPU_QUOTA, UNLIMITED, f"no {free.cpu_kind}-cpu limit of container {free.name}")
     kinds = _kinds(one.cpu_kind for one in containers)
-    ratio = ratio_of(BATCH, rules) if BATCH in kinds else None
+    ratio = ratio_of(BATCH, policy) if BATCH in kinds else None
     same_kind = all(one.cpu_kind == BATCH for one in containers)
     divided = None if ratio is None or same_kind else ratio
     limits = [(one.role, _milli(one, divided)) for one in containers]

@@ -2,10 +2,10 @@
 
 Koordinator's decisions with three changes: under kubelet's CPU manager ``static`` a pod without a
 QoS label keeps the set that kubelet sent, wherever the scheduler placed it, and nobody is bound to a CPU that kubelet
-gave exclusively; where the rules name a BE pool (all CPUs outside LSE), BE pods get it instead of the empty set, which
-means "the parent's". A pool that the rules leave out is no opinion. First match wins. While the CPUs that kubelet gave
-exclusively are unknown, a container is made with what kubelet sent; of one that runs no CPU set is widened, no quota
-lifted.
+gave exclusively; where the policy names a BE pool (all CPUs outside LSE), BE pods get it instead of the empty set,
+which means "the parent's". A pool that the policy leaves out is no opinion. First match wins. While the CPUs that
+kubelet gave exclusively are unknown, a container is made with what kubelet sent; of one that runs no CPU set is
+widened, no quota lifted.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from koord.model.crifields import Field
 from koord.model.qos import KubeQoS, QoSClass
 from qosd.hooks.edits import Abstention, Edit, Edits
 from qosd.model.pod import CGROUP_STAGES, HookStage, PodContext
-from qosd.model.rules import CPUManagerPolicy, Rules, join
+from qosd.model.policy import CPUManagerPolicy, EffectivePolicy, join
 
 _Choice = tuple[str, str] | None  # (CPU list, why); None = no opinion
 
 
-def decide(pod: PodContext, rules: Rules) -> Edits:
-    if rules.node.cpus_unknown and pod.stage not in CGROUP_STAGES:
+def decide(pod: PodContext, policy: EffectivePolicy) -> Edits:
+    if policy.node.cpus_unknown and pod.stage not in CGROUP_STAGES:
         return Edits()
     items = []
     of_sandbox = pod.stage is HookStage.SANDBOX_CGROUP
-    bound, why_bound = _bound(pod, rules)
-    choice = _cpus(pod, bound, why_bound, rules) if pod.is_container or of_sandbox else None
+    bound, why_bound = _bound(pod, policy)
+    choice = _cpus(pod, bound, why_bound, policy) if pod.is_container or of_sandbox else None
     if choice is not None:
         items.append(Edit(Field.CPUSET_CPUS, *choice))
-    if bound and rules.node.unset_cpu_quota and not of_sandbox:
-        if rules.node.cpus_unknown:
-            return Edits(tuple(items), abstentions=(Abstention(Field.CPU_QUOTA, rules.node.cpus_unknown, stays=True),))
+    if bound and policy.node.unset_cpu_quota and not of_sandbox:
+        if policy.node.cpus_unknown:
+            return Edits(tuple(items), abstentions=(Abstention(Field.CPU_QUOTA, policy.node.cpus_unknown, stays=True),))
         why = f"CPUs {bound} are bound for it, so a CFS quota would only throttle"
         items.append(Edit(Field.CPU_QUOTA, UNLIMITED, why))
     return Edits(tuple(items))
@@ -43,48 +43,48 @@ def keeps_kubelets(pod: PodContext) -> bool:
     return not pod.is_free and pod.raw_qos not in (QoSClass.LS, QoSClass.BE)
 
 
-def _bound(pod: PodContext, rules: Rules) -> tuple[str, str]:
+def _bound(pod: PodContext, policy: EffectivePolicy) -> tuple[str, str]:
     """The CPUs that the scheduler bound, as far as kubelet gave them to nobody else, and why; "" = none."""
     why = "bound by the scheduler (annotation resource-status)"
-    if not pod.bound_cpus or not rules.node.kubelet_cpus:
+    if not pod.bound_cpus or not policy.node.kubelet_cpus:
         return pod.bound_cpus, why
     wanted = cpuset.parse(pod.bound_cpus)
-    taken = wanted & rules.node.kubelet_cpus
+    taken = wanted & policy.node.kubelet_cpus
     return str(wanted - taken), f"{why}, less {taken}, which kubelet gave exclusively" if taken else why
 
 
-def _cpus(pod: PodContext, bound: str, why_bound: str, rules: Rules) -> _Choice:
+def _cpus(pod: PodContext, bound: str, why_bound: str, policy: EffectivePolicy) -> _Choice:
     if bound:
         return bound, why_bound
-    is_system = pod.raw_qos is QoSClass.SYSTEM and bool(rules.node.system_cpuset)
-    if rules.node.cpu_manager_policy is CPUManagerPolicy.STATIC and keeps_kubelets(pod) and not is_system:
+    is_system = pod.raw_qos is QoSClass.SYSTEM and bool(policy.node.system_cpuset)
+    if policy.node.cpu_manager_policy is CPUManagerPolicy.STATIC and keeps_kubelets(pod) and not is_system:
         return None
-    placed = _numa_pool(pod, rules)
+    placed = _numa_pool(pod, policy)
     if placed is not None:
         return placed
     if is_system:
-        return rules.node.system_cpuset, "SYSTEM pods use the system-QoS CPUs"
-    if pod.treated_as(rules.node.derivation) is QoSClass.BE:
-        return _be_pool(pod, rules)
-    pool = join(rules.node.ls_pools)
-    why = f"{pod.treated_as(rules.node.derivation)} without bound CPUs uses the LS pool (outside LSE and LSR)"
+        return policy.node.system_cpuset, "SYSTEM pods use the system-QoS CPUs"
+    if pod.treated_as(policy.node.derivation) is QoSClass.BE:
+        return _be_pool(pod, policy)
+    pool = join(policy.node.ls_pools)
+    why = f"{pod.treated_as(policy.node.derivation)} without bound CPUs uses the LS pool (outside LSE and LSR)"
     return (pool, why) if pool else None
 
 
-def _numa_pool(pod: PodContext, rules: Rules) -> _Choice:
-    is_be = pod.treated_as(rules.node.derivation) is QoSClass.BE
-    if not pod.numa_nodes or (is_be and not rules.binds_best_effort):
+def _numa_pool(pod: PodContext, policy: EffectivePolicy) -> _Choice:
+    is_be = pod.treated_as(policy.node.derivation) is QoSClass.BE
+    if not pod.numa_nodes or (is_be and not policy.binds_best_effort):
         return None
-    name, pools = ("BE", rules.node.be_pools) if is_be else ("LS", rules.node.ls_pools)
+    name, pools = ("BE", policy.node.be_pools) if is_be else ("LS", policy.node.ls_pools)
     cpus = join(pools, pod.numa_nodes)
     nodes = ",".join(map(str, sorted(pod.numa_nodes)))
     return (cpus, f"the {name} pool of NUMA node {nodes}, where the scheduler placed it") if cpus else None
 
 
-def _be_pool(pod: PodContext, rules: Rules) -> _Choice:
-    who, left = "free pods" if pod.is_free else "BE pods", rules.node.best_effort
+def _be_pool(pod: PodContext, policy: EffectivePolicy) -> _Choice:
+    who, left = "free pods" if pod.is_free else "BE pods", policy.node.best_effort
     is_held = pod.is_best_effort and bool(left.cpus)
-    pool = join(rules.node.best_effort_pools if is_held else rules.node.be_pools)
+    pool = join(policy.node.best_effort_pools if is_held else policy.node.be_pools)
     if pool:
         why = f", as far as it is left to them ({left.why})" if is_held else ""
         return pool, f"{who} use the BE pool (outside LSE){why}"

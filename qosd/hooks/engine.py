@@ -1,6 +1,6 @@
 """All hooks over one pod context: the one place where their edits meet.
 
-Pure: the same context and rules give the same edits, whoever asks (the hook service before a container exists,
+Pure: the same context and policy give the same edits, whoever asks (the hook service before a container exists,
 NodeInspect afterwards). Fails with UndeclaredEdit when a hook edits what the table does not grant it.
 """
 
@@ -14,43 +14,43 @@ from qosd.hooks import tierquota
 from qosd.hooks.edits import Edits, merge
 from qosd.hooks.table import HOOKS, Hook
 from qosd.model.pod import PodContext
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 
 
 class UndeclaredEdit(AssertionError):
     """A hook edited a field that its row of the table does not list: an error of ours."""
 
 
-def decide(pod: PodContext, rules: Rules, hooks: Sequence[Hook] = HOOKS) -> Edits:
+def decide(pod: PodContext, policy: EffectivePolicy, hooks: Sequence[Hook] = HOOKS) -> Edits:
     """The merged edits of every one of ``hooks`` that is on and runs at ``pod.stage``, with the pod's problems."""
     stage = pod.stage
-    parts = [_run(hook, pod, rules) for hook in hooks if stage in hook.stages and is_on(hook, rules)]
-    return tierquota.below_tier(merge((Edits(problems=pod.problems), *parts)), pod, rules)
+    parts = [_run(hook, pod, policy) for hook in hooks if stage in hook.stages and is_on(hook, policy)]
+    return tierquota.below_tier(merge((Edits(problems=pod.problems), *parts)), pod, policy)
 
 
-def is_on(hook: Hook, rules: Rules) -> bool:
+def is_on(hook: Hook, policy: EffectivePolicy) -> bool:
     """Neither ``node.hooks`` nor its feature gate turns it off."""
-    return rules.enabled(hook.name) and (not hook.gate or rules.gate(hook.gate).is_on)
+    return policy.enabled(hook.name) and (not hook.gate or policy.gate(hook.gate).is_on)
 
 
-def decide_call(pod: PodContext, rules: Rules) -> Edits:
+def decide_call(pod: PodContext, policy: EffectivePolicy) -> Edits:
     """``decide``'s edits, with the bound of a newcomer, for a container that a CRI or NRI call is about."""
-    return tierquota.of_newcomer(decide(pod, rules), pod, rules)
+    return tierquota.of_newcomer(decide(pod, policy), pod, policy)
 
 
-def carried(edits: Edits, rules: Rules, *, restores: bool) -> Edits:
+def carried(edits: Edits, policy: EffectivePolicy, *, restores: bool) -> Edits:
     """Those of ``edits`` that the answer to a CRI or NRI call carries: all, or all but the limits.
 
     kubelet reports what the runtime is told as the container's resources, and the scheduler counts that. ``restores``:
     kubelet is given back what it requested; else the limits are written behind the runtime's back, unless
     ``node.limitsInCRI`` of the rules file says otherwise.
     """
-    in_cri = rules.node.limits_in_cri
+    in_cri = policy.node.limits_in_cri
     return edits if (restores if in_cri is None else in_cri) else edits.without_limits
 
 
-def _run(hook: Hook, pod: PodContext, rules: Rules) -> Edits:
-    edits = hook.decide(pod, rules)
+def _run(hook: Hook, pod: PodContext, policy: EffectivePolicy) -> Edits:
+    edits = hook.decide(pod, policy)
     if not edits.items and not edits.abstentions:
         return edits
     undeclared = [edit.name for edit in edits.items if not hook.may_edit(edit)]

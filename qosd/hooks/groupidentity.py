@@ -18,7 +18,7 @@ from koord.model.qos_settings import CPUQOS
 from koord.model.slo import CPUPolicy
 from qosd.hooks.edits import Edit, Edits
 from qosd.model.pod import HookStage, PodContext
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 
 FILE = IDENTITY
 HOOK, GATE = "groupIdentity", "GroupIdentity"
@@ -26,62 +26,62 @@ _DECIDING = (QoSClass.LSR, QoSClass.LS, QoSClass.BE)
 _OF_TIER = {KubeQoS.BURSTABLE: QoSClass.LS, KubeQoS.BEST_EFFORT: QoSClass.BE}
 
 
-def decide(pod: PodContext, rules: Rules) -> Edits:
-    if why_off(rules) or not (rules.host.cgroup_version == 2 or pod.stage is HookStage.POD_CGROUP):
+def decide(pod: PodContext, policy: EffectivePolicy) -> Edits:
+    if why_off(policy) or not (policy.host.cgroup_version == 2 or pod.stage is HookStage.POD_CGROUP):
         return Edits()
-    qos = pod.treated_as(rules.node.derivation)
-    if qos is QoSClass.LSR and pod.raw_qos is None and not _enabled(rules, qos):
+    qos = pod.treated_as(policy.node.derivation)
+    if qos is QoSClass.LSR and pod.raw_qos is None and not _enabled(policy, qos):
         qos = QoSClass.LS
-    value, why = of_class(rules, qos)
+    value, why = of_class(policy, qos)
     own = pod.cpu_qos
     if own is not None and pod.raw_qos is QoSClass.LS:
         value, why = _of_pod(own, value)
     return Edits((Edit(Field.UNIFIED, str(value), why, key=FILE),))
 
 
-def wanted(rules: Rules) -> bool:
+def wanted(policy: EffectivePolicy) -> bool:
     """Does the policy use it for any class that decides?"""
-    policies = rules.qos_strategy.policies
+    policies = policy.qos_strategy.policies
     by_policy = policies is None or policies.cpu_policy in (None, CPUPolicy.GROUP_IDENTITY)
-    return by_policy and any(_enabled(rules, qos) for qos in _DECIDING)
+    return by_policy and any(_enabled(policy, qos) for qos in _DECIDING)
 
 
-def why_off(rules: Rules) -> str:
+def why_off(policy: EffectivePolicy) -> str:
     """Why no cgroup is given an identity; "" if they are."""
-    if FILE not in (rules.host.files or ()):
+    if FILE not in (policy.host.files or ()):
         unknown = "before kubelet has made its cgroups nobody knows whether this kernel has it"
-        return unknown if rules.host.files is None else f"this kernel has no {FILE}: only vendor kernels do"
-    if not wanted(rules):
+        return unknown if policy.host.files is None else f"this kernel has no {FILE}: only vendor kernels do"
+    if not wanted(policy):
         return "no class has cpuQOS enabled, or cpuPolicy is another"
-    if not rules.enabled(HOOK):
+    if not policy.enabled(HOOK):
         return f"node.hooks switches {HOOK} off"
-    is_on, source = rules.gate(GATE)
+    is_on, source = policy.gate(GATE)
     if not is_on:
         return f"feature gate {GATE} is off ({source})"
-    if rules.system_strategy.sched_group_identity_enabled == 0:
+    if policy.system_strategy.sched_group_identity_enabled == 0:
         return "systemStrategy.schedGroupIdentityEnabled is 0"
     return ""
 
 
-def of_class(rules: Rules, qos: QoSClass) -> tuple[int, str]:
+def of_class(policy: EffectivePolicy, qos: QoSClass) -> tuple[int, str]:
     """The value of a class and why; a class that is not enabled is neutral."""
-    if not _enabled(rules, qos):
+    if not _enabled(policy, qos):
         return 0, f"group identity of {qos} is not enabled: neutral"
-    return _cpu_qos(rules, qos).group_identity or 0, f"group identity of {qos} in NodeSLO"
+    return _cpu_qos(policy, qos).group_identity or 0, f"group identity of {qos} in NodeSLO"
 
 
-def of_tier(rules: Rules, tier: KubeQoS) -> tuple[int, str]:
+def of_tier(policy: EffectivePolicy, tier: KubeQoS) -> tuple[int, str]:
     """The value of one of kubelet's tiers and why; Guaranteed's is the root of the others, and neutral."""
     qos = _OF_TIER.get(tier)
-    return of_class(rules, qos) if qos is not None else (0, "the root of all pods is neutral")
+    return of_class(policy, qos) if qos is not None else (0, "the root of all pods is neutral")
 
 
-def _cpu_qos(rules: Rules, qos: QoSClass) -> CPUQOS:
-    return rules.class_settings(qos).cpu_qos or CPUQOS()
+def _cpu_qos(policy: EffectivePolicy, qos: QoSClass) -> CPUQOS:
+    return policy.class_settings(qos).cpu_qos or CPUQOS()
 
 
-def _enabled(rules: Rules, qos: QoSClass) -> bool:
-    return bool(_cpu_qos(rules, qos).enable)
+def _enabled(policy: EffectivePolicy, qos: QoSClass) -> bool:
+    return bool(_cpu_qos(policy, qos).enable)
 
 
 def _of_pod(own: CPUQOS, class_value: int) -> tuple[int, str]:

@@ -11,16 +11,16 @@ from koord.model.crifields import Field
 from koord.model.qos import KubeQoS, QoSClass
 from qosd.hooks.edits import Edit, Edits
 from qosd.model.pod import PodContext
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 
 FILE = "cpu.idle"
 
 
-def decide(pod: PodContext, rules: Rules) -> Edits:
-    settings = rules.class_settings(QoSClass.BE).cpu_qos
+def decide(pod: PodContext, policy: EffectivePolicy) -> Edits:
+    settings = policy.class_settings(QoSClass.BE).cpu_qos
     wanted = settings is not None and bool(settings.enable) and settings.sched_idle == 1
     if not wanted or pod.kube_qos is not KubeQoS.BEST_EFFORT:
         return Edits()
-    if pod.treated_as(rules.node.derivation) is not QoSClass.BE:
+    if pod.treated_as(policy.node.derivation) is not QoSClass.BE:
         return Edits()
     return Edits((Edit(Field.UNIFIED, "1", "schedIdle of BE in NodeSLO", key=FILE),))

@@ -18,7 +18,7 @@ from qosd.hooks import memoryqos
 from qosd.hooks.edits import Edit, Edits
 from qosd.hooks.memoryqos import MemoryCase
 from qosd.model.pod import CALL_STAGES, PodContext
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 
 MIN, LOW, HIGH = "memory.min", "memory.low", "memory.high"
 WMARK_RATIO, WMARK_SCALE, WMARK_MIN_ADJ = "memory.wmark_ratio", "memory.wmark_scale_factor", "memory.wmark_min_adj"
@@ -32,28 +32,28 @@ _MAINLINE_V2 = frozenset({MIN, LOW, HIGH})
 _NOTHING: frozenset[str] = frozenset()
 
 
-def decide(pod: PodContext, rules: Rules) -> Edits:
-    files = _files(pod, rules)
-    case = memoryqos.of(pod, rules) if files else None
+def decide(pod: PodContext, policy: EffectivePolicy) -> Edits:
+    files = _files(pod, policy)
+    case = memoryqos.of(pod, policy) if files else None
     if case is None:
         return Edits()
-    return Edits(tuple([edit for edit in _edits(case, pod, rules) if edit.key in files]))
+    return Edits(tuple([edit for edit in _edits(case, pod, policy) if edit.key in files]))
 
 
-def _files(pod: PodContext, rules: Rules) -> frozenset[str]:
+def _files(pod: PodContext, policy: EffectivePolicy) -> frozenset[str]:
     """What can be edited at this stage, on this kernel."""
-    always = _MAINLINE_V2 if rules.host.cgroup_version == 2 else _NOTHING
-    return always if pod.stage in CALL_STAGES else always | (rules.host.files or _NOTHING)
+    always = _MAINLINE_V2 if policy.host.cgroup_version == 2 else _NOTHING
+    return always if pod.stage in CALL_STAGES else always | (policy.host.files or _NOTHING)
 
 
-def _edits(case: MemoryCase, pod: PodContext, rules: Rules) -> Iterator[Edit]:
+def _edits(case: MemoryCase, pod: PodContext, policy: EffectivePolicy) -> Iterator[Edit]:
     settings = case.settings
     if (minimum := case.min_bytes) is not None:
         yield _protection(case, MIN, minimum, settings.min_limit_percent, 0)
     if (low := case.low_bytes) is not None:
         yield _protection(case, LOW, low, settings.low_limit_percent, case.min_bytes or 0)
-    if pod.is_container and (high := case.high_bytes(rules)) is not None:
-        yield _throttling(case, high, rules)
+    if pod.is_container and (high := case.high_bytes(policy)) is not None:
+        yield _throttling(case, high, policy)
     for file, setting in (
         (WMARK_RATIO, settings.wmark_ratio),
         (WMARK_SCALE, settings.wmark_scale_permill),
@@ -91,7 +91,7 @@ def _protection(case: MemoryCase, file: str, value: int, percent: int | None, fl
     return Edit(Field.UNIFIED, str(value), why, key=file, computed=computed)
 
 
-def _throttling(case: MemoryCase, high: int, rules: Rules) -> Edit:
+def _throttling(case: MemoryCase, high: int, policy: EffectivePolicy) -> Edit:
     percent = case.settings.throttling_percent
     why = f"throttling from {percent} % between request and limit on, {case.source}"
     if high == UNLIMITED:
@@ -99,9 +99,9 @@ def _throttling(case: MemoryCase, high: int, rules: Rules) -> Edit:
     computed: Inputs = {
         FORMULA: "memory_high",
         "request_bytes": case.request_bytes,
-        "ceiling_bytes": case.ceiling_bytes(rules),
+        "ceiling_bytes": case.ceiling_bytes(policy),
         "percent": percent,
-        "page_bytes": rules.host.page_bytes,
+        "page_bytes": policy.host.page_bytes,
         "floor_bytes": case.floor_bytes,
     }
     return Edit(Field.UNIFIED, str(high), why, key=HIGH, computed=computed)

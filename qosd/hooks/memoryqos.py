@@ -24,7 +24,7 @@ from koord.model.cfs import UNLIMITED
 from koord.model.qos import KubeQoS
 from koord.model.qos_settings import MemoryQOS
 from qosd.model.pod import PodContext
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 
 GATE = "CgroupReconcile"
 
@@ -56,31 +56,31 @@ class MemoryCase(msgspec.Struct, frozen=True):
         low, least = self._share(self.settings.low_limit_percent), self.min_bytes
         return max(low, least) if low and least else low
 
-    def high_bytes(self, rules: Rules) -> int | None:
+    def high_bytes(self, policy: EffectivePolicy) -> int | None:
         """-1 = no throttling."""
-        percent, request, ceiling = self.settings.throttling_percent, self.request_bytes, self.ceiling_bytes(rules)
+        percent, request, ceiling = self.settings.throttling_percent, self.request_bytes, self.ceiling_bytes(policy)
         if percent == 0:
             return UNLIMITED
         if percent is None or request is None or not ceiling:
             return None
-        page = rules.host.page_bytes
+        page = policy.host.page_bytes
         # One division at the end: the percentage must not lose a fraction before the rounding to pages.
         high = (request * 100 + max(0, ceiling - request) * percent) // (100 * page) * page
         return max(high, self.floor_bytes)
 
-    def ceiling_bytes(self, rules: Rules) -> int:
+    def ceiling_bytes(self, policy: EffectivePolicy) -> int:
         """Up to where usage may grow; 0 = not known."""
-        return self.limit_bytes or rules.allocatable_memory_bytes
+        return self.limit_bytes or policy.allocatable_memory_bytes
 
     @property
     def floor_bytes(self) -> int:
         """Nothing throttles below what is protected."""
         return max(self.min_bytes or 0, self.low_bytes or 0)
 
-    def marks(self, rules: Rules) -> Marks | None:
+    def marks(self, policy: EffectivePolicy) -> Marks | None:
         """None without background reclaim, or without a bound of which they are percents."""
         ratio, scale = self.settings.wmark_ratio or 0, self.settings.wmark_scale_permill or 0
-        high = self.high_bytes(rules)
+        high = self.high_bytes(policy)
         bounds = [each for each in (high, self.limit_bytes) if each is not None and each > 0]
         if not ratio or not bounds:
             return None
@@ -108,29 +108,29 @@ class MemoryCase(msgspec.Struct, frozen=True):
         return (self.request_bytes or 0) * percent // 100
 
 
-def of(pod: PodContext, rules: Rules) -> MemoryCase | None:
+def of(pod: PodContext, policy: EffectivePolicy) -> MemoryCase | None:
     """The case of a pod, or of the container that its context is about; None: nobody asks for memory QoS, or the pod's
     own annotation wants none."""
-    chosen = _settings(pod, rules)
+    chosen = _settings(pod, policy)
     return None if chosen is None else MemoryCase(*chosen, *_request_and_limit(pod))
 
 
-def policy_of(rules: Rules) -> tuple[object, ...]:
-    """All that ``of`` and its amounts depend on of the rules: these change more often, with CPU pools for instance."""
-    node = rules.node
-    facts = (rules.allocatable_memory_bytes, node.cpu_manager_policy, node.guaranteed_is_lsr)
-    return rules.slo, rules.host, node.hooks, node.features, rules.gate_flags, facts
+def policy_of(policy: EffectivePolicy) -> tuple[object, ...]:
+    """All that ``of`` and its amounts depend on of the policy: that changes more often, with CPU pools for instance."""
+    node = policy.node
+    facts = (policy.allocatable_memory_bytes, node.cpu_manager_policy, node.guaranteed_is_lsr)
+    return policy.slo, policy.host, node.hooks, node.features, policy.gate_flags, facts
 
 
 def is_same(policy: tuple[object, ...], other: tuple[object, ...]) -> bool:
-    """Of two policies; large parts are shared between rules, so they are compared by identity first."""
+    """Are both equal? large parts are shared between policies, so they are compared by identity first."""
     return all(a is b or a == b for a, b in zip(policy, other, strict=True))
 
 
-def _settings(pod: PodContext, rules: Rules) -> tuple[MemoryQOS, str] | None:
+def _settings(pod: PodContext, policy: EffectivePolicy) -> tuple[MemoryQOS, str] | None:
     """The settings that apply and who sets them."""
-    qos = pod.treated_as(rules.node.derivation)
-    of_class = rules.class_settings(qos).memory_qos or slo_defaults.neutral_memory()
+    qos = pod.treated_as(policy.node.derivation)
+    of_class = policy.class_settings(qos).memory_qos or slo_defaults.neutral_memory()
     own = pod.memory_qos
     if own is None:
         return (of_class, f"memoryQOS of {qos}") if of_class.enable else None
@@ -139,7 +139,7 @@ def _settings(pod: PodContext, rules: Rules) -> tuple[MemoryQOS, str] | None:
     base = of_class
     if own.policy is MemoryPolicy.AUTO:
         defaults = slo_defaults.defaults().resource_qos
-        base = (defaults and (defaults.of(qos) or rules.class_settings(qos)).memory_qos) or of_class
+        base = (defaults and (defaults.of(qos) or policy.class_settings(qos)).memory_qos) or of_class
     return schema.overlay(base, own), "annotation memoryQOS"
 
 

@@ -19,13 +19,13 @@ from koord.model.formulas import FORMULA, Inputs
 from koord.model.qos import QoSClass
 from qosd.hooks.edits import Edit, Edits
 from qosd.model.pod import PodContext
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 
 ANNOTATION = "qosd.koord.sh/cpu-quota-spec-and-scaled"
 
 
-def decide(pod: PodContext, rules: Rules) -> Edits:
-    ratio = ratio_of(pod, rules)
+def decide(pod: PodContext, policy: EffectivePolicy) -> Edits:
+    ratio = ratio_of(pod, policy)
     spec_us = spec_quota_us(pod)
     if ratio is None or spec_us <= 0:
         return Edits()
@@ -44,9 +44,9 @@ def decide(pod: PodContext, rules: Rules) -> Edits:
     )
 
 
-def ratio_of(pod: PodContext, rules: Rules) -> Fraction | None:
+def ratio_of(pod: PodContext, policy: EffectivePolicy) -> Fraction | None:
     """What the pod's native CFS quotas are divided by, > 1; None = they stay."""
-    ratio = rules.native_ratio
+    ratio = policy.native_ratio
     applies = pod.raw_qos in (QoSClass.LS, None) and not pod.bound_cpus and not pod.is_free
     return ratio if applies and ratio is not None and ratio > 1 else None
 

@@ -1,6 +1,6 @@
 """The resctrl class, by the pod annotation that containerd and cri-o read when they start its containers.
 
-Only where it is known to work: the rules say that the runtime's RDT support was verified, the group exists, and the
+Only where it is known to work: the policy says that the runtime's RDT support was verified, the group exists, and the
 class has ``resctrlQOS`` enabled. A pod with a group of its own, or that already names a class, keeps it. Elsewhere
 ``group_of`` and ``names_class`` tell who is to be moved after the start.
 """
@@ -14,7 +14,7 @@ from koord.model.crifields import Field
 from koord.model.qos import QoSClass
 from qosd.hooks.edits import Edit, Edits
 from qosd.model.pod import PodContext
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 
 ANNOTATION = "rdt.resources.beta.kubernetes.io/pod"
 _OF_CONTAINER = "rdt.resources.beta.kubernetes.io/container."  # and its name; a pod's annotation
@@ -24,21 +24,21 @@ GATE = "RdtResctrl"
 CLASS_GROUPS = frozenset(_GROUPS.values())
 
 
-def decide(pod: PodContext, rules: Rules) -> Edits:
-    group, why = group_of(pod, rules)
-    if not group or not rules.node.rdt_verified:
+def decide(pod: PodContext, policy: EffectivePolicy) -> Edits:
+    group, why = group_of(pod, policy)
+    if not group or not policy.node.rdt_verified:
         return Edits()
     return Edits((Edit(Field.ANNOTATION, group, why, key=ANNOTATION),))
 
 
-def group_of(pod: PodContext, rules: Rules) -> tuple[str, str]:
+def group_of(pod: PodContext, policy: EffectivePolicy) -> tuple[str, str]:
     """The group of the pod's class, whoever brings its tasks there, and why; ("", "") = it stays where it is."""
-    qos = pod.treated_as(rules.node.derivation)
+    qos = pod.treated_as(policy.node.derivation)
     group = _GROUPS.get(qos)
-    settings = rules.class_settings(qos).resctrl_qos
+    settings = policy.class_settings(qos).resctrl_qos
     wanted = settings is not None and bool(settings.enable)
     chosen_already = ANNOTATION in pod.request.annotations or KEYS["resctrl"].name in pod.request.annotations
-    if group is None or not wanted or group not in rules.host.resctrl_groups or chosen_already:
+    if group is None or not wanted or group not in policy.host.resctrl_groups or chosen_already:
         return "", ""
     return group, f"{qos} pods belong to resctrl group {group}"
 

@@ -13,7 +13,7 @@ from koord.model.crifields import Field
 from qosd.hooks import batch, cpuset, groupidentity, idle, memory, memoryqos, normalization, resctrl
 from qosd.hooks.edits import Edit, Edits
 from qosd.model.pod import CONTAINER_STAGES, POD_STAGES, HookStage, PodContext
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 
 RECONCILER = "hooks"
 """The strategy that applies the edits of every hook that has no strategy of its own."""
@@ -31,7 +31,7 @@ class Hook:
     name: str
     stages: frozenset[HookStage]
     rows: frozenset[str]
-    decide: Callable[[PodContext, Rules], Edits]
+    decide: Callable[[PodContext, EffectivePolicy], Edits]
     annotates: bool = False
     strategy: str = RECONCILER
     gate: str = ""

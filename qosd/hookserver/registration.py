@@ -20,7 +20,7 @@ from pathlib import Path
 
 from qosd.hooks import resctrl
 from qosd.model.pod import HookStage
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 
 FILE_NAME = "koord-qosd.json"
 _log = logging.getLogger(__name__)
@@ -34,9 +34,9 @@ class Advice:
     awaited_handlers: frozenset[str]
 
     @classmethod
-    def by(cls, rules: Rules) -> Advice:
-        annotates = rules.enabled("resctrl") and rules.gate(resctrl.GATE).is_on and rules.node.rdt_verified
-        return cls(not annotates, rules.node.sandbox_sizing_handlers)
+    def by(cls, policy: EffectivePolicy) -> Advice:
+        annotates = policy.enabled("resctrl") and policy.gate(resctrl.GATE).is_on and policy.node.rdt_verified
+        return cls(not annotates, policy.node.sandbox_sizing_handlers)
 
 
 def content(socket: Path, failure_policy: str, stages: Sequence[str], advice: Advice) -> str:
@@ -49,16 +49,16 @@ def content(socket: Path, failure_policy: str, stages: Sequence[str], advice: Ad
 
 
 class Registration:
-    """The file in ``directory``, in step with the rules; one that somebody took away stays away until they change."""
+    """The file in ``directory``, in step with the policy; one that somebody took away stays away until it changes."""
 
     def __init__(self, directory: Path, socket: Path, failure_policy: str, stages: Sequence[str]) -> None:
         self._directory, self._socket = directory, socket
         self._failure_policy, self._stages = failure_policy, stages
         self._advice: Advice | None = None
 
-    def keep(self, rules: Rules) -> None:
+    def keep(self, policy: EffectivePolicy) -> None:
         """A directory that refuses the file is said, and leaves the hooks served."""
-        advice = Advice.by(rules)
+        advice = Advice.by(policy)
         if advice == self._advice:
             return
         self._advice = advice

@@ -29,7 +29,7 @@ from qosd.hooks.edits import Edits
 from qosd.hookserver import translate
 from qosd.metrics import Metrics
 from qosd.model.pod import HookStage, PodContext, Request
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.originals import OriginalsRecorder
 
 SERVICE = "runtime.v1alpha1.RuntimeHookService"
@@ -95,7 +95,7 @@ _CONTAINER = _Form(
 
 
 class HookServer:
-    """Answers hook calls by the rules that ``rules()`` returns at that moment; ``clock`` is monotonic seconds.
+    """Answers hook calls by the policy that ``policy()`` returns at that moment; ``clock`` is monotonic seconds.
 
     Where ``acts()`` is false, another front end edits, and every answer is "no edits". ``seen`` is told, once it is
     answered, of each pod whose sandbox is about to be made; ``room_for``, asked with the UID of each pod of which a
@@ -106,7 +106,7 @@ class HookServer:
 
     def __init__(
         self,
-        rules: Callable[[], Rules],
+        policy: Callable[[], EffectivePolicy],
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
         acts: Callable[[], bool] = lambda: True,
@@ -115,7 +115,7 @@ class HookServer:
         originals: OriginalsRecorder | None = None,
         as_listed: Callable[[Request], Request] = lambda request: request,
     ) -> None:
-        self._rules, self._metrics, self._clock = rules, metrics, clock
+        self._rules, self._metrics, self._clock = policy, metrics, clock
         self._acts, self._seen, self._room_for, self._originals = acts, seen, room_for, originals
         self._as_listed = as_listed
         self.server = UnaryServer(self.methods())
@@ -181,8 +181,8 @@ class HookServer:
     def _decide(self, pod: PodContext, restores: bool) -> _Decision:
         if not self._acts():
             return _Decision(pod, Edits(problems=pod.problems), acts=False)
-        rules = self._rules()
-        edits = engine.carried(engine.decide_call(pod, rules), rules, restores=restores)
+        policy = self._rules()
+        edits = engine.carried(engine.decide_call(pod, policy), policy, restores=restores)
         return _Decision(pod, edits.without_annotating if pod.stage is HookStage.UPDATE else edits, acts=True)
 
     @staticmethod

@@ -17,7 +17,7 @@ from koord.host.support import Support
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.decide.gates import gates_shown, what_lacks
 from qosd.frontends import FrontEnd
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.node import JOURNAL, UNDO, Node
 from qosd.options import Options
 from qosd.policy.provenance import Provenance
@@ -109,8 +109,8 @@ def lacking(report: TickReport) -> dict[str, str]:
     if report.snapshot is None:
         return {}
     on = {result.name for result in report.decisions.results if not result.is_off}
-    rules = report.snapshot.rules
-    return {each.name: lacks for each in speakers() if each.name in on and (lacks := what_lacks(each, rules))}
+    policy = report.snapshot.policy
+    return {each.name: lacks for each in speakers() if each.name in on and (lacks := what_lacks(each, policy))}
 
 
 def warnings(node: Node) -> list[str]:
@@ -125,7 +125,7 @@ def warnings(node: Node) -> list[str]:
         node.kubelet_config.problem,
         "" if node.pod_lists is None else node.pod_lists.problem,
         *node.rules_file.warnings,
-        *node.rules.warnings,
+        *node.policy.warnings,
         *node.host.problems,
         *node.pods.problems,
         *(
@@ -163,9 +163,9 @@ def process(options: Options, uptime_s: float, journal_dropped: int) -> inspect.
     )
 
 
-def features(tree: Tree, tiers: Iterable[str], rules: Rules) -> list[inspect.Feature]:
+def features(tree: Tree, tiers: Iterable[str], policy: EffectivePolicy) -> list[inspect.Feature]:
     """What this node supports, and how that is known or what is used instead; reads files."""
-    classes = ", ".join(sorted(rules.host.resctrl_groups))
+    classes = ", ".join(sorted(policy.host.resctrl_groups))
     return [
         inspect.Feature(
             name="resctrl class groups",
@@ -174,7 +174,7 @@ def features(tree: Tree, tiers: Iterable[str], rules: Rules) -> list[inspect.Fea
         ),
         *(
             inspect.Feature(name=name, supported=is_on, detail=detail)
-            for name, is_on, detail in gates_shown(speakers(), rules)
+            for name, is_on, detail in gates_shown(speakers(), policy)
         ),
         *(
             inspect.Feature(name=name, supported=answer is Support.PRESENT, detail=support_detail(name, answer))

@@ -108,7 +108,7 @@ def is_above(cgroup: str, other: str) -> bool:
 
 def _bounding(view: _View, found: Sequence[PodView]) -> frozenset[str]:
     """The strategies that bound one of the pods as they bound all best-effort ones."""
-    if not any(is_covered(pod, view.snapshot.rules.node) for pod in found):
+    if not any(is_covered(pod, view.snapshot.policy.node) for pod in found):
         return frozenset()
     return frozenset(result.name for result in view.report.decisions.results if result.decision.best_effort is not None)
 
@@ -251,7 +251,7 @@ class _View:
         text = self._text(target)
         if text is None:
             return None
-        page_bytes = self.snapshot.rules.host.page_bytes
+        page_bytes = self.snapshot.policy.host.page_bytes
         return normalise(row(target.name), self.tree.version, text, desired, page_bytes, self.writer.weights)
 
     def _text(self, target: Target) -> str | None:

@@ -10,7 +10,7 @@ from koord.host.files import Target
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.inspect import contested, convert, daemon
 from qosd.inspect.inspector import Inspector
-from qosd.model.rules import Pool
+from qosd.model.policy import Pool
 from qosd.model.snapshot import NodeSnapshot
 from qosd.report import TickReport
 from qosd.sense.besteffort import BestEffortRow
@@ -44,11 +44,11 @@ async def answer(inspector: Inspector, request: inspect.GetNodeRequest) -> inspe
         cluster=daemon.cluster(node),
     )
     report, tree, dropped, uptime_s = inspector.report, node.locator.tree, node.journal.dropped, inspector.uptime_s
-    tiers, rules = node.locator.tiers.values(), node.rules.current
+    tiers, policy = node.locator.tiers.values(), node.policy.current
 
     def read() -> None:
         _add_report(message, report, tree)
-        message.features.extend(daemon.features(tree, tiers, rules))
+        message.features.extend(daemon.features(tree, tiers, policy))
         message.daemon.CopyFrom(daemon.process(node.options, uptime_s, dropped))
 
     await asyncio.to_thread(read)
@@ -62,7 +62,7 @@ def _add_report(message: inspect.GetNodeResponse, report: TickReport, tree: Tree
     message.owned_files = len(report.files.owned)
     snapshot = report.snapshot
     if snapshot is not None:
-        node = snapshot.rules.node
+        node = snapshot.policy.node
         message.observed_unix_ns = snapshot.wall_ns
         message.capacity.CopyFrom(_capacity(snapshot))
         message.usage.extend(_usage(snapshot))
@@ -77,7 +77,7 @@ def _capacity(snapshot: NodeSnapshot) -> inspect.Capacity:
         cores=len(topology.cores),
         sockets=len({cpu.socket for cpu in topology.cpus}),
         numa_nodes=len(topology.nodes),
-        memory_bytes=snapshot.rules.host.memory_total_bytes,
+        memory_bytes=snapshot.policy.host.memory_total_bytes,
         pods=len(pods),
         containers=sum(not container.is_sandbox for pod in pods for container in pod.containers),
         cpu_requests_milli=sum(pod.cpu_request_milli or 0 for pod in pods),

@@ -78,9 +78,9 @@ def _pod(
 ) -> inspect.Pod:
     message = convert.pod(pod, advice)
     containers = [container for container in pod.containers if not container.is_sandbox]
-    page_bytes = snapshot.rules.host.page_bytes
+    page_bytes = snapshot.policy.host.page_bytes
     for shown, container in zip(message.containers, containers, strict=True):
-        edits = engine.decide(container_cgroup(pod, container, snapshot.rules.node), snapshot.rules)
+        edits = engine.decide(container_cgroup(pod, container, snapshot.policy.node), snapshot.policy)
         wishes = {**values.wishes_of(edits), **composed.get(container.cgroup, {})}
         shown.values.extend(values.compare(writer, container.cgroup, wishes, page_bytes))
     return message

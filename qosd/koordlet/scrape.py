@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from koord.service.metrics import Histogram, Values
 from qosd.model.metric import Metric, Scope
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import ContainerView, PodView
 from qosd.report import TickReport
 from qosd.sense.exposition import Labels, label_text, split
@@ -70,9 +70,9 @@ class Scrape:
         return () if self.report.snapshot is None else self.report.snapshot.pods
 
     @property
-    def rules(self) -> Rules | None:
+    def policy(self) -> EffectivePolicy | None:
         """Those by which it decided; None before the first."""
-        return None if self.report.snapshot is None else self.report.snapshot.rules
+        return None if self.report.snapshot is None else self.report.snapshot.policy
 
     def value(self, metric: Metric) -> float | None:
         """The newest sample of a metric of the node."""

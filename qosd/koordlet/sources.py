@@ -17,7 +17,7 @@ from qosd.decide.decision import Decision
 from qosd.koordlet.scrape import Sample, Scrape
 from qosd.model.metric import Metric
 from qosd.model.pod import Amounts
-from qosd.model.rules import Pool
+from qosd.model.policy import Pool
 from qosd.model.snapshot import ContainerView, PodView, has_cgroup
 from qosd.sense.exposition import label_text
 from qosd.sense.prediction import PredictionRow
@@ -144,11 +144,11 @@ def be_pool_cpus(scrape: Scrape) -> Iterator[Sample]:
 
 
 def _ls_pools(scrape: Scrape) -> tuple[Pool, ...]:
-    return () if scrape.rules is None else scrape.rules.node.ls_pools
+    return () if scrape.policy is None else scrape.policy.node.ls_pools
 
 
 def _be_pools(scrape: Scrape) -> tuple[Pool, ...]:
-    return () if scrape.rules is None else scrape.rules.node.be_pools
+    return () if scrape.policy is None else scrape.policy.node.be_pools
 
 
 def _size(pools: Iterable[Pool]) -> Iterator[Sample]:
@@ -159,7 +159,7 @@ def _size(pools: Iterable[Pool]) -> Iterator[Sample]:
 
 def _cpus(pools: Iterable[Pool], scrape: Scrape) -> Iterator[Sample]:
     """1 for each CPU, if single CPUs are asked for."""
-    if scrape.rules is not None and scrape.rules.gate("PerCPUMetric").is_on:
+    if scrape.policy is not None and scrape.policy.gate("PerCPUMetric").is_on:
         for pool in pools:
             yield from ((label_text({"cpu": str(cpu)}), 1.0) for cpu in cpuset.parse(pool.cpuset))
 

@@ -6,15 +6,15 @@ containers'. The runtime tells the handler, kubelet the runtime class, which is 
 
 from __future__ import annotations
 
-from qosd.model.rules import NodeRules
+from qosd.model.policy import NodeSettings
 from qosd.model.snapshot import PodView
 
 _PREFIX = "kata"
 """Kata's own handlers: kata, kata-qemu, kata-clh, kata-fc…"""
 
 
-def is_kata(pod: PodView, node: NodeRules) -> bool:
-    """Is its handler or runtime class one of Kata's own, or named by the rules (``sandboxSizingHandlers``)?"""
+def is_kata(pod: PodView, node: NodeSettings) -> bool:
+    """Is its handler or runtime class one of Kata's own, or named by the policy (``sandboxSizingHandlers``)?"""
     return any(
         name.startswith(_PREFIX) or name in node.sandbox_sizing_handlers
         for name in (pod.runtime_handler, pod.facts.runtime_class)

@@ -1,6 +1,6 @@
 """One immutable picture of the node per tick: all that a decision may know.
 
-Sensing makes it, and nothing downstream reads a clock or a file. What changes seldom (pods, topology, rules) is
+Sensing makes it, and nothing downstream reads a clock or a file. What changes seldom (pods, topology, policy) is
 shared between snapshots as the very same objects, so that identity tells a strategy what it need not decide again.
 An input that could not be had is absent, and ``ages_s`` says how old each of the others is.
 """
@@ -22,7 +22,7 @@ from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
 from qosd.model.metric import Metric
 from qosd.model.pod import PodContext, Resources, SpecContainer
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 
 PODS_MAX_AGE_S = 90.0
 """A pod list older than that decides nothing any more: what was decided stays. A quiet node lists every 60 s."""
@@ -211,7 +211,7 @@ class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
     tick: int
     wall_ns: int
     monotonic_ns: int
-    rules: Rules
+    policy: EffectivePolicy
     topology: Topology
     pods: tuple[PodView, ...]
     values: Mapping[Metric, Mapping[str, float]]
@@ -242,8 +242,8 @@ class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def allocatable_cpu_milli(self) -> int:
-        """The capacity without what the rules or kubelet reserve, whichever is more; never below 0."""
-        node = self.rules.node
+        """The capacity without what the policy or kubelet reserves, whichever is more; never below 0."""
+        node = self.policy.node
         by_rules_milli = 1000 * len(cpuset.parse(node.reserved_cpus)) if node.reserved_cpus else node.reserved_cpu_milli
         return max(0, self.capacity_cpu_milli - max(by_rules_milli, node.kubelet_reserved.cpu_milli))
 

@@ -22,7 +22,7 @@ from qosd.hooks import engine
 from qosd.hooks.edits import Edits
 from qosd.metrics import Metrics
 from qosd.model.pod import HookStage, PodContext, Request
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.nri import mux, translate
 from qosd.nri.connection import Method
 from qosd.originals import OriginalsRecorder
@@ -72,7 +72,7 @@ class Peer:
 
 
 class Hooks:
-    """Decides by the rules that ``rules()`` returns at that moment, if ``acting()``; ``clock`` is monotonic seconds.
+    """Decides by the policy that ``policy()`` returns at that moment, if ``acting()``; ``clock`` is monotonic seconds.
 
     ``parent_sets``: see translate. ``announced`` is called with a pod whose containers come next, before the runtime
     goes on; ``pods_changed`` afterwards, when a pod or a container came, went or was changed by somebody else: hints
@@ -83,7 +83,7 @@ class Hooks:
 
     def __init__(
         self,
-        rules: Callable[[], Rules],
+        policy: Callable[[], EffectivePolicy],
         metrics: Metrics,
         acting: Callable[[], bool],
         parent_sets: translate.ParentSets,
@@ -96,7 +96,7 @@ class Hooks:
         as_listed: Callable[[Request], Request] = lambda request: request,
     ) -> None:
         self._originals, self._has_resctrl_group, self._as_listed = originals, has_resctrl_group, as_listed
-        self._rules, self._metrics, self._acting, self._parent_sets = rules, metrics, acting, parent_sets
+        self._rules, self._metrics, self._acting, self._parent_sets = policy, metrics, acting, parent_sets
         self._announced, self._pods_changed, self._clock, self._later = announced, pods_changed, clock, later
 
     def created(self, pod: nri.PodSandbox, container: nri.Container) -> nri.ContainerAdjustment | None:
@@ -105,9 +105,9 @@ class Hooks:
         decided = self._decide(translate.create_request(pod, container, spec))
         if decided is None:
             return None
-        context, rules, wanted = decided
-        edits = engine.carried(wanted, rules, restores=False)
-        rdt = translate.rdt_class(context, rules)
+        context, policy, wanted = decided
+        edits = engine.carried(wanted, policy, restores=False)
+        rdt = translate.rdt_class(context, policy)
         if rdt and not self._has_resctrl_group(rdt):
             rdt = ""  # just removed: the runtime would refuse the container
         adjust = translate.adjustment(edits, container, spec, rdt, self._parent_sets)
@@ -187,15 +187,15 @@ class Hooks:
             self._metrics.hook_calls[call, CALLER, "error"] += 1
             return otherwise
 
-    def _decide(self, request: Request) -> tuple[PodContext, Rules, Edits] | None:
+    def _decide(self, request: Request) -> tuple[PodContext, EffectivePolicy, Edits] | None:
         """None while another front end acts."""
         if not self._acting():
             self._metrics.hook_calls[request.stage.value, CALLER, "yielded"] += 1
             return None
-        pod, rules = PodContext.read(self._as_listed(request)), self._rules()
-        edits = engine.decide_call(pod, rules)
+        pod, policy = PodContext.read(self._as_listed(request)), self._rules()
+        edits = engine.decide_call(pod, policy)
         self._later(account, self._metrics, pod, edits, CALLER)
-        return pod, rules, edits
+        return pod, policy, edits
 
 
 class Session:

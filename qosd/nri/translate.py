@@ -34,7 +34,7 @@ from qosd.hooks.edits import Edit, Edits
 from qosd.hooks.originals import RequestedResources
 from qosd.hooks.table import HOOKS
 from qosd.model.pod import HookStage, PodContext, Request, Resources
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 
 ParentSets = Callable[[Target], str]
 """From a row of a pod's cgroup to the CPUs, or memory nodes, that the pod has, as a list; "" = unknown."""
@@ -120,11 +120,11 @@ def pod_request(pod: nri.PodSandbox) -> Request:
     )
 
 
-def rdt_class(pod: PodContext, rules: Rules) -> str:
+def rdt_class(pod: PodContext, policy: EffectivePolicy) -> str:
     """The resctrl group that ``pod`` belongs to by its sandbox's edits; "" = no opinion."""
-    if not rules.host.resctrl_groups:
+    if not policy.host.resctrl_groups:
         return ""
-    without_configuration = replace(rules, node=replace(rules.node, rdt_verified=True))
+    without_configuration = replace(policy, node=replace(policy.node, rdt_verified=True))
     edits = engine.decide(pod.at(HookStage.RUN_SANDBOX, Resources()), without_configuration, _RESCTRL)
     edit = edits.get(Field.ANNOTATION, resctrl.ANNOTATION)
     return str(edit.value) if edit else ""

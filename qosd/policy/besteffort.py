@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from koord.service import wholefile
-from qosd.model.rules import BestEffortScheduling
+from qosd.model.policy import BestEffortScheduling
 
 _MAX_BYTES = 1 << 20
 _log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from koord.model import schema, slo_defaults, slo_rules
 from koord.model.annotations.decode import Bad
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec
-from qosd.model.rules import NodeRules
+from qosd.model.policy import NodeSettings
 from qosd.policy import nodeobject
 from qosd.policy.nodeobject import NodeFacts
 
@@ -34,11 +34,12 @@ _SETTINGS = "spec.systemStrategy."
 class Stated:
     """What somebody says, checked: what is not set in ``spec`` has its default. ``source``: who, for messages.
 
-    ``slo_generation``: of the NodeSLO that is part of it; 0 = there is none. ``bad_settings``: as in ``Rules``.
+    ``slo_generation``: of the NodeSLO that is part of it; 0 = there is none. ``bad_settings``: as in
+    ``EffectivePolicy``.
     """
 
     spec: NodeSLOSpec = field(default_factory=NodeSLOSpec)
-    node: NodeRules = field(default_factory=NodeRules)
+    node: NodeSettings = field(default_factory=NodeSettings)
     source: str = ""
     slo_generation: int = 0
     bad_settings: frozenset[str] = frozenset()

@@ -1,4 +1,5 @@
-"""What the hooks need to know of the host: looked up with each load of the rules, and when something of it changed.
+"""What the hooks need to know of the host: looked up with each load of the rules file, and when something of it
+changed.
 
 Missing files are facts too: no resctrl mount means no resctrl groups, an unreadable /proc/meminfo means size unknown
 (0).
@@ -14,7 +15,7 @@ from koord.host.cgroup import ReadError, Tree, read_text
 from koord.host.files import ROWS, Target
 from koord.host.support import Support
 from koord.model import version
-from qosd.model.rules import HostFacts
+from qosd.model.policy import HostFacts
 
 RESCTRL_CLASSES = ("LSR", "LS", "BE")
 FEATURES = "sched_features"

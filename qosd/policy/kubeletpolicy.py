@@ -2,9 +2,9 @@
 
 A file that still says ``none`` on a node whose kubelet is ``static`` would move containers off the CPUs that kubelet
 gave them. Where kubelet's state file tells no allocations although another source says that there are some, or may say
-so with kubelet's first answer, they are unknown: then the policy counts as ``static``, and ``NodeRules.cpus_unknown``
-says why no CPU set may be widened.
-Invariant: the same object as long as neither the file's rules nor what kubelet says changed.
+so with kubelet's first answer, they are unknown: then the policy counts as ``static``, and
+``NodeSettings.cpus_unknown`` says why no CPU set may be widened. Invariant: the same object as long as neither the
+file's rules nor what kubelet says changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 from koord.model.kubeletconfig import NONE
 from koord.model.reservation import NOTHING, Reserved
-from qosd.model.rules import CPUManagerPolicy, Rules
+from qosd.model.policy import CPUManagerPolicy, EffectivePolicy
 from qosd.pods.cpumanager import CPUManagerState
 from qosd.policy.rulesfile import InForce
 
@@ -52,18 +52,18 @@ class PolicyRules:
 
     def __init__(self, file: InForce, kubelet: Kubelet, config: Config | None = None) -> None:
         self._file, self._kubelet, self._config = file, kubelet, config or _Untold()
-        self._from: tuple[Rules, bool, str, Reserved] | None = None
+        self._from: tuple[EffectivePolicy, bool, str, Reserved] | None = None
         self._made = file.current
 
     @property
-    def current(self) -> Rules:
+    def current(self) -> EffectivePolicy:
         is_static = self._kubelet.current.gives_cpus
-        rules, reserved = self._file.current, self._config.reserved
-        unknown = _unknown(self._kubelet, self._config, rules.node.cpu_manager_policy)
+        policy, reserved = self._file.current, self._config.reserved
+        unknown = _unknown(self._kubelet, self._config, policy.node.cpu_manager_policy)
         before = self._from
-        if before is None or before[0] is not rules or before[1:] != (is_static, unknown, reserved):
-            self._from = rules, is_static, unknown, reserved
-            self._made = _with(rules, is_static, unknown, reserved)
+        if before is None or before[0] is not policy or before[1:] != (is_static, unknown, reserved):
+            self._from = policy, is_static, unknown, reserved
+            self._made = _with(policy, is_static, unknown, reserved)
         return self._made
 
 
@@ -84,8 +84,8 @@ def _unknown(kubelet: Kubelet, config: Config, stated: CPUManagerPolicy) -> str:
     return ""
 
 
-def _with(rules: Rules, is_static: bool, unknown: str, reserved: Reserved) -> Rules:
-    """``rules`` itself where kubelet says nothing else."""
-    policy = CPUManagerPolicy.STATIC if is_static or unknown else rules.node.cpu_manager_policy
-    node = replace(rules.node, cpu_manager_policy=policy, cpus_unknown=unknown, kubelet_reserved=reserved)
-    return rules if node == rules.node else replace(rules, node=node)
+def _with(policy: EffectivePolicy, is_static: bool, unknown: str, reserved: Reserved) -> EffectivePolicy:
+    """``policy`` itself where kubelet says nothing else."""
+    manager = CPUManagerPolicy.STATIC if is_static or unknown else policy.node.cpu_manager_policy
+    node = replace(policy.node, cpu_manager_policy=manager, cpus_unknown=unknown, kubelet_reserved=reserved)
+    return policy if node == policy.node else replace(policy, node=node)

@@ -21,7 +21,7 @@ from koord.model.quantity import Quantity
 from koord.model.schema import Bad, SchemaError
 from koord.model.slo_extensions import CPUSuppress
 from qosd.hooks.table import HOOK_NAMES
-from qosd.model.rules import CPUManagerPolicy, NodeRules, Pool
+from qosd.model.policy import CPUManagerPolicy, NodeSettings, Pool
 
 _Number = Annotated[int, Meta(ge=0)]
 
@@ -90,13 +90,14 @@ class _Node(msgspec.Struct, frozen=True, rename="camel"):
     features: Mapping[str, bool] = msgspec.field(default_factory=dict)
 
 
-def read(section: object, bad: Bad | None = None) -> NodeRules:
-    """The node's rules from the document under ``node``; raises SchemaError. ``bad`` is told of what does not count."""
+def read(section: object, bad: Bad | None = None) -> NodeSettings:
+    """The node's settings from the document under ``node``; raises SchemaError. ``bad`` is told of what does not
+    count."""
     node = schema.read(_Node, section, "node", _refuse)
     for name in node.hooks:
         if name not in HOOK_NAMES:
             raise SchemaError("node.hooks", name, f"is no hook; there are {', '.join(HOOK_NAMES)}")
-    return NodeRules(
+    return NodeSettings(
         cpu_manager_policy=node.cpu_manager_policy,
         ls_pools=_pools(node.shared_pools.ls),
         be_pools=_pools(node.shared_pools.be),

@@ -33,10 +33,10 @@ from koord.overcommit import amounts, nodeamounts, normalization
 from koord.overcommit.amounts import Reading
 from koord.overcommit.nodeamounts import NodeReservation
 from koord.overcommit.noderead import annotation
-from qosd.model.rules import NodeRules
+from qosd.model.policy import NodeSettings
 
 Changes = dict[str, Any]
-"""Fields of ``NodeRules`` by name."""
+"""Fields of ``NodeSettings`` by name."""
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
@@ -72,16 +72,16 @@ _RESERVATION = document(RESERVATION, NodeReservation)
 _SYSTEM_QOS = document(SYSTEM_QOS_RESOURCE, SystemQOSResource)
 
 
-def over(rules: NodeRules, facts: NodeFacts, bad: Bad) -> NodeRules:
-    """``rules`` with what the Node says instead; ``bad`` is told of each thing that does not count."""
+def over(settings: NodeSettings, facts: NodeFacts, bad: Bad) -> NodeSettings:
+    """``settings`` with what the Node says instead; ``bad`` is told of each thing that does not count."""
     changes = {
         **_reservation(facts, bad),
         **_system_qos(facts, bad),
         **_normalization(facts, bad),
         **_memory(facts, bad),
-        **_extended(rules, facts, bad),
+        **_extended(settings, facts, bad),
     }
-    return replace(rules, **changes) if changes else rules
+    return replace(settings, **changes) if changes else settings
 
 
 def _reservation(facts: NodeFacts, bad: Bad) -> Changes:
@@ -124,13 +124,13 @@ def _memory(facts: NodeFacts, bad: Bad) -> Changes:
     return {} if memory_bytes is None else {"allocatable_memory_bytes": memory_bytes}
 
 
-def _extended(rules: NodeRules, facts: NodeFacts, bad: Bad) -> Changes:
+def _extended(policy: NodeSettings, facts: NodeFacts, bad: Bad) -> Changes:
     stated: dict[str, Quantity] = {}
     for name, amount in facts.allocatable.items():
         resource = RENAMED.get(name, name)
         if resource in EXTENDED_RESOURCES and (read := _amount(name, amount, bad)) is not None:
             stated[resource] = read
-    return {"allocatable": {**rules.allocatable, **stated}} if stated else {}
+    return {"allocatable": {**policy.allocatable, **stated}} if stated else {}
 
 
 def _amount(name: str, amount: Amount, bad: Bad) -> Quantity | None:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from koord.host.topology import Topology
 from qosd.model.pod import PodContext
-from qosd.model.rules import BestEffortScheduling, Rules
+from qosd.model.policy import BestEffortScheduling, EffectivePolicy
 from qosd.model.snapshot import PodView
 from qosd.policy.pools import Pools, compute_pools
 from qosd.policy.rulesfile import InForce
@@ -26,10 +26,11 @@ EXPECTED_NS = 60 * 10**9
 """How long a pod that a hook announced counts without being seen: creating its sandbox may have failed."""
 
 
-def with_pools(rules: Rules, pools: Pools, scheduling: Scheduling, tier_cpus: str = "") -> Rules:
-    """``rules`` with these pools and kubelet's CPUs, and what is left of them; ``rules`` itself if it has all that."""
+def with_pools(policy: EffectivePolicy, pools: Pools, scheduling: Scheduling, tier_cpus: str = "") -> EffectivePolicy:
+    """``policy`` with these pools and kubelet's CPUs, and what is left of them; ``policy`` itself if it has all
+    that."""
     node = replace(
-        rules.node,
+        policy.node,
         ls_pools=pools.ls,
         be_pools=pools.be,
         best_effort=scheduling.best_effort,
@@ -39,7 +40,7 @@ def with_pools(rules: Rules, pools: Pools, scheduling: Scheduling, tier_cpus: st
         be_tier_cpus=tier_cpus,
         kubelet_cpus=pools.kubelet,
     )
-    return rules if node == rules.node else replace(rules, node=node)
+    return policy if node == policy.node else replace(policy, node=node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class PooledRules:
         """What strategies leave to best-effort pods, by strategy."""
 
     @property
-    def current(self) -> Rules:
+    def current(self) -> EffectivePolicy:
         """The rules to decide by, now."""
         if self._file.current is not self._from:
             self._make()
@@ -88,7 +89,7 @@ class PooledRules:
         kubelet_cpus: Mapping[str, str],
         monotonic_ns: int,
         fought: Mapping[str, str] = _NOBODY,
-    ) -> Rules:
+    ) -> EffectivePolicy:
         """The rules after what is now known; ``pods`` and the others are compared by identity.
 
         ``fought``: by cgroup, the CPUs of containers whose CPU set another writer fights for.
@@ -135,26 +136,26 @@ class PooledRules:
         return gone
 
     def _make(self) -> None:
-        rules, seen = self._file.current, self._seen
-        pools = Pools(rules.node.ls_pools, rules.node.be_pools) if seen is None else self._computed(seen, rules)
-        left = {} if rules.policy_unknown else self.best_effort
+        policy, seen = self._file.current, self._seen
+        pools = Pools(policy.node.ls_pools, policy.node.be_pools) if seen is None else self._computed(seen, policy)
+        left = {} if policy.policy_unknown else self.best_effort
         topology, pods = (None, ()) if seen is None else (seen.topology, seen.pods)
         below_milli = self._current.node.be_below_tier_milli
-        scheduling = merged(left, pools.be, topology, pods, rules.node, below_milli)
+        scheduling = merged(left, pools.be, topology, pods, policy.node, below_milli)
         self._pools = self._pools if pools == self._pools else pools
-        unknown = rules.node.cpus_unknown
+        unknown = policy.node.cpus_unknown
         frozen = (f"{unknown}: which CPUs kubelet gave exclusively is unknown, so no CPU set is widened",)
         self._warnings = (*(frozen if unknown else ()), *pools.warnings, *scheduling.warnings)
         made_of = self._pools, scheduling, self._tier_cpus
-        unchanged = rules is self._from and with_pools(self._current, *made_of) is self._current
+        unchanged = policy is self._from and with_pools(self._current, *made_of) is self._current
         if not unchanged:
-            self._from, self._current = rules, with_pools(rules, *made_of)
+            self._from, self._current = policy, with_pools(policy, *made_of)
 
-    def _computed(self, inputs: _Inputs, rules: Rules) -> Pools:
+    def _computed(self, inputs: _Inputs, policy: EffectivePolicy) -> Pools:
         """While nobody can tell the policy, nobody knows what is reserved, or given in the file."""
         expected = [pod for pod, _ in self._expected.values()]
-        pools = compute_pools(inputs.topology, inputs.pods, rules.node, inputs.kubelet_cpus, expected, inputs.fought)
-        return replace(pools, ls=(), be=()) if rules.policy_unknown else pools
+        pools = compute_pools(inputs.topology, inputs.pods, policy.node, inputs.kubelet_cpus, expected, inputs.fought)
+        return replace(pools, ls=(), be=()) if policy.policy_unknown else pools
 
 
 def _is_same(seen: _Inputs, now: _Inputs) -> bool:

@@ -27,7 +27,7 @@ from koord.model.cpuset import EMPTY, CPUSet, CPUSetError
 from koord.model.qos import QoSClass
 from qosd.hooks.cpuset import keeps_kubelets
 from qosd.model.pod import PodContext
-from qosd.model.rules import CPUManagerPolicy, NodeRules, Pool
+from qosd.model.policy import CPUManagerPolicy, NodeSettings, Pool
 from qosd.model.snapshot import PodView, live
 from qosd.pods.cpumanager import UNNAMED
 from qosd.policy import packing
@@ -67,7 +67,7 @@ class _Claim:
 def compute_pools(
     topology: Topology,
     pods: Iterable[PodView],
-    node: NodeRules,
+    node: NodeSettings,
     kubelet_cpus: Mapping[str, str],
     expected: Iterable[PodContext] = (),
     fought: Mapping[str, str] = MappingProxyType({}),
@@ -108,7 +108,7 @@ def compute_pools(
     return Pools(by_node(topology, ls), by_node(topology, be), kubelets, ls_why, be_why, tuple(warnings))
 
 
-def reserved(topology: Topology, node: NodeRules) -> CPUSet:
+def reserved(topology: Topology, node: NodeSettings) -> CPUSet:
     """The node's reserved CPUs: those listed, else ``ceil(quantity)`` CPUs, as kubelet packs them."""
     if node.reserved_cpus:
         return cpuset.parse(node.reserved_cpus)
@@ -203,7 +203,7 @@ def _say_conflicts(claims: Sequence[_Claim], warnings: list[str]) -> None:
             warnings.append(f"{claim.owner} and {other.owner} are both bound to CPUs {claim.cpus & other.cpus}")
 
 
-def _set_aside(topology: Topology, node: NodeRules, online: CPUSet, warnings: list[str]) -> CPUSet:
+def _set_aside(topology: Topology, node: NodeSettings, online: CPUSet, warnings: list[str]) -> CPUSet:
     """The online CPUs that are reserved or of exclusive system QoS."""
     system = cpuset.parse(node.system_cpuset) if node.system_exclusive else EMPTY
     aside = EMPTY

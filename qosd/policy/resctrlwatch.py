@@ -1,8 +1,8 @@
 """Which resctrl groups there are, as it changes: they are made and removed by others at any time.
 
-A pod that is told to join a cgroup that is gone does not start, so this may not wait for the next load of the rules.
-inotify tells of directories made and removed below the mount; that the mount itself came or went shows only in the
-directory's identity, which ``look_again`` compares, and where the kernel has no watch left its time does.
+A pod that is told to join a cgroup that is gone does not start, so this may not wait for the next load of the rules
+file. inotify tells of directories made and removed below the mount; that the mount itself came or went shows only in
+the directory's identity, which ``look_again`` compares, and where the kernel has no watch left its time does.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ with its own last good one (``clusterpolicy``).
 Invariants: nothing that a file does, but a good document, changes what is in force. ``current`` is another object only
 when it says something else, and its ``slo`` and ``host`` likewise. A node that never had a file, and has no cluster,
 has the built-in defaults; where a policy is or was there and nobody can tell it, ``current`` says so
-(``Rules.policy_unknown``), and then nothing is decided and nothing released.
+(``EffectivePolicy.policy_unknown``), and then nothing is decided and nothing released.
 
 What is wrong is kept as ``warnings`` (document, path, value) for koordctl, logged and counted, until it is right; with
 them stands what the policy in force asks for and nobody does on this node (``sloeffects``).
@@ -29,7 +29,7 @@ from koord.model.featuregates import NO_SETTINGS, Settings
 from koord.model.schema import Bad, SchemaError, Unknown
 from koord.service.config import ConfigError, parse_yaml, read_text
 from qosd.metrics import Metrics
-from qosd.model.rules import HostFacts, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.policy import nodefile, provenance, sloeffects
 from qosd.policy.clusterpolicy import ClusterPolicy
 from qosd.policy.composition import NOT_SET, Stated, bad_settings, together
@@ -50,7 +50,7 @@ class InForce(Protocol):
     """Whoever knows the rules in force; the same object as long as they are the same."""
 
     @property
-    def current(self) -> Rules: ...
+    def current(self) -> EffectivePolicy: ...
 
 
 class RulesSource:
@@ -74,7 +74,7 @@ class RulesSource:
         self._kept, self._now_unix_s, self._gate_flags = kept, now_unix_s, gate_flags
         self._cluster = cluster or ClusterPolicy(lambda: None)
         self._host = host_facts()
-        self.current = Rules(host=self._host, gate_flags=gate_flags)
+        self.current = EffectivePolicy(host=self._host, gate_flags=gate_flags)
         self.provenance = Provenance(Origin.DEFAULTS, str(file))
         """Of the file."""
         self._by_file = self._stated = Stated(source=str(file))
@@ -92,8 +92,8 @@ class RulesSource:
         effect by what is known of this node now; empty when all was taken whole and kept."""
         away = f"{self._cluster_unknown}; {_FROZEN}" if self._cluster_unknown else self._cluster.outage
         problem = self._kept.problem if self._kept is not None else ""
-        rules = self.current
-        gates = (*featuregates.without_effect(rules.gate_flags, rules.node.features), rules.unused_ratio)
+        policy = self.current
+        gates = (*featuregates.without_effect(policy.gate_flags, policy.node.features), policy.unused_ratio)
         layers = (*self._cluster.warnings, *self._layer_warnings, away)
         found = (*self._file_warnings, *layers, *self._idle(), *gates, problem)
         return tuple(filter(None, found))
@@ -155,10 +155,10 @@ class RulesSource:
         before = self.current
         spec = before.slo if spec == before.slo else spec
         stated = self._stated
-        rules = Rules(
+        policy = EffectivePolicy(
             spec, stated.node, self._host, unknown, self._gate_flags, stated.slo_generation, stated.bad_settings
         )
-        self.current = before if rules == before else rules
+        self.current = before if policy == before else policy
         return self.current is not before
 
     def _recall(self) -> None:
@@ -239,12 +239,12 @@ def read(
     host: HostFacts,
     unknown: Unknown | None = None,
     bad: Bad | None = None,
-) -> Rules:
-    """Rules from a parsed rules file alone. Under ``spec``, ``unknown`` is told of keys that NodeSLO lacks, and ``bad``
-    of leaves that are wrong and of unknown feature gates, which then count as not set. Raises ConfigError.
+) -> EffectivePolicy:
+    """The policy of a parsed rules file alone. Under ``spec``, ``unknown`` is told of keys that NodeSLO lacks, and
+    ``bad`` of leaves that are wrong and of unknown feature gates, which then count as not set. Raises ConfigError.
     """
     stated = _read(file, document, unknown, bad)
-    return Rules(slo_defaults.in_force(stated.spec), stated.node, host, bad_settings=stated.bad_settings)
+    return EffectivePolicy(slo_defaults.in_force(stated.spec), stated.node, host, bad_settings=stated.bad_settings)
 
 
 def _read(file: Path, document: Mapping[str, Any], unknown: Unknown | None, bad: Bad | None) -> Stated:

@@ -15,17 +15,17 @@ from koord.model import cpuset
 from koord.model.cpuset import CPUSet, CPUSetError
 from koord.model.qos import KubeQoS
 from qosd.model.kata import is_kata
-from qosd.model.rules import UNBOUNDED, BestEffortScheduling, NodeRules, Pool
+from qosd.model.policy import UNBOUNDED, BestEffortScheduling, NodeSettings, Pool
 from qosd.model.snapshot import PodView, live
 from qosd.policy.pools import by_node, joined
 
-NO_NODE_RULES = NodeRules()
+NO_NODE_SETTINGS = NodeSettings()
 _RISES = 1.25
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """``best_effort``: all strategies together; ``pools``: their pool; the others: see ``NodeRules``."""
+    """``best_effort``: all strategies together; ``pools``: their pool; the others: see ``NodeSettings``."""
 
     best_effort: BestEffortScheduling = UNBOUNDED
     pools: tuple[Pool, ...] = ()
@@ -39,7 +39,7 @@ def merged(
     be_pools: tuple[Pool, ...],
     topology: Topology | None,
     pods: Iterable[PodView] = (),
-    node: NodeRules = NO_NODE_RULES,
+    node: NodeSettings = NO_NODE_SETTINGS,
     below_tier_milli: int = 0,
 ) -> Scheduling:
     """What ``by_strategy`` leaves of ``be_pools``; without a topology nobody knows yet which memory node has a CPU.
@@ -103,7 +103,7 @@ def _cpus(
     return pool, leavers, warnings
 
 
-def tier_milli(cpu_milli: int, pods: Iterable[PodView], node: NodeRules = NO_NODE_RULES) -> int:
+def tier_milli(cpu_milli: int, pods: Iterable[PodView], node: NodeSettings = NO_NODE_SETTINGS) -> int:
     """What kubelet's BestEffort tier may have: ``cpu_milli``, and what its other pods may use; 0 = no bound.
 
     A tier's quota throttles whoever is in it. So pods that suppression does not cover are not counted with what they
@@ -127,12 +127,12 @@ def below_tier(tier_milli: int, before_milli: int) -> int:
     return before_milli if is_near else tier_milli
 
 
-def is_covered(pod: PodView, node: NodeRules) -> bool:
+def is_covered(pod: PodView, node: NodeSettings) -> bool:
     """Is it a best-effort pod that is held back? One in a virtual machine is not: its cgroups hold the machine."""
     return pod.context.is_best_effort and not is_kata(pod, node)
 
 
-def is_guest(pod: PodView, node: NodeRules) -> bool:
+def is_guest(pod: PodView, node: NodeSettings) -> bool:
     """Is the pod in kubelet's BestEffort tier, and not covered?"""
     return pod.kube_qos is KubeQoS.BEST_EFFORT and live(pod) and not is_covered(pod, node)
 

@@ -19,7 +19,7 @@ from koord.host.kernelfile import Probe
 from koord.model import leaves, schema, slo_defaults
 from koord.model.slo import NodeSLOSpec
 from koord.model.slo_extensions import EXTENSIONS
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.policy.slofields import CLASSES, EXCEPTIONS, FIELDS, STRATEGY, SWITCHES, Effect, Gap, SLOField, Use
 
 _ROWS: Mapping[str, SLOField] = MappingProxyType({each.path: each for each in FIELDS})
@@ -39,9 +39,9 @@ def effect_of(field: SLOField, path: str) -> Effect:
     return next((EXCEPTIONS[prefix] for prefix in prefixes if prefix in EXCEPTIONS), field.effect)
 
 
-def without_effect(stated: NodeSLOSpec, rules: Rules) -> Iterator[str]:
-    """What of ``stated``, as it was said and checked, has no effect by ``rules`` on this node, and why."""
-    picture = _picture(stated, rules)
+def without_effect(stated: NodeSLOSpec, policy: EffectivePolicy) -> Iterator[str]:
+    """What of ``stated``, as it was said and checked, has no effect by ``policy`` on this node, and why."""
+    picture = _picture(stated, policy)
     found: dict[tuple[str, str], list[leaves.Setting]] = {}
     for setting in leaves.of_value(stated):
         why = "" if picture.is_default(setting) else picture.why_idle(setting)
@@ -63,7 +63,7 @@ class _Picture:
     stated: Mapping[str, object]
     defaults: Mapping[str, object]
     merged: Mapping[str, object]
-    rules: Rules
+    policy: EffectivePolicy
 
     def is_default(self, setting: leaves.Setting) -> bool:
         """Does it say what applies anyway?"""
@@ -104,10 +104,10 @@ class _Picture:
     def _shut(self, use: Use, parent: str) -> str:
         """Who keeps it from acting: a feature gate, or the switch of a hook."""
         if use.gate:
-            is_on, source = self.rules.gate(use.gate)
+            is_on, source = self.policy.gate(use.gate)
             if not is_on:
                 return f"feature gate {use.gate} is off ({source})"
-        return "" if not use.by or self.rules.enabled(use.by) else f"hook {use.by} is off (node.hooks)"
+        return "" if not use.by or self.policy.enabled(use.by) else f"hook {use.by} is off (node.hooks)"
 
     def _unmet(self, use: Use, parent: str) -> str:
         """What of the same object keeps it from acting."""
@@ -124,7 +124,7 @@ class _Picture:
         """What the node lacks for it."""
         if use.by_group:
             group = resctrl_group(parent)
-            return "" if group in self.rules.host.resctrl_groups else f"there is no resctrl group {group}"
+            return "" if group in self.policy.host.resctrl_groups else f"there is no resctrl group {group}"
         if not use.files or any(self._has(name) for name in use.files):
             return ""
         files = f"no {use.files[0]}" if len(use.files) == 1 else f"none of {', '.join(use.files)}"
@@ -132,22 +132,22 @@ class _Picture:
         return f"this node has {files}{by_vendors}"
 
     def _has(self, name: str) -> bool:
-        found, host = row(name), self.rules.host
+        found, host = row(name), self.policy.host
         if found.file_name(host.cgroup_version, for_write=True) is None:
             return False
         return found.probe is Probe.ASSUMED or host.files is None or name in host.files
 
     def _is_vendors(self, name: str) -> bool:
-        found, version = row(name), self.rules.host.cgroup_version
+        found, version = row(name), self.policy.host.cgroup_version
         return found.file_name(version, for_write=True) is not None and version in found.vendor_on
 
 
-def _picture(stated: NodeSLOSpec, rules: Rules) -> _Picture:
+def _picture(stated: NodeSLOSpec, policy: EffectivePolicy) -> _Picture:
     defaults = slo_defaults.defaults()
     said, by_default, together = (
         dict(leaves.of_value(spec)) for spec in (stated, defaults, schema.overlay(defaults, stated))
     )
-    return _Picture(said, by_default, together, rules)
+    return _Picture(said, by_default, together, policy)
 
 
 def resctrl_group(path: str) -> str:

@@ -1,7 +1,7 @@
 """What every field of NodeSLO means and what follows from it on a node: one row per field.
 
 A field that somebody sets and that nobody follows is the worst kind of setting. So each row names who acts by the field
-and what that takes (``Use``), or says why nobody does (``Gap``); the warnings of the rules (``sloeffects``) and
+and what that takes (``Use``), or says why nobody does (``Gap``); the warnings of the policy (``sloeffects``) and
 ``docs/node-slo.md`` are made of these rows. Bounds and defaults are not here: the structs and ``slo_defaults`` have
 them. Invariant: every field of the structs has a row, and no row stands for no field.
 
@@ -79,7 +79,7 @@ SWITCHES: Mapping[str, tuple[str, object]] = MappingProxyType(
 )
 """The field that switches an object on, with its value that is off; by the object's path."""
 
-# Who acts. What takes no gate goes by the rules and by what the node has.
+# Who acts. What takes no gate goes by the policy and by what the node has.
 _LISTED = ("the runtime's CRI socket", "priorities from kubelet's pod list")
 _AMOUNTS = (*_LISTED, "`node.allocatable` in the rules file, or the Node's own in a cluster")
 _GRANTED = ("the unit's [grant](operations.md#what-the-unit-allows)",)

@@ -65,5 +65,5 @@ def allocatable(snapshot: NodeSnapshot, stated: Reading = NOT_STATED) -> Amount:
     cpu_milli, memory_bytes, _ = stated
     return Amount(
         float(snapshot.allocatable_cpu_milli if cpu_milli is None else cpu_milli),
-        float(snapshot.rules.allocatable_memory_bytes if memory_bytes is None else memory_bytes),
+        float(snapshot.policy.allocatable_memory_bytes if memory_bytes is None else memory_bytes),
     )

@@ -67,7 +67,7 @@ class Enforcement(Strategy):
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memo]:
         """Depends on the files' states, the pods and the cgroup version alone."""
-        return decide_anew(memory, (snapshot.files, snapshot.pods, snapshot.rules), partial(_decision, snapshot))
+        return decide_anew(memory, (snapshot.files, snapshot.pods, snapshot.policy), partial(_decision, snapshot))
 
 
 def _decision(snapshot: NodeSnapshot) -> Decision:
@@ -91,14 +91,14 @@ def bound_above(snapshot: NodeSnapshot, target: Target) -> Bound:
     if target.name not in Enforcement.rows:
         raise NotEnforced(f"{target.name} has no sum over a pod")
     pod = _pod_of(snapshot, target.cgroup)
-    if target.name == CPUS and snapshot.rules.host.cgroup_version == 1:
+    if target.name == CPUS and snapshot.policy.host.cgroup_version == 1:
         raise NotEnforced("cgroup v1 gives no cgroup fewer CPUs than one of its children has")
     parts = list(_parts(snapshot, pod, target.name))
     unlimited = next((name for name, _, value in parts if value in (UNLIMITED, "")), None)
     if unlimited is not None:
         raise NotEnforced(f"container {unlimited} has no limit")
     total = _together(parts)
-    if target.name == QUOTA and snapshot.rules.host.cgroup_version == 1:
+    if target.name == QUOTA and snapshot.policy.host.cgroup_version == 1:
         _check_children(snapshot, pod, total)
     shares = ", ".join(f"{name} {value}" for name, _, value in parts)
     why = f"{target.name} of {target.cgroup} is contested: the pod gets what its containers may have ({shares})"

@@ -28,7 +28,7 @@ from koord.model.qos import KubeQoS
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.hooks import engine, groupidentity
 from qosd.hooks.table import hooks_of
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView
 from qosd.strategies.hostapps import BadPath, cgroup_of
 from qosd.strategies.memo import Memo, decide_anew
@@ -60,12 +60,12 @@ class GroupIdentity(Strategy):
     grants: ClassVar[tuple[str, ...]] = (groupidentity.GATE,)
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
-        return groupidentity.wanted(snapshot.rules)
+        return groupidentity.wanted(snapshot.policy)
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, _Memory]:
         last = memory if isinstance(memory, _Memory) else None
         of_pods, pods = decide_each(snapshot, None if last is None else last.pods, _of_pod)
-        inputs = (snapshot.rules, snapshot.tiers)
+        inputs = (snapshot.policy, snapshot.tiers)
         of_node, node = decide_anew(None if last is None else last.node, inputs, partial(_of_node, *inputs))
         parts = (of_node, of_pods)
         decision, both = decide_anew(None if last is None else last.both, parts, partial(_together, *parts))
@@ -74,13 +74,13 @@ class GroupIdentity(Strategy):
         return decision, _Memory(pods, node, both)
 
 
-def _of_pod(pod: PodView, rules: Rules) -> PodOpinions:
-    edit = engine.decide(pod_cgroup(pod), rules, _HOOKS).get(Field.UNIFIED, FILE)
+def _of_pod(pod: PodView, policy: EffectivePolicy) -> PodOpinions:
+    edit = engine.decide(pod_cgroup(pod), policy, _HOOKS).get(Field.UNIFIED, FILE)
     if edit is None:
         return PodOpinions()
     value = int(edit.value)
     opinion = Opinion.set(value, f"{edit.hook}: {edit.why}", {FORMULA: "given", "value": value}, pod.key)
-    return PodOpinions({Target(cgroup, FILE): opinion for cgroup, _ in cgroups_of(pod, rules.node)})
+    return PodOpinions({Target(cgroup, FILE): opinion for cgroup, _ in cgroups_of(pod, policy.node)})
 
 
 def _together(of_node: Decision, of_pods: Decision) -> Decision:
@@ -90,39 +90,39 @@ def _together(of_node: Decision, of_pods: Decision) -> Decision:
     return Decision(sentence, {**of_node.opinions, **of_pods.opinions})
 
 
-def _of_node(rules: Rules, tiers: Mapping[KubeQoS, str]) -> Decision:
+def _of_node(policy: EffectivePolicy, tiers: Mapping[KubeQoS, str]) -> Decision:
     """The kernel's switches, the tiers and the host applications; without opinions: why nobody has an identity."""
-    why_off = groupidentity.why_off(rules)
+    why_off = groupidentity.why_off(policy)
     if why_off:
         return Decision(f"nobody has a group identity: {why_off}")
-    values = [*_switches(rules), *_of_tiers(rules, tiers), *_of_applications(rules, tiers)]
+    values = [*_switches(policy), *_of_tiers(policy, tiers), *_of_applications(policy, tiers)]
     opinions = {target: Opinion.set(value, why, {FORMULA: "given", "value": value}) for target, value, why in values}
-    shown = ", ".join(f"{tier} {groupidentity.of_tier(rules, tier)[0]}" for tier in tiers)
+    shown = ", ".join(f"{tier} {groupidentity.of_tier(policy, tier)[0]}" for tier in tiers)
     return Decision(f"tiers: {shown or 'none is known'}", opinions)
 
 
-def _switches(rules: Rules) -> _Values:
+def _switches(policy: EffectivePolicy) -> _Values:
     """Where the kernel has them. ``schedGroupIdentityEnabled`` of NodeSLO is another strategy's to write."""
-    if CORE_SCHED in rules.host.system_files:
+    if CORE_SCHED in policy.host.system_files:
         yield Target("", CORE_SCHED), 0, "group identity and core scheduling exclude each other"
-    by_operator = rules.system_strategy.sched_group_identity_enabled is not None
-    if GROUP_IDENTITY in rules.host.system_files and not by_operator:
+    by_operator = policy.system_strategy.sched_group_identity_enabled is not None
+    if GROUP_IDENTITY in policy.host.system_files and not by_operator:
         yield Target("", GROUP_IDENTITY), 1, "classes have group identities"
 
 
-def _of_tiers(rules: Rules, tiers: Mapping[KubeQoS, str]) -> _Values:
+def _of_tiers(policy: EffectivePolicy, tiers: Mapping[KubeQoS, str]) -> _Values:
     for tier, cgroup in tiers.items():
-        yield Target(cgroup, FILE), *groupidentity.of_tier(rules, tier)
+        yield Target(cgroup, FILE), *groupidentity.of_tier(policy, tier)
 
 
-def _of_applications(rules: Rules, tiers: Mapping[KubeQoS, str]) -> _Values:
+def _of_applications(policy: EffectivePolicy, tiers: Mapping[KubeQoS, str]) -> _Values:
     """One with a path that cannot be is the strategy ``hostApplications``' to complain of."""
-    for application in rules.slo.host_applications or ():
+    for application in policy.slo.host_applications or ():
         qos = application.qos_class
         try:
             cgroup = cgroup_of(application, tiers)
         except BadPath:
             continue
         if qos is not None:
-            value, why = groupidentity.of_class(rules, qos)
+            value, why = groupidentity.of_class(policy, qos)
             yield Target(cgroup, FILE), value, f"host application {application.name}: {why}"

@@ -21,7 +21,7 @@ from koord.model.formulas import FORMULA
 from koord.model.qos import KubeQoS, QoSClass
 from koord.model.slo import CgroupBase, HostApplication
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
-from qosd.model.rules import Rules, join
+from qosd.model.policy import EffectivePolicy, join
 from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot
 from qosd.strategies.memo import Memo, decide_anew
 
@@ -51,22 +51,22 @@ class HostApplications(Strategy):
         return True
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memo]:
-        """Depends on the rules alone, pools included, and on where kubelet's tiers are."""
-        inputs = (snapshot.rules, snapshot.tiers)
+        """Depends on the policy alone, pools included, and on where kubelet's tiers are."""
+        inputs = (snapshot.policy, snapshot.tiers)
         return decide_anew(memory, inputs, partial(_decision, *inputs))
 
 
-def _decision(rules: Rules, tiers: Mapping[KubeQoS, str]) -> Decision:
+def _decision(policy: EffectivePolicy, tiers: Mapping[KubeQoS, str]) -> Decision:
     opinions: dict[Target, Opinion] = {}
     refused = []
-    applications = rules.slo.host_applications or ()
+    applications = policy.slo.host_applications or ()
     for application in applications:
         try:
             cgroup = cgroup_of(application, tiers)
         except BadPath as error:
             refused.append(f"host application {application.name}: {error}")
             continue
-        opinions.update(_opinions(application, cgroup, rules))
+        opinions.update(_opinions(application, cgroup, policy))
     return Decision("; ".join((f"{len(applications)} host applications", *refused)), opinions)
 
 
@@ -105,9 +105,9 @@ def _base(base: CgroupBase | None, tiers: Mapping[KubeQoS, str]) -> str:
     return tier.rstrip("/")
 
 
-def _opinions(application: HostApplication, cgroup: str, rules: Rules) -> dict[Target, Opinion]:
-    pool = join(rules.node.ls_pools)
-    if application.qos_class is not QoSClass.LS or not pool or not rules.enabled("cpuset"):
+def _opinions(application: HostApplication, cgroup: str, policy: EffectivePolicy) -> dict[Target, Opinion]:
+    pool = join(policy.node.ls_pools)
+    if application.qos_class is not QoSClass.LS or not pool or not policy.enabled("cpuset"):
         return {}
     cpus, why = str(cpuset.parse(pool)), "LS host applications use the LS pool"
     given = {FORMULA: "given", "value": cpus}

@@ -20,7 +20,7 @@ from koord.model.crifields import Field
 from koord.model.formulas import FORMULA
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.hooks import engine, normalization
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, live
 from qosd.strategies.perpod import PodMemo, PodOpinions, decide_each
 from qosd.strategies.reconciler import pod_cgroup
@@ -37,19 +37,19 @@ class PodNormalization(Strategy):
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
-        ratio = snapshot.rules.native_ratio
-        return snapshot.rules.enabled(HOOK) and ratio is not None and ratio > 1
+        ratio = snapshot.policy.native_ratio
+        return snapshot.policy.enabled(HOOK) and ratio is not None and ratio > 1
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, PodMemo]:
         return decide_each(snapshot, memory, of_pod)
 
 
-def of_pod(pod: PodView, rules: Rules) -> PodOpinions:
+def of_pod(pod: PodView, policy: EffectivePolicy) -> PodOpinions:
     """The factor of the pod's own quota, where it has one of kubelet's."""
-    ratio = normalization.ratio_of(pod.context, rules)
-    if ratio is None or rules.host.cgroup_version == 1 or not pod.cgroup or not live(pod):
+    ratio = normalization.ratio_of(pod.context, policy)
+    if ratio is None or policy.host.cgroup_version == 1 or not pod.cgroup or not live(pod):
         return PodOpinions()
-    if engine.decide(pod_cgroup(pod), rules).concern(Field.CPU_QUOTA):
+    if engine.decide(pod_cgroup(pod), policy).concern(Field.CPU_QUOTA):
         return PodOpinions()
     why = f"kubelet's quota of the pod, divided by the CPU normalization ratio {float(ratio):g}"
     inputs = {FORMULA: "cpu_quota_normalized", "ratio": str(ratio)}

@@ -22,7 +22,7 @@ from koord.host.taskattributes import OOM_SCORE, TaskAttribute
 from qosd.decide.decision import Decision, Stage, Strategy
 from qosd.model.kata import is_kata
 from qosd.model.metric import Scope
-from qosd.model.rules import NodeRules
+from qosd.model.policy import NodeSettings
 from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, live, running_containers
 from qosd.sense.pids import PIDS
 from qosd.strategies.perpod import count, of_each
@@ -58,7 +58,7 @@ class OOMScores(Strategy):
         return True
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, ScoreMemo]:
-        node, pods = snapshot.rules.node, snapshot.pods
+        node, pods = snapshot.policy.node, snapshot.pods
         last = memory if isinstance(memory, ScoreMemo) else None
         handlers = node.sandbox_sizing_handlers
         if last is not None and last.pods is pods and last.handlers == handlers:
@@ -80,7 +80,7 @@ def _tasks(snapshot: NodeSnapshot, score: TaskAttribute) -> int | None:
     return None if its is None else int(its)
 
 
-def of_pod(pod: PodView, node: NodeRules) -> _Scores:
+def of_pod(pod: PodView, node: NodeSettings) -> _Scores:
     """What the processes of one pod's containers shall have."""
     annotations = pod.context.annotations
     if not live(pod) or is_kata(pod, node):

@@ -1,6 +1,6 @@
 """Opinions pod by pod, worked out again only for what changed.
 
-A pod's opinions follow from its view and the rules alone, and both keep their identity while they are unchanged. So
+A pod's opinions follow from its view and the policy alone, and both keep their identity while they are unchanged. So
 a tick at which nothing happened costs two comparisons and returns the very same objects, and one new container costs
 one pod. Invariant: the opinions are those of all pods of the snapshot, as if none had been remembered.
 """
@@ -18,7 +18,7 @@ from koord.host.order import QUOTA
 from koord.model.qos import KubeQoS
 from qosd.decide.decision import Decision, Opinion
 from qosd.hooks import tierquota
-from qosd.model.rules import NodeRules, Rules
+from qosd.model.policy import EffectivePolicy, NodeSettings
 from qosd.model.snapshot import NodeSnapshot, PodView
 
 T = TypeVar("T")
@@ -36,35 +36,35 @@ class PodOpinions:
 class PodMemo:
     """What was decided of which objects."""
 
-    rules: Rules
+    policy: EffectivePolicy
     pods: tuple[PodView, ...]
     by_uid: Mapping[str, tuple[PodView, PodOpinions]]
     decision: Decision
 
 
 def decide_each(
-    snapshot: NodeSnapshot, memo: PodMemo | None, of_pod: Callable[[PodView, Rules], PodOpinions]
+    snapshot: NodeSnapshot, memo: PodMemo | None, of_pod: Callable[[PodView, EffectivePolicy], PodOpinions]
 ) -> tuple[Decision, PodMemo]:
     """The decision made of every pod's opinions; ``memo`` is what the last call returned."""
-    rules, pods = snapshot.rules, snapshot.pods
-    if memo is not None and memo.rules is rules and memo.pods is pods:
+    policy, pods = snapshot.policy, snapshot.pods
+    if memo is not None and memo.policy is policy and memo.pods is pods:
         return memo.decision, memo
-    known = _valid(memo, rules) if memo is not None else {}
-    by_uid = of_each(pods, known, lambda pod: of_pod(pod, rules))
+    known = _valid(memo, policy) if memo is not None else {}
+    by_uid = of_each(pods, known, lambda pod: of_pod(pod, policy))
     decision = _decision([found for _, found in by_uid.values()], memo)
-    return decision, PodMemo(rules, pods, by_uid, decision)
+    return decision, PodMemo(policy, pods, by_uid, decision)
 
 
-def _valid(memo: PodMemo, rules: Rules) -> Mapping[str, tuple[PodView, PodOpinions]]:
-    """What of the last decision holds by ``rules``: what is left to best-effort pods moves each second while they are
+def _valid(memo: PodMemo, policy: EffectivePolicy) -> Mapping[str, tuple[PodView, PodOpinions]]:
+    """What of the last decision holds by ``policy``: what is left to best-effort pods moves each second while they are
     suppressed. It is no other pod's matter, but for those in their tier; and where it is CPU time alone, it is at most
     that of those with a quota."""
-    if memo.rules is rules:
+    if memo.policy is policy:
         return memo.by_uid
-    if not rules.differ_for_best_effort_alone(memo.rules):
+    if not policy.differ_for_best_effort_alone(memo.policy):
         return {}
-    is_time = _differ_in_time_alone(memo.rules.node, rules.node)
-    if is_time and not tierquota.depends_on_tier(rules):
+    is_time = _differ_in_time_alone(memo.policy.node, policy.node)
+    if is_time and not tierquota.depends_on_tier(policy):
         return memo.by_uid
     return {
         uid: (pod, found)
@@ -78,7 +78,7 @@ def _is_best_effort(pod: PodView) -> bool:
     return pod.context.is_best_effort or pod.kube_qos is KubeQoS.BEST_EFFORT
 
 
-def _differ_in_time_alone(one: NodeRules, other: NodeRules) -> bool:
+def _differ_in_time_alone(one: NodeSettings, other: NodeSettings) -> bool:
     """Is nothing another but the CPU time of best-effort pods and of their tier, and no CPU set has a reason?"""
     both = {structs.replace(each.best_effort, cpu_milli=0, why="") for each in (one, other)}
     is_same = (one.best_effort_pools, one.be_tier_cpus) == (other.best_effort_pools, other.be_tier_cpus)

@@ -1,4 +1,4 @@
-"""The hooks' edits applied to everything that runs: containers from before qosd, changed rules, moved CPU pools.
+"""The hooks' edits applied to everything that runs: containers from before qosd, a changed policy, moved CPU pools.
 
 The same engine as the hook service's and NRI's decides, so a container gets after its start what it would have got at
 it. Three kinds of cgroup are asked for: containers (as at their creation), sandboxes (the CPU set only) and the pods'
@@ -29,7 +29,7 @@ from qosd.hooks.edits import Abstention, Edit
 from qosd.hooks.table import RECONCILER, hooks_of, rows_of
 from qosd.model.kata import is_kata
 from qosd.model.pod import HookStage, PodContext
-from qosd.model.rules import NodeRules, Rules
+from qosd.model.policy import EffectivePolicy, NodeSettings
 from qosd.model.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, has_cgroup, live, runs
 from qosd.strategies.perpod import PodMemo, PodOpinions, decide_each
 
@@ -52,18 +52,18 @@ class HookReconciler(Strategy):
         return decide_each(snapshot, memory, of_pod)
 
 
-def of_pod(pod: PodView, rules: Rules) -> PodOpinions:
+def of_pod(pod: PodView, policy: EffectivePolicy) -> PodOpinions:
     """The opinions on all cgroups of one pod."""
     opinions: dict[Target, Opinion] = {}
     refused: list[str] = []
-    for cgroup, requested_of in cgroups_of(pod, rules.node):
-        edits = engine.decide(requested_of, rules, _OWN)
+    for cgroup, requested_of in cgroups_of(pod, policy.node):
+        edits = engine.decide(requested_of, policy, _OWN)
         for edit in edits.items:
-            row = _row(edit, rules.host.cgroup_version)
+            row = _row(edit, policy.host.cgroup_version)
             if row is None:
                 continue
             try:
-                value = _value(edit, row, rules.host.cgroup_version)
+                value = _value(edit, row, policy.host.cgroup_version)
             except ValueError as error:
                 refused.append(f"{requested_of}: {error}")
                 continue
@@ -102,7 +102,7 @@ def pod_cgroup(pod: PodView) -> PodContext:
     return replace(at_pod, spec_containers=pod.spec_containers, seen_containers=seen)
 
 
-def cgroups_of(pod: PodView, node: NodeRules) -> Iterator[tuple[str, PodContext]]:
+def cgroups_of(pod: PodView, node: NodeSettings) -> Iterator[tuple[str, PodContext]]:
     """Every cgroup of the pod that is in use and whose path is known, with what the hooks are asked about it."""
     if not live(pod):
         return
@@ -118,7 +118,7 @@ def _is_made(pod: PodView) -> bool:
     return bool(pod.sandbox_id) or any(has_cgroup(one.state) for one in pod.containers)
 
 
-def container_cgroup(pod: PodView, container: ContainerView, node: NodeRules) -> PodContext:
+def container_cgroup(pod: PodView, container: ContainerView, node: NodeSettings) -> PodContext:
     """The context in which hooks decide for the cgroup of a container, or of the sandbox.
 
     A container's memory request only kubelet's pod list tells.

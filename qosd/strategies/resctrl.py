@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from koord.host.placement import Membership
 from qosd.decide.decision import Decision, Stage, Strategy
 from qosd.hooks import resctrl
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, has_cgroup, live
 from qosd.strategies.memo import Memo, decide_anew
 
@@ -34,18 +34,18 @@ class ResctrlGroups(Strategy):
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
-        return snapshot.rules.enabled(HOOK)
+        return snapshot.policy.enabled(HOOK)
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memo]:
-        """Depends on pods and rules alone."""
-        inputs = (snapshot.rules, snapshot.pods)
+        """Depends on pods and policy alone."""
+        inputs = (snapshot.policy, snapshot.pods)
         return decide_anew(memory, inputs, partial(_decision, *inputs))
 
 
-def _decision(rules: Rules, pods: tuple[PodView, ...]) -> Decision:
-    if not rules.host.resctrl_groups:
+def _decision(policy: EffectivePolicy, pods: tuple[PodView, ...]) -> Decision:
+    if not policy.host.resctrl_groups:
         return _NO_GROUPS
-    memberships = tuple(membership for pod in pods for membership in _of_pod(pod, rules))
+    memberships = tuple(membership for pod in pods for membership in _of_pod(pod, policy))
     counts: dict[str, int] = {}
     for membership in memberships:
         counts[membership.resctrl_group] = counts.get(membership.resctrl_group, 0) + 1
@@ -53,9 +53,9 @@ def _decision(rules: Rules, pods: tuple[PodView, ...]) -> Decision:
     return Decision(sentence or "no pod belongs to a resctrl group", acts=memberships)
 
 
-def _of_pod(pod: PodView, rules: Rules) -> Iterator[Membership]:
+def _of_pod(pod: PodView, policy: EffectivePolicy) -> Iterator[Membership]:
     """Every cgroup of the pod that exists and has tasks, with where they belong."""
-    resctrl_group, why = resctrl.group_of(pod.context, rules)
+    resctrl_group, why = resctrl.group_of(pod.context, policy)
     if not resctrl_group or not live(pod):
         return
     for one in pod.containers:

@@ -26,7 +26,7 @@ from koord.model.formulas import FORMULA, Formula, Inputs, number
 from koord.model.schema import json_name
 from koord.model.slo import SystemStrategy
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
-from qosd.model.rules import SYSTEM_CONFIG, HostFacts, Rules
+from qosd.model.policy import SYSTEM_CONFIG, EffectivePolicy, HostFacts
 from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.memo import Memo, decide_anew
 
@@ -76,17 +76,17 @@ class SystemConfig(Strategy):
         return True
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memo]:
-        """Depends on the rules alone, which know the host."""
-        return decide_anew(memory, (snapshot.rules,), partial(_decision, snapshot.rules))
+        """Depends on the policy alone, which knows the host."""
+        return decide_anew(memory, (snapshot.policy,), partial(_decision, snapshot.policy))
 
 
 def min_free_kb(capacity_kb: int, factor: int) -> int:
     return capacity_kb * factor // 10_000
 
 
-def _decision(rules: Rules) -> Decision:
-    stated, host = rules.system_strategy, rules.host
-    opinions = {Target("", name): Opinion.keep(problem) for name, problem in _untold(stated, rules)}
+def _decision(policy: EffectivePolicy) -> Decision:
+    stated, host = policy.system_strategy, policy.host
+    opinions = {Target("", name): Opinion.keep(problem) for name, problem in _untold(stated, policy)}
     problems = [opinion.why for opinion in opinions.values()]
     values = []
     for setting in _settings(stated, host):
@@ -118,17 +118,17 @@ def _settings(stated: SystemStrategy, host: HostFacts) -> Iterator[Setting]:
         yield Setting(f"schedFeatures.{feature}", shown, f"{FEATURES}@{feature}", int(is_on), given)
 
 
-def _untold(stated: SystemStrategy, rules: Rules) -> Iterator[tuple[str, str]]:
+def _untold(stated: SystemStrategy, policy: EffectivePolicy) -> Iterator[tuple[str, str]]:
     """The files that are to be set to a value which nobody can tell, each with why."""
     factor = stated.min_free_kbytes_factor
-    if factor is not None and rules.host.memory_total_bytes < 1024:
+    if factor is not None and policy.host.memory_total_bytes < 1024:
         yield MIN_FREE, _left_out("minFreeKbytesFactor", factor, f"the node's memory is not known{_STAYS}")
     names = {"minFreeKbytesFactor": MIN_FREE, **{json_name(field): name for field, name in _AS_SET.items()}}
-    set_elsewhere = {setting.field for setting in _settings(stated, rules.host)}
-    for field in sorted(rules.bad_settings - set_elsewhere):
+    set_elsewhere = {setting.field for setting in _settings(stated, policy.host)}
+    for field in sorted(policy.bad_settings - set_elsewhere):
         section, _, feature = field.partition(".")
         name = f"{FEATURES}@{feature}" if section == "schedFeatures" else names.get(field, "")
-        if _is_row(name) and files.row(name).name in rules.host.system_files:
+        if _is_row(name) and files.row(name).name in policy.host.system_files:
             yield name, f"systemStrategy.{field} is wrong{_STAYS}"
 
 

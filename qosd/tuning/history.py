@@ -10,7 +10,7 @@ from koord.model import cpuset
 from koord.model.qos import KubeQoS
 from koord.model.qos_settings import CPUBurstPolicy
 from qosd.model.metric import Metric, Scope
-from qosd.model.rules import join
+from qosd.model.policy import join
 from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, running_containers
 from qosd.report import TickReport
 from qosd.sense.memoryevents import MEMORY_EVENTS
@@ -86,7 +86,7 @@ def _of_pod_itself(node: NodeSnapshot, pod: PodView) -> ContainerHistory:
         cpu_fixed = _BOUND
     elif pod.uid in node.kubelet_cpus:
         cpu_fixed = _EXCLUSIVE
-    burst = node.rules.slo.cpu_burst
+    burst = node.policy.slo.cpu_burst
     return ContainerHistory(
         name="",
         is_guaranteed=pod.kube_qos is KubeQoS.GUARANTEED,
@@ -134,7 +134,7 @@ def _of_container(
 def _cpus(report: TickReport, node: NodeSnapshot, container: ContainerView) -> int:
     """By the set that is held for it, else by its pool, else all that are online."""
     state = report.files.states.get(Target(container.cgroup, _CPUS))
-    cpus = str(state.written) if state is not None and state.is_held else join(node.rules.node.ls_pools)
+    cpus = str(state.written) if state is not None and state.is_held else join(node.policy.node.ls_pools)
     return len(cpuset.parse(cpus)) if cpus else len(node.topology.cpus)
 
 
@@ -147,5 +147,5 @@ def _left_milli(node: NodeSnapshot) -> int | None:
 def _left_bytes(node: NodeSnapshot) -> int | None:
     requests = [pod.memory_request_bytes for pod in node.pods]
     known = [each for each in requests if each is not None]
-    allocatable_bytes = node.rules.allocatable_memory_bytes
+    allocatable_bytes = node.policy.allocatable_memory_bytes
     return allocatable_bytes - sum(known) if allocatable_bytes and known and len(known) == len(requests) else None

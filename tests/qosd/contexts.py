@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from qosd.hooks import engine
 from qosd.hooks.edits import Edits
 from qosd.model.pod import HookStage, PodContext, Request, Resources
-from qosd.model.rules import HostFacts, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.policy.rulesfile import read
 
 QOS, PRIORITY = "koordinator.sh/qosClass", "koordinator.sh/priority-class"
@@ -36,7 +36,7 @@ class Now(Generic[T]):
     current: T
 
 
-def rules(host: HostFacts = V2_VENDOR, spec: Mapping[str, Any] | None = None, **node: Any) -> Rules:
+def policy(host: HostFacts = V2_VENDOR, spec: Mapping[str, Any] | None = None, **node: Any) -> EffectivePolicy:
     return read(Path("rules.yaml"), {"spec": spec or {}, "node": node}, host)
 
 
@@ -89,7 +89,7 @@ def extended(container: str = "main", kind: str = "batch", **amounts: str) -> di
     return {"containers": {container: {"requests": requests, "limits": limits}}}
 
 
-def decided(context: PodContext, by: Rules) -> dict[str, int | str]:
+def decided(context: PodContext, by: EffectivePolicy) -> dict[str, int | str]:
     return values(engine.decide(context, by))
 
 

@@ -12,7 +12,7 @@ from koord.host.topology import CPU, Topology
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
 from qosd.model.pod import HookStage, PodContext, Resources, SpecContainer
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView
 from tests.qosd.contexts import pod
 
@@ -76,12 +76,12 @@ def named(name: str, context: PodContext) -> PodContext:
     return structs.replace(context, request=structs.replace(context.request, name=name, uid=name))
 
 
-def snapshot(rules: Rules, *pods: PodView, topology: Topology | None = None) -> NodeSnapshot:
+def snapshot(policy: EffectivePolicy, *pods: PodView, topology: Topology | None = None) -> NodeSnapshot:
     return NodeSnapshot(
         tick=1,
         wall_ns=0,
         monotonic_ns=0,
-        rules=rules,
+        policy=policy,
         topology=topology or machine(),
         pods=pods,
         values={},
@@ -89,5 +89,5 @@ def snapshot(rules: Rules, *pods: PodView, topology: Topology | None = None) -> 
     )
 
 
-def on_v1(rules: Rules) -> Rules:
-    return replace(rules, host=replace(rules.host, cgroup_version=1))
+def on_v1(policy: EffectivePolicy) -> EffectivePolicy:
+    return replace(policy, host=replace(policy.host, cgroup_version=1))

@@ -35,7 +35,7 @@ from qosd.sense.table import METRICS
 from qosd.strategies import speakers
 from qosd.tuning.advice import RULES as ADVICE
 from tests import docpages
-from tests.qosd.contexts import V2, rules
+from tests.qosd.contexts import V2, policy
 from tests.qosd.machine import Machine
 
 DAEMON, RULES, README = docpages.page("node-daemon.md"), docpages.page("qosd.md"), docpages.page("README.md")
@@ -139,7 +139,7 @@ def test_every_file_and_setting_of_memory_qos_is_explained_and_every_sentence_qu
     example = re.search(r"```yaml\n(spec:\n.*?)node:", MEMORY, re.DOTALL)
     assert example is not None
     spec = yaml.safe_load(example[1])["spec"]
-    told = list(without_effect(slo.decode_spec(spec), rules(V2, spec)))
+    told = list(without_effect(slo.decode_spec(spec), policy(V2, spec)))
     assert len(told) == 2 and all(sentence in MEMORY for sentence in told)
     assert memorymeans.without_protection(memorymeans.SOFT_LIMIT) in MEMORY
     assert memorymeans.without_reclaim(1) in MEMORY

@@ -13,7 +13,7 @@ from qosd.frontends import FrontEnd, FrontEnds
 from qosd.hookserver.server import SERVICE, HookServer, listening
 from qosd.metrics import Metrics
 from qosd.model.pod import PodContext
-from tests.qosd.contexts import STATUS, rules
+from tests.qosd.contexts import STATUS, policy
 
 
 def front_ends(connections: int, runtime: str, preferred: FrontEnd = FrontEnd.PROXY) -> FrontEnds:
@@ -79,7 +79,7 @@ async def test_a_hook_server_that_does_not_act_answers_without_edits(
 ) -> None:
     seen: list[PodContext] = []
     metrics = Metrics()
-    server = HookServer(rules, metrics, acts=lambda: acts, seen=seen.append)
+    server = HookServer(policy, metrics, acts=lambda: acts, seen=seen.append)
     request = hooks.PodSandboxHookRequest(annotations={STATUS: '{"cpuset":"2-3"}'})
     request.pod_meta.uid = "u"
     assert server.server.connections == 0

@@ -13,9 +13,9 @@ from koord.model.featuregates import GATES
 from qosd.cluster import topologyreporter
 from qosd.hooks.table import HOOKS
 from qosd.model.pod import Resources
-from qosd.model.rules import Pool, Rules
+from qosd.model.policy import EffectivePolicy, Pool
 from qosd.strategies import STRATEGIES
-from tests.qosd.contexts import V2, decided, extended, pod, rules
+from tests.qosd.contexts import V2, decided, extended, pod, policy
 
 STRATEGY_GATES, HOOK_GATES = {each.gate for each in STRATEGIES}, {hook.gate for hook in HOOKS}
 OTHERS = {"BECPUManager", "CPUNormalization", topologyreporter.GATE, "HugePageReport"}
@@ -34,8 +34,8 @@ def test_a_gate_switches_something_or_says_that_it_does_not(name: str) -> None:
     assert featuregates.without_effect({name: GATES[name].is_on}, {}) == [], "as it is anyway"
 
 
-def pooled(ratio: str = "", is_announced: bool = False, **gates: bool) -> Rules:
-    made = rules(V2, features=gates)
+def pooled(ratio: str = "", is_announced: bool = False, **gates: bool) -> EffectivePolicy:
+    made = policy(V2, features=gates)
     fraction = Fraction(ratio) if ratio else None
     pools = {"ls_pools": (Pool(0, 0, "0-3"),), "be_pools": (Pool(0, 0, "0-1"), Pool(0, 1, "2-3"))}
     return replace(

@@ -190,9 +190,9 @@ class Node:
         host = hostfacts.look(self.tree, TIERS.values(), meminfo, 4096)
         hooks = {"cpuset": False}
         document = {"spec": spec, "node": {"features": {"SystemConfig": gate}, "hooks": hooks}}
-        rules = read(Path("r"), document, host, bad=lambda error: None)
+        policy = read(Path("r"), document, host, bad=lambda error: None)
         self.clock.ns += S
-        self.loop.tick(TickInputs(tuple(self.pods), rules, cpus(4), TIERS, {}, {"pods": 0.5}))
+        self.loop.tick(TickInputs(tuple(self.pods), policy, cpus(4), TIERS, {}, {"pods": 0.5}))
         self.number += 1
 
     def state(self) -> dict[str, Value | None]:

@@ -29,7 +29,7 @@ from qosd.decide.runner import State
 from qosd.loop import NodeLoop, TickInputs
 from qosd.metrics import Metrics
 from qosd.model.metric import Scope
-from qosd.model.rules import HostFacts, NodeRules, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts, NodeSettings
 from qosd.model.snapshot import NodeSnapshot, PodView, PressureTrigger, Window
 from qosd.pace import TickReason
 from qosd.policy.rulesfile import RulesSource
@@ -104,7 +104,7 @@ class Doubling:
     memories: list[Any] = field(default_factory=list)
     raises: Exception | None = None
 
-    def windows_under(self, rules: Rules) -> tuple[Window, ...]:
+    def windows_under(self, policy: EffectivePolicy) -> tuple[Window, ...]:
         return self.windows
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
@@ -141,7 +141,7 @@ class Rig:
         self.meters = [self.meter]
         self.wanting = Doubling(self.log)
         self.pods: tuple[PodView, ...] = (replace(view("web"), cgroup=POD),)
-        self.rules = Rules(host=HostFacts(memory_total_bytes=16 << 30))
+        self.policy = EffectivePolicy(host=HostFacts(memory_total_bytes=16 << 30))
 
     def start(self) -> NodeLoop:
         store = Store(PANELS)
@@ -162,7 +162,7 @@ class Rig:
         self.entries.append(entry)
 
     def inputs(self, **ages_s: float) -> TickInputs:
-        return TickInputs(self.pods, self.rules, cpus(4), {KubeQoS.GUARANTEED: "/kubepods"}, {}, ages_s)
+        return TickInputs(self.pods, self.policy, cpus(4), {KubeQoS.GUARANTEED: "/kubepods"}, {}, ages_s)
 
     def tick(self, seconds: float = 1.0, reason: TickReason = TickReason.BEAT) -> Any:
         self.clock.advance(seconds)
@@ -192,7 +192,7 @@ def test_the_next_snapshot_tells_what_was_not_followed(tmp_path: Path) -> None:
 
 def test_collectors_are_told_of_suppression(rig: Rig) -> None:
     for enable in (False, True):
-        rig.rules = Rules(slo=NodeSLOSpec(thresholds=ResourceThresholds(enable=enable)))
+        rig.policy = EffectivePolicy(slo=NodeSLOSpec(thresholds=ResourceThresholds(enable=enable)))
         rig.tick()
     assert rig.meter.suppressing == [False, True]
 
@@ -288,7 +288,7 @@ def test_the_snapshot_is_the_scene_with_what_was_sensed(rig: Rig) -> None:
     assert snapshot is rig.wanting.seen[0]
     assert (snapshot.tick, snapshot.monotonic_ns, snapshot.wall_ns) == (1, 101 * S, 1_790_000_101 * S)
     assert snapshot.pods is rig.pods
-    assert snapshot.rules is rig.rules
+    assert snapshot.policy is rig.policy
     assert snapshot.ages_s == {"node": 0.0, "pods": 0.5}
     assert len(snapshot.topology.cpus) == 4
 
@@ -357,8 +357,8 @@ def test_between_two_ticks_nothing_is_sampled(rig: Rig) -> None:
 
 
 class AsLongAsTheRulesSay(Doubling):
-    def windows_under(self, rules: Rules) -> tuple[Window, ...]:
-        thresholds = rules.slo.thresholds or ResourceThresholds()
+    def windows_under(self, policy: EffectivePolicy) -> tuple[Window, ...]:
+        thresholds = policy.slo.thresholds or ResourceThresholds()
         return (Window(USED, float(thresholds.cpu_evict_time_window_seconds or 1)),)
 
 
@@ -368,7 +368,9 @@ def test_windows_are_as_long_as_the_rules_in_force_say(tmp_path: Path) -> None:
     rig.start()
     counts = []
     for seconds in (2, 2, 2, 3, 1):
-        rig.rules = Rules(slo=NodeSLOSpec(thresholds=ResourceThresholds(cpu_evict_time_window_seconds=seconds)))
+        rig.policy = EffectivePolicy(
+            slo=NodeSLOSpec(thresholds=ResourceThresholds(cpu_evict_time_window_seconds=seconds))
+        )
         rig.tick()
         ((window, aggregates),) = reading.seen[-1].windows.items()
         counts.append((window.over_s, aggregates[""].count))
@@ -434,7 +436,7 @@ def test_a_gate_of_the_rules_is_switched_live_and_what_stood_behind_it_is_given_
     def sentence(text: str) -> str:
         file.write_text(text)
         source.load()
-        rig.rules = source.current
+        rig.policy = source.current
         rig.tick()
         return rig.loop.report.decisions.results[0].sentence
 
@@ -458,7 +460,7 @@ class TestPrediction:
         prod = replace(view("web"), cgroup=POD, priority_class=PriorityClass.PROD, cpu_request_milli=2000,
                        memory_request_bytes=1 << 30)  # fmt: skip
         rig.pods = (prod,)
-        rig.rules = Rules(node=NodeRules(), host=HostFacts(memory_total_bytes=16 << 30))
+        rig.policy = EffectivePolicy(node=NodeSettings(), host=HostFacts(memory_total_bytes=16 << 30))
         rig.meters += [
             Meter([], SystemRow.panel, "system"),
             Meter([], USAGE[Scope.POD].panel, "pods_",

@@ -35,7 +35,7 @@ from qosd.hooks import memory
 from qosd.loop import NodeLoop, TickInputs
 from qosd.model.metric import Scope
 from qosd.model.pod import Resources, SpecContainer
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import PodView
 from qosd.pace import TickReason
 from qosd.policy import hostfacts
@@ -53,7 +53,7 @@ from qosd.strategies import STRATEGIES, speakers
 from tests.fakes.clock import Clock, S
 from tests.fakes.processes import Processes, ScoreWriter
 from tests.fakes.runtime import TIERS
-from tests.qosd.contexts import EXTENDED, extended, rules
+from tests.qosd.contexts import EXTENDED, extended, policy
 from tests.qosd.machine import Machine
 from tests.qosd.podviews import machine as cpus
 from tests.qosd.podviews import view
@@ -190,20 +190,20 @@ class Node:
     def record(self, entry: Entry) -> None:
         self.entries.append(entry)
 
-    def rules(self) -> Rules:
+    def policy(self) -> EffectivePolicy:
         """The same object while they are the same."""
         said = self.settings, self.gates, self.hooks
         if said != self._said:
             strategy = {f"{name}Class": {"memoryQOS": self.settings} for name in ("lsr", "ls", "be", "system")}
             spec = {"resourceQOSStrategy": strategy} if self.settings else {}
             node = {"features": dict(self.gates), "hooks": self.hooks, "allocatableMemory": "12Gi"}
-            self._said, self._rules = said, rules(self.host, spec, **node)
+            self._said, self._rules = said, policy(self.host, spec, **node)
         return self._rules
 
     def tick(self, reason: TickReason = TickReason.BEAT) -> None:
         self.clock.ns += S if reason is TickReason.BEAT else S // 50
         if reason is TickReason.BEAT:
-            self.inputs = TickInputs(tuple(self.pods.values()), self.rules(), CPUS, TIERS_BY_QOS, {}, {"pods": 0.5})
+            self.inputs = TickInputs(tuple(self.pods.values()), self.policy(), CPUS, TIERS_BY_QOS, {}, {"pods": 0.5})
         self.loop.tick(self.inputs, reason)
 
     def ticks(self, count: int) -> None:

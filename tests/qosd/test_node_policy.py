@@ -183,7 +183,7 @@ async def test_the_clusters_policy_is_waited_for_and_outlives_the_cluster(machin
             await alive.until(lambda: low(machine, container) == PROTECTED, "a protected container")
             snapshot = alive.node.loop.snapshot
             assert snapshot is not None
-            assert (snapshot.rules.slo_generation, snapshot.rules.node.reserved_cpus) == (7, "0")
+            assert (snapshot.policy.slo_generation, snapshot.policy.node.reserved_cpus) == (7, "0")
         for restart in range(2):
             async with living(machine, **CLUSTER) as alive:
                 if restart:

@@ -37,7 +37,7 @@ from qosd.decide.decision import Eviction
 from qosd.decide.runner import Relieving
 from qosd.loop import NodeLoop, TickInputs
 from qosd.model.metric import Scope
-from qosd.model.rules import HostFacts, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.pace import TickReason
 from qosd.predict.predictor import Predictor
 from qosd.sense.build import Sense
@@ -174,8 +174,8 @@ class Node:
         job = replace(job, containers=tuple(replace(each, cgroup=MAIN) for each in job.containers[1:]))
         pods = (replace(view("web"), cgroup=WEB), *((job,) if self.clock.ns >= self.gone_until_ns else ()))
         files = FILES_V1 if self.version == 1 else FILES_V2
-        rules = Rules(host=HostFacts(self.version, memory_total_bytes=16 << 30, files=files))
-        return TickInputs(pods, rules, cpus(4), {KubeQoS.GUARANTEED: "/kubepods"}, {}, {"pods": 0.5})
+        policy = EffectivePolicy(host=HostFacts(self.version, memory_total_bytes=16 << 30, files=files))
+        return TickInputs(pods, policy, cpus(4), {KubeQoS.GUARANTEED: "/kubepods"}, {}, {"pods": 0.5})
 
     def tick(self, reason: TickReason = TickReason.BEAT) -> None:
         self.clock.ns += GAPS_NS[reason]

@@ -118,7 +118,7 @@ class Ordering(Toy):
         busy = (memory or 0) + (load > 6)
         if busy < 3:
             return Decision("no order"), busy
-        row, value = ("memory.reclaim", 4096) if snapshot.rules.host.cgroup_version == 2 else ("memory.force_empty", 0)
+        row, value = ("memory.reclaim", 4096) if snapshot.policy.host.cgroup_version == 2 else ("memory.force_empty", 0)
         return Decision("an order", one_shots=(OneShot(Target(JOB, row), value, "idle pages"),)), 0
 
 

@@ -1,4 +1,4 @@
-"""Which containers may burst, from which quota, and how: what follows from a pod's view and the rules alone.
+"""Which containers may burst, from which quota, and how: what follows from a pod's view and the policy alone.
 
 Eligible are pods that are not labelled LSE, LSR or BE, nor treated as BE (free pods, unlabelled ones of kubelet's
 BestEffort tier), and no kata pods. Of these, the containers that run and have a CFS quota: under bound CPUs there is
@@ -30,7 +30,7 @@ from koord.model.slo import CPUBurstStrategy
 from qosd.decide.decision import NO_OPINIONS, Opinion, Opinions
 from qosd.hooks import engine, normalization
 from qosd.model.kata import is_kata
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import ContainerView, PodView, live, running_containers
 from qosd.strategies.burst import steps
 from qosd.strategies.reconciler import container_cgroup
@@ -102,7 +102,7 @@ class PodCandidates:
 class Plan:
     """All pods of which something may burst, by UID. ``by_uid``: of every pod, what was found."""
 
-    rules: Rules
+    policy: EffectivePolicy
     pods: tuple[PodView, ...]
     by_uid: Mapping[str, tuple[PodView, PodCandidates | None]]
     eligible: tuple[tuple[str, PodCandidates], ...]
@@ -115,20 +115,20 @@ class Plan:
         return sum(len(pod.containers) for _, pod in self.eligible)
 
 
-def planned(rules: Rules, pods: tuple[PodView, ...], last: Plan | None) -> Plan:
+def planned(policy: EffectivePolicy, pods: tuple[PodView, ...], last: Plan | None) -> Plan:
     """``last`` itself if nothing changed; else what is new in it."""
-    if last is not None and last.rules is rules and last.pods is pods:
+    if last is not None and last.policy is policy and last.pods is pods:
         return last
-    is_known = last is not None and (last.rules is rules or rules.differ_for_best_effort_alone(last.rules))
+    is_known = last is not None and (last.policy is policy or policy.differ_for_best_effort_alone(last.policy))
     by_uid = {}
     for pod in pods:
         entry = None if last is None else last.by_uid.get(pod.uid)
         holds = is_known and entry is not None and entry[0] is pod and pod.kube_qos is not KubeQoS.BEST_EFFORT
-        by_uid[pod.uid] = entry if entry is not None and holds else (pod, _same(entry, candidates(pod, rules)))
+        by_uid[pod.uid] = entry if entry is not None and holds else (pod, _same(entry, candidates(pod, policy)))
     eligible = tuple([(uid, found) for uid, (_, found) in by_uid.items() if found is not None])
     if last is not None and last.eligible == eligible:
         eligible = last.eligible
-    return Plan(rules, pods, by_uid, eligible, node_strategy(rules).share_pool_threshold_percent or 0)
+    return Plan(policy, pods, by_uid, eligible, node_strategy(policy).share_pool_threshold_percent or 0)
 
 
 def _same(entry: tuple[PodView, PodCandidates | None] | None, found: PodCandidates | None) -> PodCandidates | None:
@@ -136,8 +136,8 @@ def _same(entry: tuple[PodView, PodCandidates | None] | None, found: PodCandidat
     return entry[1] if entry is not None and entry[1] == found else found
 
 
-def node_strategy(rules: Rules) -> CPUBurstStrategy:
-    return schema.overlay(_DEFAULTS, rules.slo.cpu_burst)
+def node_strategy(policy: EffectivePolicy) -> CPUBurstStrategy:
+    return schema.overlay(_DEFAULTS, policy.slo.cpu_burst)
 
 
 def is_wanted(policy: CPUBurstPolicy | None) -> bool:
@@ -145,28 +145,28 @@ def is_wanted(policy: CPUBurstPolicy | None) -> bool:
     return policy in _BUFFERING or policy in _RAISING
 
 
-def candidates(pod: PodView, rules: Rules) -> PodCandidates | None:
+def candidates(pod: PodView, policy: EffectivePolicy) -> PodCandidates | None:
     """None: the pod is not eligible, or nothing of it may burst. Tokens are counted whatever the policy is."""
-    if not _is_eligible(pod, rules):
+    if not _is_eligible(pod, policy):
         return None
-    settings = _settings(pod, rules)
+    settings = _settings(pod, policy)
     if not (is_wanted(settings.policy) or settings.has_bucket):
         return None
     running = running_containers(pod)
-    containers = tuple([each for each in (_candidate(pod, one, rules) for one in running) if each is not None])
+    containers = tuple([each for each in (_candidate(pod, one, policy) for one in running) if each is not None])
     if not containers:
         return None
     buffers = NO_OPINIONS
-    if settings.buffers and BURST in (rules.host.files or ()):
+    if settings.buffers and BURST in (policy.host.files or ()):
         buffers = _buffers(pod, settings, containers, of_pod=bool(pod.cgroup) and len(containers) == len(running))
     quota = Target(pod.cgroup, QUOTA) if pod.cgroup else None
     shrinks = any(each.next_us < each.base_us for each in containers)
-    raises = settings.raises and not (shrinks and rules.host.cgroup_version == 1)
+    raises = settings.raises and not (shrinks and policy.host.cgroup_version == 1)
     return PodCandidates(pod.key, quota, settings, raises, containers, buffers)
 
 
-def _is_eligible(pod: PodView, rules: Rules) -> bool:
-    context, node = pod.context, rules.node
+def _is_eligible(pod: PodView, policy: EffectivePolicy) -> bool:
+    context, node = pod.context, policy.node
     if not live(pod) or context.raw_qos in _NEVER or is_kata(pod, node):
         return False
     if context.treated_as(node.derivation) is QoSClass.BE:
@@ -174,8 +174,8 @@ def _is_eligible(pod: PodView, rules: Rules) -> bool:
     return not (node.be_tier_milli and pod.kube_qos is KubeQoS.BEST_EFFORT)
 
 
-def _settings(pod: PodView, rules: Rules) -> Settings:
-    merged = schema.overlay(node_strategy(rules), pod.context.annotations.cpu_burst)
+def _settings(pod: PodView, policy: EffectivePolicy) -> Settings:
+    merged = schema.overlay(node_strategy(policy), pod.context.annotations.cpu_burst)
     assert merged.policy is not None and merged.cpu_burst_percent is not None
     assert merged.cfs_quota_burst_percent is not None and merged.cfs_quota_burst_period_seconds is not None
     return Settings(
@@ -186,10 +186,10 @@ def _settings(pod: PodView, rules: Rules) -> Settings:
     )
 
 
-def _candidate(pod: PodView, container: ContainerView, rules: Rules) -> Candidate | None:
+def _candidate(pod: PodView, container: ContainerView, policy: EffectivePolicy) -> Candidate | None:
     """None: it has no quota."""
-    context = container_cgroup(pod, container, rules.node)
-    edit = engine.decide(context, rules).get(Field.CPU_QUOTA)
+    context = container_cgroup(pod, container, policy.node)
+    edit = engine.decide(context, policy).get(Field.CPU_QUOTA)
     spec_us = normalization.spec_quota_us(context)
     base_us = spec_us if edit is None else edit.value
     if not isinstance(base_us, int) or base_us <= 0:

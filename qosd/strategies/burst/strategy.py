@@ -68,14 +68,14 @@ class CPUBurst(Strategy):
     formulas: ClassVar[tuple[Formula, ...]] = steps.FORMULAS
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
-        of_node = snapshot.rules.slo.cpu_burst
+        of_node = snapshot.policy.slo.cpu_burst
         return _asks(of_node) or any(_asks(pod.context.annotations.cpu_burst) for pod in snapshot.pods)
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memory]:
         last = memory if isinstance(memory, Memory) else None
         elapsed_ns = 0 if last is None else snapshot.sampled_ns - last.round_ns
         is_whole = last is None or elapsed_ns >= ROUND_NS
-        plan = planned(snapshot.rules, snapshot.pods, None if last is None else last.plan)
+        plan = planned(snapshot.policy, snapshot.pods, None if last is None else last.plan)
         if last is not None and last.plan is plan and not is_whole:
             return last.decision, last
         current = Round(snapshot, plan, None if last is None else last.bursts, elapsed_ns, is_whole)

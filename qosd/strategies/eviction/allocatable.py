@@ -77,7 +77,7 @@ class Allocatable(Evicting):
     def states(self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, memory: Any) -> tuple[Decision, Any]:
         upper, lower = self._percents(thresholds)
         priority_at_most = self._priority(thresholds)
-        allocatable = snapshot.rules.node.allocatable
+        allocatable = snapshot.policy.node.allocatable
         if not allocatable.keys() & _ACCOUNTS[self.resource].keys():
             names = " nor of ".join(_ACCOUNTS[self.resource])
             return Decision(f"node.allocatable says nothing of {names}, so nobody is evicted by them"), memory

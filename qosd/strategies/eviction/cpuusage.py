@@ -14,7 +14,7 @@ from koord.model.formulas import Formula
 from koord.model.slo import ResourceThresholds
 from qosd.decide.decision import Decision
 from qosd.decide.shortage import Resource, Shortage
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot, Window
 from qosd.sense.node import NodeRow
 from qosd.strategies.eviction.evicting import (
@@ -43,15 +43,15 @@ class CPUUsage(Evicting):
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"node": SAMPLES_S, "usage": SAMPLES_S, **LISTS})
     formulas: ClassVar[tuple[Formula, ...]] = (CPU_TO_RELEASE,)
 
-    def windows_under(self, rules: Rules) -> tuple[Window, ...]:
-        return cpu_windows((_CPU,), rules) if self.is_on(rules) else ()
+    def windows_under(self, policy: EffectivePolicy) -> tuple[Window, ...]:
+        return cpu_windows((_CPU,), policy) if self.is_on(policy) else ()
 
     def states(self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, memory: Any) -> tuple[Decision, Any]:
         upper, lower = usage_percents(thresholds, "cpu_evict_threshold_percent", "cpu_evict_lower_percent")
         priority_at_most = required(thresholds, "evict_enabled_priority_threshold")
         check_window(thresholds)
         capacity_milli = snapshot.capacity_cpu_milli
-        mean, last = covers(snapshot, cpu_window(_CPU, snapshot.rules)), snapshot.value(_CPU)
+        mean, last = covers(snapshot, cpu_window(_CPU, snapshot.policy)), snapshot.value(_CPU)
         if not capacity_milli or mean is None or last is None:
             return Decision("the node's CPU usage has not been measured yet"), memory
         mean_milli, last_milli = round(mean * 1000), round(last * 1000)

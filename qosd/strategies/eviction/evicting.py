@@ -20,7 +20,7 @@ from koord.model.slo import ResourceThresholds
 from qosd.decide import gates
 from qosd.decide.decision import Decision, Stage, Strategy
 from qosd.decide.shortage import OrderKey, Resource, Victims
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot
 
 SAMPLES_S = 3.0
@@ -56,14 +56,14 @@ class Evicting(Strategy):
     counts_samples: ClassVar[bool] = True  # they remember nothing of them
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
-        return is_enabled(snapshot.rules)
+        return is_enabled(snapshot.policy)
 
-    def is_on(self, rules: Rules) -> bool:
+    def is_on(self, policy: EffectivePolicy) -> bool:
         """May it run at all?"""
-        return is_enabled(rules) and not gates.why_shut(self, rules)
+        return is_enabled(policy) and not gates.why_shut(self, policy)
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
-        thresholds = snapshot.rules.slo.thresholds
+        thresholds = snapshot.policy.slo.thresholds
         assert thresholds is not None, "it is enabled"
         try:
             return self.states(snapshot, thresholds, memory)
@@ -74,8 +74,8 @@ class Evicting(Strategy):
     def states(self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, memory: Any) -> tuple[Decision, Any]: ...
 
 
-def is_enabled(rules: Rules) -> bool:
-    return rules.slo.thresholds is not None and bool(rules.slo.thresholds.enable)
+def is_enabled(policy: EffectivePolicy) -> bool:
+    return policy.slo.thresholds is not None and bool(policy.slo.thresholds.enable)
 
 
 def required(thresholds: ResourceThresholds, name: str) -> int:

@@ -31,7 +31,7 @@ from qosd.decide.decision import Decision
 from qosd.decide.shortage import OrderKey, Resource, Rung, Shortage, Victims
 from qosd.decide.victims import is_victim
 from qosd.model.metric import Metric, Scope
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
 from qosd.sense.limits import LIMITS
 from qosd.sense.node import NodeRow
@@ -114,8 +114,8 @@ class _Memory(Evicting):
     triggers: ClassVar[tuple[PressureTrigger, ...]] = _TRIGGERS
     order: ClassVar[tuple[OrderKey, ...]]
 
-    def windows_under(self, rules: Rules) -> tuple[Window, ...]:
-        return (_NODE_SLOPE, _ROOT_SLOPE, GROWTH) if self.is_on(rules) else ()
+    def windows_under(self, policy: EffectivePolicy) -> tuple[Window, ...]:
+        return (_NODE_SLOPE, _ROOT_SLOPE, GROWTH) if self.is_on(policy) else ()
 
     def victims(self, thresholds: ResourceThresholds) -> Victims:
         """Raises SettingError."""

@@ -23,7 +23,7 @@ from koord.model.slo import CPUEvictPolicy, ResourceThresholds
 from qosd.decide.decision import Decision
 from qosd.decide.shortage import Measure, Resource, Rung, Shortage
 from qosd.model.metric import Metric
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot, Window
 from qosd.sense.besteffort import BestEffortRow
 from qosd.strategies.eviction.evicting import (
@@ -124,16 +124,16 @@ class BestEffortSatisfaction(Evicting):
     )
     formulas: ClassVar[tuple[Formula, ...]] = (RELEASE,)
 
-    def windows_under(self, rules: Rules) -> tuple[Window, ...]:
-        if not self.is_on(rules):
+    def windows_under(self, policy: EffectivePolicy) -> tuple[Window, ...]:
+        if not self.is_on(policy):
             return ()
-        limit = () if _is_by_allocatable(rules) else (_REAL_LIMIT,)
-        return cpu_windows((_USAGE, _REQUEST, *limit), rules)
+        limit = () if _is_by_allocatable(policy) else (_REAL_LIMIT,)
+        return cpu_windows((_USAGE, _REQUEST, *limit), policy)
 
     def states(self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, memory: Any) -> tuple[Decision, Any]:
         percents = _Percents.of(thresholds)
         check_window(thresholds)
-        if _is_by_allocatable(snapshot.rules) and _allocatable_milli(snapshot.rules) is None:
+        if _is_by_allocatable(snapshot.policy) and _allocatable_milli(snapshot.policy) is None:
             return Decision(f"node.allocatable says nothing of {BATCH_CPU}, so nobody is evicted by it"), memory
         mean, last = _mean(snapshot), _last(snapshot)
         if mean is None or last is None:
@@ -172,29 +172,29 @@ def _decision(snapshot: NodeSnapshot, percents: _Percents, mean: _CPU, last: _CP
     return Decision(f"{why}: requests of {readable.cpus(amount)} must be freed", shortages=(shortage,))
 
 
-def _is_by_allocatable(rules: Rules) -> bool:
-    thresholds = rules.slo.thresholds
+def _is_by_allocatable(policy: EffectivePolicy) -> bool:
+    thresholds = policy.slo.thresholds
     return thresholds is not None and thresholds.cpu_evict_policy is CPUEvictPolicy.BY_ALLOCATABLE
 
 
-def _allocatable_milli(rules: Rules) -> int | None:
+def _allocatable_milli(policy: EffectivePolicy) -> int | None:
     """The node's batch-cpu, of which 0 counts as 1; None: nobody tells."""
-    amount = rules.node.allocatable.get(BATCH_CPU)
+    amount = policy.node.allocatable.get(BATCH_CPU)
     return None if amount is None else max(1, amount.value())
 
 
 def _mean(snapshot: NodeSnapshot) -> _CPU | None:
     """Over the window; None while it is not covered."""
-    return _cpu(snapshot.rules, lambda metric: covers(snapshot, cpu_window(metric, snapshot.rules)))
+    return _cpu(snapshot.policy, lambda metric: covers(snapshot, cpu_window(metric, snapshot.policy)))
 
 
 def _last(snapshot: NodeSnapshot) -> _CPU | None:
-    return _cpu(snapshot.rules, snapshot.value)
+    return _cpu(snapshot.policy, snapshot.value)
 
 
-def _cpu(rules: Rules, cores_of: Callable[[Metric], float | None]) -> _CPU | None:
+def _cpu(policy: EffectivePolicy, cores_of: Callable[[Metric], float | None]) -> _CPU | None:
     usage, request = _milli(cores_of(_USAGE)), _milli(cores_of(_REQUEST))
-    limit = _allocatable_milli(rules) if _is_by_allocatable(rules) else _milli(cores_of(_REAL_LIMIT))
+    limit = _allocatable_milli(policy) if _is_by_allocatable(policy) else _milli(cores_of(_REAL_LIMIT))
     return None if usage is None or request is None or limit is None else _CPU(usage, request, limit)
 
 

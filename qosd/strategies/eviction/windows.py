@@ -11,23 +11,23 @@ from collections.abc import Iterable
 
 from koord.model.slo import ResourceThresholds
 from qosd.model.metric import Metric
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot, Window
 from qosd.sense.row import NODE_RETENTION_S, TICK_S
 from qosd.strategies.eviction.evicting import SettingError
 
 
-def cpu_window(metric: Metric, rules: Rules) -> Window:
+def cpu_window(metric: Metric, policy: EffectivePolicy) -> Window:
     """That of ``metric``, a second at least."""
-    thresholds = rules.slo.thresholds
+    thresholds = policy.slo.thresholds
     seconds = (thresholds.cpu_evict_time_window_seconds if thresholds is not None else None) or 0
     over_s = max(int(TICK_S), seconds)
     return Window(metric, float(over_s), at_least=max(1, over_s // 3))
 
 
-def cpu_windows(metrics: Iterable[Metric], rules: Rules) -> tuple[Window, ...]:
+def cpu_windows(metrics: Iterable[Metric], policy: EffectivePolicy) -> tuple[Window, ...]:
     """Those of ``metrics``; none where ``check_window`` refuses the setting."""
-    windows = tuple([cpu_window(metric, rules) for metric in metrics])
+    windows = tuple([cpu_window(metric, policy) for metric in metrics])
     return () if any(window.over_s > NODE_RETENTION_S for window in windows) else windows
 
 

@@ -37,7 +37,7 @@ from qosd.hooks.memory import CACHE_SIZE, WMARK_RATIO
 from qosd.hooks.memoryqos import MemoryCase
 from qosd.model.kata import is_kata
 from qosd.model.metric import Metric, Scope
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, live, running_containers
 from qosd.sense.pressure import PRESSURE
 from qosd.sense.stalls import STALLS
@@ -88,8 +88,8 @@ _ByUid = Mapping[str, tuple[PodView, tuple[Watched, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class ReclaimMemo:
-    """What was seen of which objects. ``policy``: what of the rules memory QoS depends on. ``standing``: the decision
-    without an order."""
+    """What was seen of which objects. ``policy``: what of the effective policy memory QoS depends on. ``standing``: the
+    decision without an order."""
 
     policy: tuple[object, ...]
     has_psi: bool
@@ -112,7 +112,7 @@ class MemoryReclaim(Strategy):
     formulas: ClassVar[tuple[Formula, ...]] = FORMULAS
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
-        return snapshot.rules.enabled(HOOK)
+        return snapshot.policy.enabled(HOOK)
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, ReclaimMemo]:
         memo = _followed(snapshot, memory if isinstance(memory, ReclaimMemo) else None)
@@ -124,19 +124,21 @@ class MemoryReclaim(Strategy):
 
 
 def _followed(snapshot: NodeSnapshot, last: ReclaimMemo | None) -> ReclaimMemo:
-    rules, pods, has_psi = snapshot.rules, snapshot.pods, "pressure" not in snapshot.absent
-    policy = memoryqos.policy_of(rules)
-    is_same = last is not None and last.has_psi is has_psi and memoryqos.is_same(last.policy, policy)
+    policy, pods, has_psi = snapshot.policy, snapshot.pods, "pressure" not in snapshot.absent
+    memory_policy = memoryqos.policy_of(policy)
+    is_same = last is not None and last.has_psi is has_psi and memoryqos.is_same(last.policy, memory_policy)
     if last is not None and is_same and last.pods is pods:
         return last
     known = last.by_uid if last is not None and is_same else {}
-    by_uid = of_each(pods, known, partial(of_pod, rules=rules, has_psi=has_psi))
+    by_uid = of_each(pods, known, partial(of_pod, policy=policy, has_psi=has_psi))
     watched = tuple([each for _, every in by_uid.values() for each in every])
-    standing = Decision(_sentence(rules, has_psi, watched))
+    standing = Decision(_sentence(policy, has_psi, watched))
     if last is not None and last.standing == standing:
         standing = last.standing
     probes = {} if last is None else {each.key: last.probes[each.key] for each in watched if each.key in last.probes}
-    return ReclaimMemo(policy, has_psi, pods, by_uid, watched, standing, probes, 0 if last is None else last.sampled_ns)
+    return ReclaimMemo(
+        memory_policy, has_psi, pods, by_uid, watched, standing, probes, 0 if last is None else last.sampled_ns
+    )
 
 
 def _orders(snapshot: NodeSnapshot, memo: ReclaimMemo) -> tuple[tuple[OneShot, ...], Mapping[str, Probe]]:
@@ -144,7 +146,7 @@ def _orders(snapshot: NodeSnapshot, memo: ReclaimMemo) -> tuple[tuple[OneShot, .
     orders: dict[str, OneShot] = {}
     new: dict[str, Probe] = {}
     elapsed_s = (snapshot.sampled_ns - memo.sampled_ns) / SECOND_NS if memo.sampled_ns else 0.0
-    host = snapshot.rules.host
+    host = snapshot.policy.host
     for watched in memo.watched:
         before = memo.probes.get(watched.key, _NEW)
         probe = _felt(snapshot, watched, before, elapsed_s)
@@ -163,7 +165,7 @@ def _felt(snapshot: NodeSnapshot, watched: Watched, probe: Probe, elapsed_s: flo
     if not probe.taken_bytes:
         return probe
     refaults = snapshot.value(USAGE[watched.scope].memory_refaults_per_s, watched.cgroup)
-    return probe.with_refaults(refaults * snapshot.rules.host.page_bytes * elapsed_s) if refaults else probe
+    return probe.with_refaults(refaults * snapshot.policy.host.page_bytes * elapsed_s) if refaults else probe
 
 
 def _sample(snapshot: NodeSnapshot, watched: Watched) -> Sample | None:
@@ -177,7 +179,7 @@ def _sample(snapshot: NodeSnapshot, watched: Watched) -> Sample | None:
         return None
     file_bytes = int(charged - without)
     is_of_cache = watched.bounds.kind is Kind.CACHE
-    can_swap = snapshot.rules.host.swap_total_bytes > 0 and not is_of_cache
+    can_swap = snapshot.policy.host.swap_total_bytes > 0 and not is_of_cache
     stalls = (snapshot.value(metric, cgroup) for metric in _STALLS[watched.scope])
     return Sample(
         charged_bytes=file_bytes if is_of_cache else int(charged),
@@ -194,37 +196,37 @@ def _order(watched: Watched, sample: Sample, step: Step) -> OneShot:
     return OneShot(Target(watched.cgroup, RECLAIM), step.value, why, step.inputs, watched.pod)
 
 
-def of_pod(pod: PodView, rules: Rules, has_psi: bool) -> tuple[Watched, ...]:
+def of_pod(pod: PodView, policy: EffectivePolicy, has_psi: bool) -> tuple[Watched, ...]:
     """What is reclaimed of one pod."""
-    files = rules.host.files or ()
-    if RECLAIM not in files or not pod.cgroup or not live(pod) or is_kata(pod, rules.node):
+    files = policy.host.files or ()
+    if RECLAIM not in files or not pod.cgroup or not live(pod) or is_kata(pod, policy.node):
         return ()
-    return (*_by_marks(pod, rules, has_psi and WMARK_RATIO not in files), *_by_cache(pod, rules))
+    return (*_by_marks(pod, policy, has_psi and WMARK_RATIO not in files), *_by_cache(pod, policy))
 
 
-def _by_marks(pod: PodView, rules: Rules, is_ours: bool) -> Iterator[Watched]:
-    case = memoryqos.of(pod_cgroup(pod), rules) if is_ours else None
+def _by_marks(pod: PodView, policy: EffectivePolicy, is_ours: bool) -> Iterator[Watched]:
+    case = memoryqos.of(pod_cgroup(pod), policy) if is_ours else None
     if case is None or not case.settings.wmark_ratio:
         return
-    if pod.context.treated_as(rules.node.derivation) is QoSClass.BE:
+    if pod.context.treated_as(policy.node.derivation) is QoSClass.BE:
         floor = max(case.floor_bytes, MEMORY_FLOOR_BYTES)
         why = f"memory that a best-effort pod does not use is probed for, {case.source}"
         yield _watched(pod, pod.cgroup, Scope.POD, Bounds(Kind.IDLE, floor, floor), why)
     for container in running_containers(pod):
-        of_container = memoryqos.of(container_cgroup(pod, container, rules.node), rules)
-        marks = of_container.marks(rules) if of_container is not None else None
+        of_container = memoryqos.of(container_cgroup(pod, container, policy.node), policy)
+        marks = of_container.marks(policy) if of_container is not None else None
         if marks is not None:
             why = f"above {case.settings.wmark_ratio} % of its bound, which is {marks.high} bytes, {case.source}"
             yield _watched(pod, container.cgroup, Scope.CONTAINER, Bounds(Kind.MARK, marks.high, marks.low), why)
 
 
-def _by_cache(pod: PodView, rules: Rules) -> Iterator[Watched]:
-    case = memoryqos.of(pod_cgroup(pod), rules) if CACHE_SIZE not in (rules.host.files or ()) else None
+def _by_cache(pod: PodView, policy: EffectivePolicy) -> Iterator[Watched]:
+    case = memoryqos.of(pod_cgroup(pod), policy) if CACHE_SIZE not in (policy.host.files or ()) else None
     limit = _page_cache_limit(case)
-    if case is None or not limit or not _can_take_file_pages(rules):
+    if case is None or not limit or not _can_take_file_pages(policy):
         return
     why = f"file pages above the page-cache limit of {limit} bytes, {case.source}"
-    yield _watched(pod, pod.cgroup, Scope.POD, Bounds(Kind.CACHE, limit, limit, rules.host.swap_total_bytes > 0), why)
+    yield _watched(pod, pod.cgroup, Scope.POD, Bounds(Kind.CACHE, limit, limit, policy.host.swap_total_bytes > 0), why)
 
 
 def _watched(pod: PodView, cgroup: str, scope: Scope, bounds: Bounds, why: str) -> Watched:
@@ -236,17 +238,17 @@ def _page_cache_limit(case: MemoryCase | None) -> int:
     return (case.page_cache_bytes or 0) if case is not None and case.limits_page_cache else 0
 
 
-def _can_take_file_pages(rules: Rules) -> bool:
-    return can_take_file_pages(rules.host.kernel, rules.host.swap_total_bytes)
+def _can_take_file_pages(policy: EffectivePolicy) -> bool:
+    return can_take_file_pages(policy.host.kernel, policy.host.swap_total_bytes)
 
 
-def _sentence(rules: Rules, has_psi: bool, watched: tuple[Watched, ...]) -> str:
-    files = rules.host.files
+def _sentence(policy: EffectivePolicy, has_psi: bool, watched: tuple[Watched, ...]) -> str:
+    files = policy.host.files
     if files is None:
         return f"whether this kernel has {RECLAIM} is not known before kubelet has made its cgroups"
     if RECLAIM not in files:
         own = " and ".join(row for row in (WMARK_RATIO, CACHE_SIZE) if row in files)
-        version = rules.host.cgroup_version
+        version = policy.host.cgroup_version
         return without_reclaim(version, f"the kernel's own {own}") if own else without_reclaim(version)
     counts = {kind: sum(each.bounds.kind is kind for each in watched) for kind in Kind}
     marked = count(counts[Kind.MARK], "container")
@@ -256,6 +258,6 @@ def _sentence(rules: Rules, has_psi: bool, watched: tuple[Watched, ...]) -> str:
     elif not has_psi:
         parts = [WITHOUT_PSI]
     parts.append(f"page-cache limits of {count(counts[Kind.CACHE], 'pod')}")
-    if not _can_take_file_pages(rules):
+    if not _can_take_file_pages(policy):
         parts.append(WITHOUT_FILE_PAGES)
     return "; ".join(parts)

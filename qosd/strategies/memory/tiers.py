@@ -33,7 +33,7 @@ from koord.model.qos import KubeQoS, QoSClass
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.hooks import memoryqos
 from qosd.hooks.memory import LOW, MIN, PRIORITY, USE_PRIORITY
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, live
 from qosd.strategies.perpod import count, of_each
 from qosd.strategies.reconciler import pod_cgroup
@@ -57,7 +57,7 @@ _ByUid = Mapping[str, tuple[PodView, Protected | None]]
 
 @dataclass(frozen=True, slots=True)
 class TierMemo:
-    """What was decided of which objects. ``policy``: what of the rules memory QoS depends on."""
+    """What was decided of which objects. ``policy``: what of the effective policy memory QoS depends on."""
 
     policy: tuple[object, ...]
     pods: tuple[PodView, ...]
@@ -84,51 +84,53 @@ class MemoryTiers(Strategy):
     )
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
-        return snapshot.rules.enabled(HOOK)
+        return snapshot.policy.enabled(HOOK)
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, TierMemo]:
-        rules, pods, tiers = snapshot.rules, snapshot.pods, snapshot.tiers
+        policy, pods, tiers = snapshot.policy, snapshot.pods, snapshot.tiers
         last = memory if isinstance(memory, TierMemo) else None
-        policy = memoryqos.policy_of(rules)
-        is_same = last is not None and memoryqos.is_same(last.policy, policy)
+        memory_policy = memoryqos.policy_of(policy)
+        is_same = last is not None and memoryqos.is_same(last.policy, memory_policy)
         if last is not None and is_same and last.pods is pods and last.tiers is tiers:
             return last.decision, last
-        by_uid = of_each(pods, last.by_uid if last is not None and is_same else {}, partial(of_pod, rules=rules))
-        decision = _decision(rules, tiers, list(by_uid.values()))
+        by_uid = of_each(pods, last.by_uid if last is not None and is_same else {}, partial(of_pod, policy=policy))
+        decision = _decision(policy, tiers, list(by_uid.values()))
         if last is not None and last.decision == decision:
             decision = last.decision
-        return decision, TierMemo(policy, pods, tiers, by_uid, decision)
+        return decision, TierMemo(memory_policy, pods, tiers, by_uid, decision)
 
 
-def of_pod(pod: PodView, rules: Rules) -> Protected | None:
+def of_pod(pod: PodView, policy: EffectivePolicy) -> Protected | None:
     """None: nobody asks for memory QoS of the pod, or it has no cgroup to speak of."""
-    case = memoryqos.of(pod_cgroup(pod), rules) if pod.cgroup and live(pod) else None
+    case = memoryqos.of(pod_cgroup(pod), policy) if pod.cgroup and live(pod) else None
     if case is None:
         return None
     minimum, low = case.min_bytes, case.low_bytes
     return Protected(minimum or 0, low or 0, case.request_bytes is None and None in (minimum, low))
 
 
-def _decision(rules: Rules, tiers: Mapping[KubeQoS, str], pods: list[tuple[PodView, Protected | None]]) -> Decision:
+def _decision(
+    policy: EffectivePolicy, tiers: Mapping[KubeQoS, str], pods: list[tuple[PodView, Protected | None]]
+) -> Decision:
     asked = [(pod, protected) for pod, protected in pods if protected is not None]
     unknown = sum(protected.is_unknown for _, protected in asked)
     silence = f"; the memory request of {unknown} of them is unknown (--kubelet-endpoint)" if unknown else ""
-    if rules.host.cgroup_version == 2 or MIN in (rules.host.files or ()):
-        opinions, bounded = _of_tiers(rules, tiers, asked)
-        warnings = [] if not bounded else [_of_more(bounded, rules.allocatable_memory_bytes)]
+    if policy.host.cgroup_version == 2 or MIN in (policy.host.files or ()):
+        opinions, bounded = _of_tiers(policy, tiers, asked)
+        warnings = [] if not bounded else [_of_more(bounded, policy.allocatable_memory_bytes)]
         sentence = f"{_sum(asked, MIN)} bytes of {MIN} and {_sum(asked, LOW)} of {LOW}"
         return Decision(f"{sentence} of {count(len(asked), 'pod')}{silence}", opinions, warnings=tuple(warnings))
-    opinions = _soft_limits(rules, pods) if SOFT_LIMIT in (rules.host.files or ()) else {}
+    opinions = _soft_limits(policy, pods) if SOFT_LIMIT in (policy.host.files or ()) else {}
     stand_in = f"{SOFT_LIMIT} of {count(len(opinions), 'pod')}" if opinions else ""
     return Decision(memorymeans.without_protection(stand_in) + silence, opinions)
 
 
 def _of_tiers(
-    rules: Rules, tiers: Mapping[KubeQoS, str], asked: list[tuple[PodView, Protected]]
+    policy: EffectivePolicy, tiers: Mapping[KubeQoS, str], asked: list[tuple[PodView, Protected]]
 ) -> tuple[dict[Target, Opinion], Mapping[str, int]]:
     """The opinions, and by row the sum over all pods where it is more than the node may give."""
     opinions: dict[Target, Opinion] = {}
-    allocatable = rules.allocatable_memory_bytes
+    allocatable = policy.allocatable_memory_bytes
     for qos, cgroup in tiers.items():
         pods = [(pod, protected) for pod, protected in asked if qos in (KubeQoS.GUARANTEED, pod.kube_qos)]
         for row in (MIN, LOW):
@@ -136,7 +138,7 @@ def _of_tiers(
                 inputs: Inputs = {FORMULA: "memory_tier", "sum_bytes": total, "allocatable_bytes": allocatable}
                 why = f"the sum of what {count(len(pods), 'pod')} may keep, at most what is allocatable"
                 opinions[Target(cgroup, row)] = Opinion.at_least(_bounded(inputs), why, inputs)
-        opinions.update(_oom_order(rules, qos, cgroup))
+        opinions.update(_oom_order(policy, qos, cgroup))
     sums = {row: _sum(asked, row) for row in (MIN, LOW)}
     return opinions, {row: total for row, total in sums.items() if 0 < allocatable < total}
 
@@ -150,33 +152,33 @@ def _of_more(sums: Mapping[str, int], allocatable: int) -> str:
     return f"the pods ask for {asked}, more than the {allocatable} that are allocatable: the tiers protect no more"
 
 
-def _oom_order(rules: Rules, qos: KubeQoS, cgroup: str) -> Iterator[tuple[Target, Opinion]]:
-    settings = rules.class_settings(_CLASSES[qos]).memory_qos
+def _oom_order(policy: EffectivePolicy, qos: KubeQoS, cgroup: str) -> Iterator[tuple[Target, Opinion]]:
+    settings = policy.class_settings(_CLASSES[qos]).memory_qos
     if settings is None or not settings.enable:
         return
     for row, value in ((PRIORITY, settings.priority), (USE_PRIORITY, settings.priority_enable)):
-        if value is not None and row in (rules.host.files or ()):
+        if value is not None and row in (policy.host.files or ()):
             why = f"memoryQOS of {_CLASSES[qos]}, which tier {qos} stands for"
             yield Target(cgroup, row), Opinion.set(value, why, {FORMULA: "given", "value": value})
 
 
-def _soft_limits(rules: Rules, pods: list[tuple[PodView, Protected | None]]) -> dict[Target, Opinion]:
+def _soft_limits(policy: EffectivePolicy, pods: list[tuple[PodView, Protected | None]]) -> dict[Target, Opinion]:
     if not any(protected is not None and protected.low_bytes for _, protected in pods):
         return {}
     return {
         Target(pod.cgroup, SOFT_LIMIT): Opinion.set(value, why, {FORMULA: "given", "value": value}, pod.key)
         for pod, protected in pods
-        if (found := _soft_limit(pod, protected, rules)) is not None
+        if (found := _soft_limit(pod, protected, policy)) is not None
         for value, why in (found,)
     }
 
 
-def _soft_limit(pod: PodView, protected: Protected | None, rules: Rules) -> tuple[int, str] | None:
+def _soft_limit(pod: PodView, protected: Protected | None, policy: EffectivePolicy) -> tuple[int, str] | None:
     """None: whatever the pod uses, others are reclaimed first, as without Koord."""
     if not pod.cgroup or not live(pod) or (protected is not None and protected.is_unknown):
         return None
     if protected is not None and protected.low_bytes:
         return protected.low_bytes, f"in place of {LOW}, which cgroup v1 lacks"
-    if pod.context.treated_as(rules.node.derivation) is QoSClass.BE:
+    if pod.context.treated_as(policy.node.derivation) is QoSClass.BE:
         return 0, "others have soft limits, and what is best-effort is to be reclaimed before them"
     return None

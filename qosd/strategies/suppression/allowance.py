@@ -1,6 +1,6 @@
 """What the others leave of the node: the formula of Koordinator's CPU suppression.
 
-    reserved  = what kubelet or the rules keep of the capacity
+    reserved  = what kubelet or the policy keeps of the capacity
     system    = max(node - pods - host applications, 0, reserved)
     allowance = capacity * percent / 100 - others' pods - others' host applications - system
     allowance = at least capacity * least percent / 100, if that is set
@@ -54,9 +54,9 @@ def uses_of(snapshot: NodeSnapshot) -> Uses | None:
     node = _milli(snapshot.value(NODE))
     if node is None:
         return None
-    node_rules = snapshot.rules.node
+    node_rules = snapshot.policy.node
     by_pod = [(is_covered(pod, node_rules), _milli(snapshot.value(_PODS, pod.cgroup)) or 0) for pod in snapshot.pods]
-    applications = snapshot.rules.slo.host_applications or ()
+    applications = snapshot.policy.slo.host_applications or ()
     by_app = [(is_best_effort(app), _milli(snapshot.value(_APPS, app.name)) or 0) for app in applications]
     return Uses(
         capacity_milli=snapshot.capacity_cpu_milli,

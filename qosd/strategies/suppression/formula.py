@@ -20,7 +20,7 @@ import msgspec
 from koord.model import cpuset
 from koord.model.cpuset import EMPTY, CPUSet
 from koord.model.qos import QoSClass
-from qosd.model.rules import join
+from qosd.model.policy import join
 from qosd.model.snapshot import NodeSnapshot, live
 from qosd.strategies.suppression import cpuchoice
 
@@ -61,7 +61,7 @@ def cpus(snapshot: NodeSnapshot, allowance_milli: int, before: str, may_grow: bo
 
     Growth counts from all of ``before``, also where a part of it has left the pool. EMPTY where no pool is known.
     """
-    pool = cpuset.parse(join(snapshot.rules.node.be_pools))
+    pool = cpuset.parse(join(snapshot.policy.node.be_pools))
     if not pool:
         return EMPTY
     had = cpuset.parse(before) or pool

@@ -26,7 +26,7 @@ from koord.model import cpuset
 from koord.model.cpuset import CPUSet
 from koord.model.qos import QoSClass
 from qosd.model.metric import Metric, Scope
-from qosd.model.rules import join
+from qosd.model.policy import join
 from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, live, running_containers
 from qosd.policy.scheduling import is_covered
 from qosd.sense.pids import PIDS
@@ -88,11 +88,11 @@ def _pains(snapshot: NodeSnapshot, uses: Uses) -> Iterator[Pain]:
     online = snapshot.topology.online
     places = _Places(snapshot, online)
     best_effort, others = _Loads(), _Loads()
-    best_effort.add(uses.best_effort_milli / 1000, _within(join(snapshot.rules.node.best_effort_pools), online))
+    best_effort.add(uses.best_effort_milli / 1000, _within(join(snapshot.policy.node.best_effort_pools), online))
     others.add(uses.system_milli / 1000, online)
     for pod in snapshot.pods:
         cores = _number(snapshot, _POD_CORES, pod.cgroup)
-        if cores and not is_covered(pod, snapshot.rules.node):
+        if cores and not is_covered(pod, snapshot.policy.node):
             others.add(cores, places.of(pod))
     for pod, container in _protected(snapshot.pods):
         waited = _number(snapshot, _WAITED, container.cgroup)
@@ -123,7 +123,7 @@ class _Places:
 
     def __init__(self, snapshot: NodeSnapshot, online: CPUSet) -> None:
         self._online = online
-        self._pool = _within(join(snapshot.rules.node.ls_pools), online)
+        self._pool = _within(join(snapshot.policy.node.ls_pools), online)
 
     def of(self, pod: PodView) -> CPUSet:
         bound = pod.context.bound_cpus

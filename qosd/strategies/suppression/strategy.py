@@ -5,10 +5,11 @@
     pressure   ours: the lowest weight, and further steps only where latency-sensitive containers suffer and the step
                helps; the formula at ``ceilingPercent`` bounds what a limit may grow to
 
-``cpuset`` and ``cfsQuota`` are NodeSLO's ``cpuSuppressPolicy``; ``pressure`` is chosen in the rules' section ``node``,
-or in ``extensions.koord`` of NodeSLO. Where the kernel does not tell pressure, the policy of NodeSLO stands in for it.
+``cpuset`` and ``cfsQuota`` are NodeSLO's ``cpuSuppressPolicy``; ``pressure`` is chosen in the rules file's section
+``node``, or in ``extensions.koord`` of NodeSLO. Where the kernel does not tell pressure, the policy of NodeSLO stands
+in for it.
 
-What it decides, the rules carry to hooks and to the strategy ``bestEffort``, which puts it on the kernel's files; it
+What it decides, the policy carries to hooks and to the strategy ``bestEffort``, which puts it on the kernel's files; it
 has no file of its own. Invariants: one step for each set of samples; without samples, what is in force stays; the
 first decision after a start goes on from what best-effort pods have; the same object while nothing of it changes.
 """
@@ -25,7 +26,7 @@ from msgspec.structs import replace
 from koord.model import cpuset
 from koord.model.slo import CPUSuppressPolicy
 from qosd.decide.decision import Decision, Stage, Strategy
-from qosd.model.rules import BestEffortScheduling, PressurePolicy, join
+from qosd.model.policy import BestEffortScheduling, PressurePolicy, join
 from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, Window, live
 from qosd.policy.scheduling import is_covered
 from qosd.predict.workload import workload_name
@@ -76,14 +77,14 @@ class CPUSuppress(Strategy):
     windows: ClassVar[tuple[Window, ...]] = (_NODE,)
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
-        return snapshot.rules.suppresses_cpu and not snapshot.rules.binds_best_effort
+        return snapshot.policy.suppresses_cpu and not snapshot.policy.binds_best_effort
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, _Memory]:
         last = memory if isinstance(memory, _Memory) else _resumed(snapshot)
         uses = allowance.uses_of(snapshot)
         if uses is None:
             return Decision("nothing has been measured yet: what is in force stays", best_effort=last.left), last
-        policy = snapshot.rules.pressure_policy
+        policy = snapshot.policy.pressure_policy
         if policy is None:
             return _by_formula(snapshot, uses, last)
         pains = pain.all_of(snapshot, uses)
@@ -98,7 +99,7 @@ def _resumed(snapshot: NodeSnapshot) -> _Memory:
 
     Steps that limit nothing are tried anew, since nobody knows whether they helped or were on trial.
     """
-    left, now_ns = snapshot.rules.node.best_effort, snapshot.monotonic_ns
+    left, now_ns = snapshot.policy.node.best_effort, snapshot.monotonic_ns
     limits = ((Rung.TIME, bool(left.cpu_milli)), (Rung.CPUS, bool(left.cpus)))
     taken = frozenset([rung for rung, is_in_force in limits if is_in_force])
     milli = left.cpu_milli or 1000 * len(cpuset.parse(left.cpus))
@@ -117,7 +118,7 @@ def _lacks_pressure(snapshot: NodeSnapshot) -> str:
 
 
 def _by_formula(snapshot: NodeSnapshot, uses: Uses, last: _Memory) -> tuple[Decision, _Memory]:
-    thresholds = snapshot.rules.slo.thresholds
+    thresholds = snapshot.policy.slo.thresholds
     assert thresholds is not None
     percent, least_percent = allowance.percents(thresholds)
     allowed_milli = allowance.allowance_milli(uses, percent, least_percent)
@@ -131,7 +132,7 @@ def _by_formula(snapshot: NodeSnapshot, uses: Uses, last: _Memory) -> tuple[Deci
         sentence = f"best-effort pods have {milli}m of CPU time: {why}"
     else:
         cpus = formula.cpus(snapshot, steady.milli, last.left.cpus, may_grow)
-        pool = cpuset.parse(join(snapshot.rules.node.be_pools))
+        pool = cpuset.parse(join(snapshot.policy.node.be_pools))
         before = cpuset.parse(last.left.cpus) or pool
         left, grew = BestEffortScheduling(why, str(cpus)), len(cpus) > len(before)
         sentence = f"best-effort pods have CPUs {cpus} of {pool}: {why}" if cpus else "no CPU pool is known"
@@ -152,7 +153,7 @@ def _by_pressure(
     snapshot: NodeSnapshot, uses: Uses, pains: tuple[Pain, ...], policy: PressurePolicy, last: _Memory
 ) -> tuple[Decision, _Memory]:
     now_ns, worst = snapshot.monotonic_ns, max(pains, default=_NO_PAIN)
-    thresholds = snapshot.rules.slo.thresholds
+    thresholds = snapshot.policy.slo.thresholds
     least_percent = None if thresholds is None else allowance.percents(thresholds)[1]
     steady = last.steadied(snapshot, allowance.allowance_milli(uses, policy.ceiling_percent, least_percent))
     floor_milli = max(formula.LEAST_MILLI, uses.capacity_milli * (least_percent or 0) // 100)
@@ -173,16 +174,16 @@ def _by_pressure(
 
 def _rungs(snapshot: NodeSnapshot) -> tuple[Rung, ...]:
     """Those that this node can have."""
-    host = snapshot.rules.host
+    host = snapshot.policy.host
     has_slices = host.has_task_slices and GATE not in host.lacking
     has = {Rung.SLICES: has_slices, Rung.IDLE: "cpu.idle" in (host.files or ()), Rung.TIME: True}
-    has[Rung.CPUS] = len(cpuset.parse(join(snapshot.rules.node.be_pools))) > formula.LEAST_CPUS
+    has[Rung.CPUS] = len(cpuset.parse(join(snapshot.policy.node.be_pools))) > formula.LEAST_CPUS
     return tuple([rung for rung in Rung if has[rung]])
 
 
 def _workloads(snapshot: NodeSnapshot, suffering: Pain) -> frozenset[str]:
     """Of who suffers most, and of all best-effort pods: a step that does not help them may help others."""
-    jobs = [pod.key for pod in snapshot.pods if is_covered(pod, snapshot.rules.node) and live(pod)]
+    jobs = [pod.key for pod in snapshot.pods if is_covered(pod, snapshot.policy.node) and live(pod)]
     return frozenset([workload_name(key) for key in (*jobs, *filter(None, (suffering.pod,)))])
 
 

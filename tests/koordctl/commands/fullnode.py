@@ -41,7 +41,7 @@ def full_scene(tmp_path: Path) -> Scene:
     }
     node.snapshot = replace(node.snapshot, pods=(*node.snapshot.pods, database, broken), values=values)
     node.history = {NodeRow.cpu_usage_cores: [(99 * SECOND, 0.5), (100 * SECOND, 1.25)]}
-    node.rules = "spec: {typo: 1}\n"
+    node.rules_file = "spec: {typo: 1}\n"
     Cgroups(tmp_path).put("/kubepods/besteffort", {"cpu.idle": "0"})
     return node
 

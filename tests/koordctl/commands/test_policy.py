@@ -91,7 +91,7 @@ def test_the_layers_of_a_clusters_policy(origin: str, layers: list[Policy], line
 @pytest.mark.parametrize(("policy", "says", "is_doubtful"), POLICIES)
 async def test_where_the_policy_comes_from(tmp_path: Path, policy: Provenance, says: str, is_doubtful: bool) -> None:
     node = full_scene(tmp_path)
-    node.rules, node.policy = "", policy
+    node.rules_file, node.policy = "", policy
     async with inspecting(tmp_path / "i.sock", node) as path:
         for arguments in (("node",), ("plan",), ("explain", "node"), ("explain", "pod", "job")):
             code, out, _ = await koordctl(*arguments, "--socket", path)

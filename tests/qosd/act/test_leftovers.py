@@ -22,11 +22,11 @@ from qosd.act.fileactor import FileActor
 from qosd.act.leftovers import LOOK_FOR_S, NOTHING_SAID, KubeletSays, Leftovers
 from qosd.decide.runner import Decisions
 from qosd.model.pod import Resources, SpecContainer
-from qosd.model.rules import CPUManagerPolicy
+from qosd.model.policy import CPUManagerPolicy
 from qosd.model.snapshot import PodView
 from tests.fakes.clock import S
 from tests.qosd.act.rig import Recorded
-from tests.qosd.contexts import rules
+from tests.qosd.contexts import policy
 from tests.qosd.machine import Machine
 from tests.qosd.podviews import on_v1, view
 
@@ -66,7 +66,7 @@ def undo(tmp_path: Path) -> Iterator[UndoRecord]:
 def bases(machine: Machine, undo: UndoRecord, one: PodView, name: str) -> tuple[Value | None, Value | None]:
     """Of the pod's own file and of its container's, both of which hold 7."""
     left = Leftovers(Writer(machine.locator().tree), undo)
-    left.follow((one,), TIERS, on_v1(rules()), NOTHING_SAID, 0)
+    left.follow((one,), TIERS, on_v1(policy()), NOTHING_SAID, 0)
     return left.base(Target(one.cgroup, name), 7), left.base(Target(f"{one.cgroup}/main", name), 7)
 
 
@@ -109,7 +109,7 @@ def test_a_cpu_set_of_all_cpus_is_as_good_as_kubelets_on_v2(
     machine = Machine(tmp_path, 2)
     machine.kubepods()
     left, one = Leftovers(Writer(machine.locator().tree), undo), pod(TOLD, SPEC)
-    left.follow((one,), TIERS, rules(), NOTHING_SAID, 0)
+    left.follow((one,), TIERS, policy(), NOTHING_SAID, 0)
     assert left.base(Target(f"{one.cgroup}/main", "cpuset_cpus"), found) == base
 
 
@@ -119,7 +119,7 @@ def test_a_limit_that_is_missing_is_no_leftover(tmp_path: Path, undo: UndoRecord
     machine, one = Machine(tmp_path), pod(TOLD, SPEC)
     machine.kubepods()
     left = Leftovers(Writer(machine.locator().tree), undo)
-    left.follow((one,), TIERS, on_v1(rules()), NOTHING_SAID, 0)
+    left.follow((one,), TIERS, on_v1(policy()), NOTHING_SAID, 0)
     assert [left.base(Target(at, "cpu_quota"), found) for at in (one.cgroup, f"{one.cgroup}/main")] == [base, base]
 
 
@@ -147,9 +147,9 @@ def test_cpus_that_somebody_asked_the_runtime_for_are_no_leftover(
     machine, one = Machine(tmp_path, 2), pod(told, SPEC, tier)
     machine.kubepods()
     one = replace(one, containers=tuple(replace(each, requested_cpus=requested_cpus) for each in one.containers))
-    policy = CPUManagerPolicy.STATIC if says else CPUManagerPolicy.NONE
-    by = rules()
-    by = dataclasses.replace(by, node=dataclasses.replace(by.node, cpu_manager_policy=policy))
+    manager = CPUManagerPolicy.STATIC if says else CPUManagerPolicy.NONE
+    by = policy()
+    by = dataclasses.replace(by, node=dataclasses.replace(by.node, cpu_manager_policy=manager))
     left = Leftovers(Writer(machine.locator().tree), undo)
     left.follow((one,), TIERS, by, KubeletSays(says), 0)
     assert left.base(Target(f"{one.cgroup}/main", "cpuset_cpus"), "1") == base
@@ -159,7 +159,7 @@ def test_cpus_that_somebody_asked_the_runtime_for_are_no_leftover(
 def test_what_an_earlier_run_of_ours_wrote_is_nobody_elses(tmp_path: Path, undo: UndoRecord, is_ours: bool) -> None:
     machine, low = Machine(tmp_path, 2), Target(TIERS[KubeQoS.BURSTABLE], "memory.low")
     machine.kubepods()
-    writer, by = Writer(machine.locator().tree), rules()
+    writer, by = Writer(machine.locator().tree), policy()
     if is_ours:
         reading = writer.look(low)
         assert reading is not None
@@ -173,7 +173,7 @@ def test_what_an_earlier_run_of_ours_wrote_is_nobody_elses(tmp_path: Path, undo:
 def test_each_file_is_looked_at_once_and_only_at_first(tmp_path: Path, undo: UndoRecord) -> None:
     machine, one = Machine(tmp_path), pod(TOLD, SPEC)
     machine.kubepods()
-    left, by = Leftovers(Writer(machine.locator().tree), undo), on_v1(rules())
+    left, by = Leftovers(Writer(machine.locator().tree), undo), on_v1(policy())
     left.follow((), TIERS, by, NOTHING_SAID, 0)
     tiers = set(left.due)
     left.done(left.due)
@@ -189,7 +189,7 @@ def test_each_file_is_looked_at_once_and_only_at_first(tmp_path: Path, undo: Und
 def test_what_kubelet_tells_late_counts_all_the_same(tmp_path: Path, undo: UndoRecord) -> None:
     machine = Machine(tmp_path, 2)
     machine.kubepods()
-    left, by = Leftovers(Writer(machine.locator().tree), undo), rules()
+    left, by = Leftovers(Writer(machine.locator().tree), undo), policy()
     by = dataclasses.replace(by, host=dataclasses.replace(by.host, files=None))
     left.follow((), TIERS, by, NOTHING_SAID, 0)
     left.done(left.due)
@@ -201,7 +201,7 @@ def test_what_kubelet_tells_later_starts_no_search_of_new_pods(tmp_path: Path, u
     """Its CPU manager tells another thing with each allocation."""
     machine = Machine(tmp_path, 2)
     machine.kubepods()
-    left, by = Leftovers(Writer(machine.locator().tree), undo), rules()
+    left, by = Leftovers(Writer(machine.locator().tree), undo), policy()
     early, late = view("early", "BE", "BestEffort"), view("late", "BE", "BestEffort")
     left.follow((early,), TIERS, by, KubeletSays("0-3"), 0)
     left.follow((early, late), TIERS, by, KubeletSays("0-2"), (LOOK_FOR_S + 1) * 10**9)
@@ -218,7 +218,7 @@ def test_of_pods_that_are_gone_nothing_is_kept(tmp_path: Path, undo: UndoRecord)
     """One that comes back is looked at anew, like any that comes."""
     machine = Machine(tmp_path, 2)
     machine.kubepods()
-    left, by, one = Leftovers(Writer(machine.locator().tree), undo), rules(), view("job", "BE", "BestEffort")
+    left, by, one = Leftovers(Writer(machine.locator().tree), undo), policy(), view("job", "BE", "BestEffort")
     left.follow((one,), TIERS, by, NOTHING_SAID, 0)
     of_pod = {target for target in left.due if one.cgroup in target.cgroup}
     left.done(left.due)
@@ -233,7 +233,7 @@ def test_what_cannot_be_noted_is_tried_again_ever_later_and_told_once(
     """Of a full disk the journal has one row for each attempt, and none of a takeover before it happened."""
     machine, quota = Machine(tmp_path, 2), Target(TIERS[KubeQoS.BEST_EFFORT], "cpu_quota")
     machine.kubepods()
-    writer, journal, by = Writer(machine.locator().tree), Recorded(), rules()
+    writer, journal, by = Writer(machine.locator().tree), Recorded(), policy()
     writer.write(quota, 50_000)
     actor = FileActor(writer, undo, journal, {}, mmap.PAGESIZE, None)
 

@@ -15,7 +15,7 @@ from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
 from koord.model.slo import HostApplication, NodeSLOSpec
 from qosd.model.metric import Scope
-from qosd.model.rules import NodeRules, Rules
+from qosd.model.policy import EffectivePolicy, NodeSettings
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.sense.node import NodeRow, NumaRow
 from qosd.sense.prediction import PredictionRow
@@ -81,8 +81,8 @@ class History:
         self.pods, self.apps, self.has_root = pods, tuple(apps), has_root
         self.now_s, self.beat_s = float(START_S), 1.0
         self.ages_s: dict[str, float] = {"node": 0.0, "usage": 0.0, "system": 0.0, "pods": 0.0}
-        self.rules = Rules(
-            slo=NodeSLOSpec(host_applications=self.apps), node=NodeRules(allocatable_memory_bytes=16 * GIB)
+        self.policy = EffectivePolicy(
+            slo=NodeSLOSpec(host_applications=self.apps), node=NodeSettings(allocatable_memory_bytes=16 * GIB)
         )
         self._system = System(None)  # type: ignore[arg-type]  # it reads a file on machines of several NUMA nodes only
 
@@ -130,7 +130,7 @@ class History:
             tick=1,
             wall_ns=WALL_S * S + self.at_ns,
             monotonic_ns=self.at_ns,
-            rules=self.rules,
+            policy=self.policy,
             topology=machine(4),
             pods=self.pods,
             values=self.store.newest(),
@@ -140,7 +140,7 @@ class History:
         )
 
     def with_slo_generation(self, generation: int) -> None:
-        self.rules = replace(self.rules, slo_generation=generation)
+        self.policy = replace(self.policy, slo_generation=generation)
 
     def _put(self, panel: Panel, rows: Mapping[str, Row]) -> None:
         self.store.put(panel, self.at_ns, rows)

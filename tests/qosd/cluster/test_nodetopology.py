@@ -356,5 +356,5 @@ def with_annotation(key: str, document: Any, **section: Any) -> Inputs:
     text = document if isinstance(document, str) else json.dumps(document)
     node = structs.replace(NODE, annotations={key: text})
     made = inputs(topology=TWO_SOCKETS, node=node, **section)
-    layered = replace(made.rules, node=nodeobject.over(made.rules.node, node, lambda _: None))
-    return replace(made, rules=layered)
+    layered = replace(made.policy, node=nodeobject.over(made.policy.node, node, lambda _: None))
+    return replace(made, policy=layered)

@@ -52,7 +52,7 @@ class Rig:
     @property
     def suppress_percent(self) -> Any:
         """What the rules in force say."""
-        thresholds = self.node.rules.current.slo.thresholds
+        thresholds = self.node.policy.current.slo.thresholds
         return None if thresholds is None else thresholds.cpu_suppress_threshold_percent
 
     @asynccontextmanager

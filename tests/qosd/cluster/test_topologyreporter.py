@@ -225,11 +225,11 @@ def _no_node(rig: Reported) -> None:
 
 
 def _no_policy(rig: Reported) -> None:
-    rig.rules.current = replace(rig.rules.current, policy_unknown="rules.yaml is not YAML")
+    rig.policy.current = replace(rig.policy.current, policy_unknown="rules.yaml is not YAML")
 
 
 def _gate_off(rig: Reported) -> None:
-    rig.rules.current = inputs(features={"NodeTopologyReport": False}).rules
+    rig.policy.current = inputs(features={"NodeTopologyReport": False}).policy
 
 
 def _no_hardware(rig: Reported) -> None:
@@ -260,7 +260,7 @@ def test_what_is_not_known_is_not_reported(
             assert says in status.says
             assert status.state is state
             known = Reported(tmp_path, rig.cluster)
-            rig.pods.age_s, rig.cluster_policy.node, rig.rules.current = 1.0, NODE, known.rules.current
+            rig.pods.age_s, rig.cluster_policy.node, rig.policy.current = 1.0, NODE, known.policy.current
             rig.tick()
             await asyncio.sleep(HARDWARE_RETRY_S)
             assert rig.stored

@@ -19,7 +19,7 @@ from qosd.policy.nodeobject import NodeFacts
 from qosd.policy.pooledrules import with_pools
 from qosd.policy.pools import compute_pools
 from qosd.policy.scheduling import merged
-from tests.qosd.contexts import rules
+from tests.qosd.contexts import policy
 from tests.qosd.podviews import machine
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -63,7 +63,7 @@ def inputs(
     taken = [cpuset.parse(text) for text in (exclusive or {}).values()]
     shared = str(CPUSet.of(cpu for cpu in topology.online if not any(cpu in cpus for cpus in taken)))
     manager = CPUManagerState("none") if exclusive is None else CPUManagerState("static", shared, exclusive)
-    in_force = rules(**section)
+    in_force = policy(**section)
     pools = compute_pools(topology, pods, in_force.node, manager.exclusive)
     with_them = with_pools(in_force, pools, merged({}, pools.be, topology, pods, in_force.node))
     return Inputs(topology, Hardware(model, memory), with_them, kubelet, manager, pods, node)

@@ -27,13 +27,13 @@ class Rig:
         self.memory_kb(16 << 20)
         tree = Tree(1, root, {}, proc=root / "proc", sys=root / "sys", resctrl=root / "resctrl")
         self.pods = SimpleNamespace(age_s=1.0, current=())
-        self.rules = SimpleNamespace(current=made.rules)
+        self.policy = SimpleNamespace(current=made.policy)
         self.locator = SimpleNamespace(topology=ONE_SOCKET, tree=tree)
         self.kubelet_config = SimpleNamespace(current=KubeletConfig())
         self.cluster_policy = SimpleNamespace(node=NODE)
         self.reports: Counter[tuple[str, str]] = Counter()
         self.node = SimpleNamespace(
-            pods=self.pods, rules=self.rules, locator=self.locator, kubelet_config=self.kubelet_config,
+            pods=self.pods, policy=self.policy, locator=self.locator, kubelet_config=self.kubelet_config,
             cluster_policy=self.cluster_policy, cpu_manager=SimpleNamespace(current=made.cpu_manager),
             metrics=SimpleNamespace(cluster_reports=self.reports), after_tick=[],
         )  # fmt: skip
@@ -48,7 +48,7 @@ class Rig:
 
     def feed(self, *pods: Any, **section: Any) -> None:
         """Other pods or rules, which a tick takes over."""
-        self.pods.current, self.rules.current = pods, inputs(*pods, **section).rules
+        self.pods.current, self.policy.current = pods, inputs(*pods, **section).policy
         self.tick()
 
     def tick(self) -> None:

@@ -18,14 +18,14 @@ from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodF
 from qosd.sense.node import NodeRow
 from qosd.sense.usage import USAGE
 from tests.fakes.clock import S
-from tests.qosd.contexts import V2, rules
+from tests.qosd.contexts import V2, policy
 from tests.qosd.podviews import RUNNING, machine, snapshot, view
 
 CPU, MEMORY = Resource.CPU_MILLI, Resource.MEMORY_BYTES
 MIB = 1 << 20
 FILES_V2 = frozenset({"memory.reclaim", "memory.high", "cgroup.freeze"})
 FILES_V1 = frozenset({"memory.force_empty", "cgroup.freeze"})
-RULES = rules(V2)
+RULES = policy(V2)
 TOPOLOGY = machine()
 WHO, GATE = "memoryEvict", "MemoryEvict"
 BE = Victims(frozenset({QoSClass.BE}), GATE)

@@ -18,7 +18,7 @@ from tests.fakes.clock import S
 from tests.fakes.resctrl import ResctrlNode
 from tests.opened import opened
 from tests.qosd.act.rig import BOOT, Recorded
-from tests.qosd.contexts import V2, rules
+from tests.qosd.contexts import V2, policy
 from tests.qosd.podviews import snapshot, view
 
 SPEC = {"resourceQOSStrategy": {"beClass": {"resctrlQOS": {"enable": True}}}}
@@ -44,7 +44,7 @@ class Node:
         self.actuator = Actuator(self.world.writer, opened(UndoRecord(root / "undo", BOOT)), Recorded())
         self.pod = view("p", "BE", "BestEffort", containers=[("a", "CONTAINER_RUNNING"), ("b", "CONTAINER_CREATED")])
         self.tasks = {task for one in self.pod.containers for task in self.world.start(one.cgroup, 2)}
-        self.picture = snapshot(rules(V2, SPEC), self.pod)
+        self.picture = snapshot(policy(V2, SPEC), self.pod)
         self.ticks = 0
 
     def tick(self, *off: str, age_s: float = 0.0) -> StrategyResult:
@@ -88,6 +88,6 @@ def test_switched_off_and_on_again(node: Node) -> None:
 
 
 def test_the_spec_turns_the_class_off(node: Node) -> None:
-    node.picture = snapshot(rules(V2), node.pod)
+    node.picture = snapshot(policy(V2), node.pod)
     node.tick()
     assert node.world.members() == node.tasks

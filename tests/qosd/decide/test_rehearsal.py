@@ -22,8 +22,8 @@ PODS = [be(name) for name in USES]
 
 def at(at_s: float, is_rehearsal: bool = True, **said: object) -> NodeSnapshot:
     there = node(at_s, PODS, USES, **said)  # type: ignore[arg-type]
-    rules = dataclasses.replace(there.rules.node, eviction_dry_run=is_rehearsal)
-    return structs.replace(there, rules=dataclasses.replace(there.rules, node=rules))
+    policy = dataclasses.replace(there.policy.node, eviction_dry_run=is_rehearsal)
+    return structs.replace(there, policy=dataclasses.replace(there.policy, node=policy))
 
 
 class Run:

@@ -26,7 +26,7 @@ from qosd.decide.runner import (
     windows_of,
 )
 from qosd.decide.shortage import Resource, Rung, Shortage, Victims
-from qosd.model.rules import BestEffortScheduling, NodeRules, Rules
+from qosd.model.policy import BestEffortScheduling, EffectivePolicy, NodeSettings
 from qosd.model.snapshot import Aggregate, NodeSnapshot, PressureTrigger, Window
 from qosd.sense.node import NodeRow
 from tests.qosd.decide.scenes import be, node
@@ -54,7 +54,7 @@ class Scripted:
     says: Decision | Callable[[Any], Decision] = Decision("nothing to do")  # noqa: RUF009 - frozen
     asked: int = 0
 
-    def windows_under(self, rules: Rules) -> tuple[Window, ...]:
+    def windows_under(self, policy: EffectivePolicy) -> tuple[Window, ...]:
         return self.windows
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
@@ -72,7 +72,7 @@ def opinions(**values: int) -> dict[Target, Opinion]:
 
 @pytest.fixture
 def snapshot() -> NodeSnapshot:
-    return picture(Rules())
+    return picture(EffectivePolicy())
 
 
 class Run:
@@ -154,8 +154,8 @@ def test_disabled_has_no_opinions_and_forgets(snapshot: NodeSnapshot, switched_o
     assert remembered == [None, None]
 
 
-def ruled(flags: Mapping[str, bool], features: Mapping[str, bool]) -> Rules:
-    return Rules(node=NodeRules(features=features), gate_flags=flags)
+def ruled(flags: Mapping[str, bool], features: Mapping[str, bool]) -> EffectivePolicy:
+    return EffectivePolicy(node=NodeSettings(features=features), gate_flags=flags)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_strategy_behind_a_gate_that_is_off_does_not_run(
     snapshot: NodeSnapshot, gate: str, flags: dict[str, bool], features: dict[str, bool], shut: str
 ) -> None:
     strategy, other = Scripted(gate=gate, says=Decision("one", opinions(a=1))), Scripted("other")
-    run = Run(replace(snapshot, rules=ruled(flags, features)), strategy, other)
+    run = Run(replace(snapshot, policy=ruled(flags, features)), strategy, other)
     result, beside = run.tick()
     assert (result.state, beside.state) == (State.GATED if shut else State.ACTIVE, State.ACTIVE)
     assert result.sentence == (f"switched off: {shut}" if shut else "one")
@@ -196,7 +196,7 @@ def test_a_gate_is_switched_live_and_what_the_strategy_knew_is_forgotten(snapsho
     on, off = ({"BECPUEvict": is_on} for is_on in (True, False))
     found = []
     for features in (off, on, on, off, on):
-        run.snapshot = replace(snapshot, rules=ruled({}, features))
+        run.snapshot = replace(snapshot, policy=ruled({}, features))
         (result,) = run.tick()
         found.append((result.state, bool(result.opinions)))
     active, gated = (State.ACTIVE, True), (State.GATED, False)
@@ -225,14 +225,14 @@ def test_only_a_strategy_that_is_on_wakes_the_loop_and_costs_windows(
     decisions, _ = decide_all(snapshot, strategies, switched_off=off)
     assert triggers_of(strategies, decisions) == ((node, tier) if wakes else (tier,))
     strategy.windows = (LOAD,)
-    assert windows_of(strategies, snapshot.rules, decisions) == (frozenset({LOAD}) if wakes else frozenset())
-    assert windows_of(strategies, snapshot.rules, Decisions(0, 0, 0, ())) == {LOAD}, "nobody knows yet who is on"
+    assert windows_of(strategies, snapshot.policy, decisions) == (frozenset({LOAD}) if wakes else frozenset())
+    assert windows_of(strategies, snapshot.policy, Decisions(0, 0, 0, ())) == {LOAD}, "nobody knows yet who is on"
 
 
 def test_nobody_is_gated_while_no_policy_is_known(snapshot: NodeSnapshot) -> None:
     """``node.features`` might have said otherwise, and what is held must stay."""
-    unknown = Rules(policy_unknown="rules.yaml: is not YAML", gate_flags={"CPUBurst": False})
-    (result,) = Run(replace(snapshot, rules=unknown), Scripted(gate="CPUBurst")).tick()
+    unknown = EffectivePolicy(policy_unknown="rules.yaml: is not YAML", gate_flags={"CPUBurst": False})
+    (result,) = Run(replace(snapshot, policy=unknown), Scripted(gate="CPUBurst")).tick()
     assert result.state is State.FROZEN
 
 
@@ -271,7 +271,7 @@ OPINION = (
 @given(st.lists(st.dictionaries(st.sampled_from([A, B]), OPINION), min_size=1, max_size=6))
 def test_keeps_are_resolved_by_what_was_said_before(said: list[dict[Target, Opinion]]) -> None:
     strategy = Scripted()
-    run = Run(picture(Rules()), strategy)
+    run = Run(picture(EffectivePolicy()), strategy)
     known: dict[Target, Opinion] = {}
     for given_now in said:
         strategy.says = Decision("", given_now)
@@ -309,7 +309,7 @@ def test_a_policy_that_nobody_can_tell_freezes_all_and_disables_none(snapshot: N
     first, off = Scripted("first", says=Decision("one", opinions(a=1))), Scripted("off", is_enabled=False)
     run = Run(snapshot, first, off)
     run.tick()
-    run.snapshot = replace(snapshot, rules=Rules(policy_unknown="rules.yaml: is not YAML"))
+    run.snapshot = replace(snapshot, policy=EffectivePolicy(policy_unknown="rules.yaml: is not YAML"))
     results = run.tick()
     assert [result.state for result in results] == [State.FROZEN, State.FROZEN]
     assert results[0].opinions == opinions(a=1)

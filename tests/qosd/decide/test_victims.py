@@ -342,8 +342,8 @@ def odd(pod: PodView, **facts: Any) -> PodView:
 )
 def test_who_never_is_a_victim(pod: PodView, victims: Victims, is_chosen: bool) -> None:
     at = node(1, [pod], {"p": 100})
-    host = dataclasses.replace(at.rules.node, sandbox_sizing_handlers=frozenset({"sized"}))
-    at = structs.replace(at, rules=dataclasses.replace(at.rules, node=host))
+    host = dataclasses.replace(at.policy.node, sandbox_sizing_handlers=frozenset({"sized"}))
+    at = structs.replace(at, policy=dataclasses.replace(at.policy, node=host))
     assert bool(candidates(shortage(victims), at, Amounts(at, {}))) is is_chosen
 
 

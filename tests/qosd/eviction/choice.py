@@ -119,7 +119,7 @@ class Choice:
         told = view.priority
         if demand.gate.startswith("BE"):
             return pod.qos == "BE"
-        thresholds = at.rules.slo.thresholds
+        thresholds = at.policy.slo.thresholds
         assert thresholds is not None
         is_ledger = "Allocatable" in demand.gate
         most = (
@@ -138,13 +138,13 @@ class Choice:
         is_resting = eviction is not None and (
             eviction.phase is EvictionPhase.STOPPED or at.monotonic_ns < eviction.retry_ns
         )
-        rules = {
+        policy = {
             "pods that go already": uid not in self.waited_for(demand, at),
             "pods that were evicted lately": not is_resting,
             "pods without a sample": self.usage(uid, demand.resource, at) is not None,
             **self.victim_rules(pod, view, demand, at),
         }
-        broken = [name for name, is_kept in rules.items() if not is_kept]
+        broken = [name for name, is_kept in policy.items() if not is_kept]
         if len(broken) == 1:
             spared[broken[0]] += 1
         return not broken and (self.amount(uid, demand, at) or 0) > 0
@@ -191,7 +191,7 @@ class Choice:
             pod = self.everybody[view.uid]
             used = self.usage(view.uid, "memory", at)
             if used is not None and all(self.victim_rules(pod, view, demand, at).values()):
-                kernel = MIB if at.rules.host.cgroup_version == 2 else 0
+                kernel = MIB if at.policy.host.cgroup_version == 2 else 0
                 amount += used + kernel if is_live(view) else 0
         return amount
 

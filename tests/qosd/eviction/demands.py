@@ -107,11 +107,11 @@ def demands(
 
     ``evictable_bytes``: what all pods have that a gate may evict.
     """
-    thresholds = at.rules.slo.thresholds
+    thresholds = at.policy.slo.thresholds
     assert thresholds is not None
     found = {}
     for gate in STRATEGIES:
-        if not thresholds.enable or not at.rules.node.features.get(gate):
+        if not thresholds.enable or not at.policy.node.features.get(gate):
             continue
         if any(at.ages_s.get(name, most_s + 1) > most_s for name, most_s in _MOST_S[gate].items()):
             continue
@@ -161,7 +161,7 @@ def _satisfaction(at: NodeSnapshot, said: ResourceThresholds, pods: Mapping[str,
     rows = [BestEffortRow.be_cpu_usage_cores, BestEffortRow.be_cpu_request_cores]
     fixed = None
     if said.cpu_evict_policy is CPUEvictPolicy.BY_ALLOCATABLE:
-        amount = at.rules.node.allocatable.get("kubernetes.io/batch-cpu")
+        amount = at.policy.node.allocatable.get("kubernetes.io/batch-cpu")
         if amount is None:
             return
         fixed = max(1, amount.value())
@@ -292,7 +292,7 @@ def _ledger(
     resource, unit = ("cpu", 1) if "CPU" in gate else ("memory", 1 << 20)
     for kind in ("batch", "mid"):
         account = f"kubernetes.io/{kind}-{resource}"
-        there = at.rules.node.allocatable.get(account)
+        there = at.policy.node.allocatable.get(account)
         if there is None:
             continue
         requested = 0

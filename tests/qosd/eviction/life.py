@@ -69,9 +69,9 @@ class Life:
 
     def _aggregate(self, kind: str) -> None:
         """As the loop does: windows of the rules in force, at new samples or new rules."""
-        if self.declared_by is not self.world.rules:
-            self.declared_by = self.world.rules
-            self.declared = frozenset(each for one in EVICTING for each in one.windows_under(self.world.rules))
+        if self.declared_by is not self.world.policy:
+            self.declared_by = self.world.policy
+            self.declared = frozenset(each for one in EVICTING for each in one.windows_under(self.world.policy))
         elif kind == _CHANGE:
             return
         self.world.aggregate(self.declared)

@@ -16,7 +16,7 @@ from qosd.decide.decision import Decision, Strategy
 from qosd.decide.runner import State, StrategyResult, StrategyStates, decide_all
 from qosd.decide.shortage import Shortage
 from qosd.model.metric import Metric, Scope
-from qosd.model.rules import NodeRules, Rules
+from qosd.model.policy import EffectivePolicy, NodeSettings
 from qosd.model.snapshot import Aggregate, NodeSnapshot, PodView, Window
 from qosd.sense.besteffort import BestEffortRow
 from qosd.sense.limits import LIMITS
@@ -37,16 +37,16 @@ GATES = (
 )  # fmt: skip
 
 
-def ruled(allocatable: Mapping[str, str] = MappingProxyType({}), **thresholds: Any) -> Rules:
+def ruled(allocatable: Mapping[str, str] = MappingProxyType({}), **thresholds: Any) -> EffectivePolicy:
     """Every gate is on, and ``enable`` is true unless it is said."""
     stated = ResourceThresholds(**{"enable": True, **thresholds})
     slo = slo_defaults.in_force(NodeSLOSpec(thresholds=stated))
     amounts = {name: quantity.parse(text) for name, text in allocatable.items()}
-    return Rules(slo, NodeRules(features=dict.fromkeys(GATES, True), allocatable=amounts), V2)
+    return EffectivePolicy(slo, NodeSettings(features=dict.fromkeys(GATES, True), allocatable=amounts), V2)
 
 
 def node(
-    rules: Rules,
+    policy: EffectivePolicy,
     *pods: PodView,
     cpus: int = 32,
     values: Mapping[Metric, Mapping[str, float]] = MappingProxyType({}),
@@ -55,7 +55,7 @@ def node(
     at_s: float = 1000,
 ) -> NodeSnapshot:
     return structs.replace(
-        snapshot(rules, *pods, topology=machine(cpus)),
+        snapshot(policy, *pods, topology=machine(cpus)),
         monotonic_ns=int(at_s * S),
         sampled_ns=int(at_s * S),
         values=values,
@@ -127,5 +127,5 @@ def amount(strategy: Strategy, at: NodeSnapshot) -> int:
     return 0 if shortage is None else shortage.amount
 
 
-def renamed(rules: Rules, **node_rules: Any) -> Rules:
-    return replace(rules, node=replace(rules.node, **node_rules))
+def renamed(policy: EffectivePolicy, **node_rules: Any) -> EffectivePolicy:
+    return replace(policy, node=replace(policy.node, **node_rules))

@@ -69,7 +69,7 @@ class Oracle(Standing):
             self._begin(at)
         stated = self._stated(at, decisions)
         self.evicted_ns = [each for each in self.evicted_ns if at.monotonic_ns - each < MINUTE_S * S]
-        is_rehearsal = at.rules.node.eviction_dry_run
+        is_rehearsal = at.policy.node.eviction_dry_run
         if is_rehearsal is not self.was_rehearsal:
             self.was_rehearsal = is_rehearsal
             self.forget()
@@ -301,7 +301,7 @@ class Oracle(Standing):
         self, demand: Demand, rung: str, able: Sequence[Candidate], need: int, at: NodeSnapshot, taken: Counter[Owner]
     ) -> tuple[Mapping[str, int], bool]:
         """By UID what each gives, in their order; and whether they have no more of it from then on."""
-        host = at.rules.host
+        host = at.policy.host
         assert host.files is not None
         if rung == RECLAIM:
             row = {1: "memory.force_empty", 2: "memory.reclaim"}[host.cgroup_version]
@@ -356,7 +356,7 @@ class Oracle(Standing):
         thawed = {uid for uid, each in self.frozen.items() if each.over_ns is not None}
         growing = self._growing([each for each in able if each.uid not in thawed], need, at)
         has_time = demand.left_s is None or WAIT_S[FREEZE] <= demand.left_s
-        return bool(able) and not growing and has_time and "cgroup.freeze" in (at.rules.host.files or ())
+        return bool(able) and not growing and has_time and "cgroup.freeze" in (at.policy.host.files or ())
 
     def _with_growing(
         self,
@@ -389,7 +389,7 @@ class Oracle(Standing):
                 raise Violation(f"{demand}: {rung} of {done} instead of {list(parts)}")
         elif not set(done) <= parts.keys():
             raise Violation(f"{demand}: {rung} of {done} instead of {list(parts)}")
-        is_v2 = at.rules.host.cgroup_version == 2
+        is_v2 = at.policy.host.cgroup_version == 2
         for _, uid, value in mine:
             if rung == RECLAIM and value != (parts[uid] if is_v2 else 0):
                 raise Violation(f"{demand}: {value} bytes of {uid} are reclaimed instead of {parts[uid]}")
@@ -397,7 +397,7 @@ class Oracle(Standing):
         if rung == EVICT:
             self.counts[f"{demand.gate} evictions"] += len(done)
         if rung == THROTTLE and demand.resource == "memory":
-            kind = "memory.high" if "memory.high" in (at.rules.host.files or ()) else "little CPU"
+            kind = "memory.high" if "memory.high" in (at.policy.host.files or ()) else "little CPU"
             self.counts[f"throttles of memory by {kind}"] += len(done)
 
     def _take(self, demand: Demand, rung: str, parts: Mapping[str, int], sampled_ns: int, at: NodeSnapshot) -> None:
@@ -421,7 +421,7 @@ class Oracle(Standing):
 
     @staticmethod
     def _throttles(demand: Demand, at: NodeSnapshot) -> bool:
-        return demand.resource == "cpu" or "memory.high" in (at.rules.host.files or ())
+        return demand.resource == "cpu" or "memory.high" in (at.policy.host.files or ())
 
     def _note_evictions(self, at: NodeSnapshot, gone: Sequence[str]) -> None:
         now_ns = at.monotonic_ns

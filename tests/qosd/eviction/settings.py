@@ -9,7 +9,7 @@ from random import Random
 from koord.model import quantity, slo_defaults
 from koord.model.priority import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koord.model.slo import CPUEvictPolicy, NodeSLOSpec, ResourceThresholds
-from qosd.model.rules import HostFacts, NodeRules, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts, NodeSettings
 
 GATES = (
     "BECPUEvict", "CPUAllocatableEvict", "CPUEvict", "BEMemoryEvict", "MemoryAllocatableEvict", "MemoryEvict",
@@ -18,7 +18,7 @@ JUST_ABOVE = (5501, 6000, 8000)
 """Priorities of which each is one more than a threshold that rules have."""
 
 
-def make_rules(chance: Random, counts: Counter[str], host: HostFacts) -> Rules:
+def make_rules(chance: Random, counts: Counter[str], host: HostFacts) -> EffectivePolicy:
     """What an administrator may say, sensible or not."""
     window = chance.choice((None, None, 2, 5, 12, 30))
     names = ("memory_evict", "cpu_evict", "cpu_allocatable_evict", "memory_allocatable_evict")
@@ -38,13 +38,13 @@ def make_rules(chance: Random, counts: Counter[str], host: HostFacts) -> Rules:
     if any(value is None for value in said.values()):
         counts["settings that are missing"] += 1
     slo = slo_defaults.in_force(NodeSLOSpec(thresholds=thresholds))
-    node = NodeRules(
+    node = NodeSettings(
         features={gate: not one_in(chance, 5) for gate in GATES},
         allocatable=_allocatable(chance),
         eviction_dry_run=one_in(chance, 8),
         sandbox_sizing_handlers=frozenset({"sized"}),
     )
-    return Rules(slo, node, host)
+    return EffectivePolicy(slo, node, host)
 
 
 def _percents(chance: Random, name: str) -> dict[str, int | None]:

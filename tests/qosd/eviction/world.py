@@ -15,7 +15,7 @@ from msgspec import structs
 from koord.model.qos import KubeQoS
 from qosd.decide.reliefstate import Relief
 from qosd.model.metric import Kind, Metric, Scope
-from qosd.model.rules import HostFacts
+from qosd.model.policy import HostFacts
 from qosd.model.snapshot import Aggregate, EvictionPhase, EvictionState, NodeSnapshot, PodView, Window
 from qosd.sense import meters
 from qosd.sense.besteffort import BestEffortRow
@@ -79,7 +79,7 @@ class World:
         self.series: dict[Metric, Series] = {}
         self.listed: tuple[PodView, ...] = ()
         self.host = HostFacts(self.version, files=self.files, memory_total_bytes=self.memory)
-        self.rules = make_rules(chance, counts, self.host)
+        self.policy = make_rules(chance, counts, self.host)
         self.windows: dict[Window, Mapping[str, Aggregate]] = {}
         for _ in range(chance.randrange(2, 12)):
             self.add_pod()
@@ -278,7 +278,7 @@ class World:
             tick=tick,
             wall_ns=self.now_ns + self.wall_offset_ns,
             monotonic_ns=self.now_ns,
-            rules=self.rules,
+            policy=self.policy,
             topology=_CPUS[self.cpus],
             pods=self.listed,
             values=dict(self.values),
@@ -330,7 +330,7 @@ class World:
         self.counts["restarts of the daemon"] += 1
 
     def change_rules(self) -> None:
-        self.rules = make_rules(self.chance, self.counts, self.host)
+        self.policy = make_rules(self.chance, self.counts, self.host)
         self.counts["rules that changed"] += 1
 
 

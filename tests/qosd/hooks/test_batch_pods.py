@@ -17,10 +17,10 @@ from koord.model.requirements import ContainerAmounts
 from qosd.decide.decision import Decision, Op
 from qosd.hooks import engine
 from qosd.model.pod import OVERHEAD, HookStage, Resources, SpecContainer
-from qosd.model.rules import HostFacts, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.model.snapshot import PodView
 from qosd.strategies.reconciler import HookReconciler
-from tests.qosd.contexts import V2, extended, pod, rules
+from tests.qosd.contexts import V2, extended, pod, policy
 from tests.qosd.podviews import RUNNING, snapshot, view
 
 V1 = HostFacts(cgroup_version=1)
@@ -51,13 +51,13 @@ def mid(*containers: SpecContainer, **amounts: str) -> PodView:
     return view("p", "LS", band="koord-mid", spec=containers or None, EXTENDED=said)
 
 
-def decided(who: PodView, by: Rules) -> Decision:
+def decided(who: PodView, by: EffectivePolicy) -> Decision:
     return HookReconciler().decide(snapshot(by, who), None)[0]
 
 
-def of_pod(who: PodView, by: Rules | None = None) -> dict[str, Any]:
+def of_pod(who: PodView, by: EffectivePolicy | None = None) -> dict[str, Any]:
     """What the pod's own cgroup shall hold of shares, quota and memory."""
-    found = decided(who, by or rules(V2)).opinions
+    found = decided(who, by or policy(V2)).opinions
     names = ("cpu_shares", "cpu_quota", "memory_limit_in_bytes")
     return {
         target.name: one.value
@@ -102,7 +102,7 @@ def want(shares: int, quota: int, memory_mi: int) -> dict[str, int]:
     ],
 )  # fmt: skip
 def test_all_containers_count(host: HostFacts, who: PodView, gets: dict[str, int]) -> None:
-    assert of_pod(who, rules(host)) == gets
+    assert of_pod(who, policy(host)) == gets
 
 
 @pytest.mark.parametrize(("period_us", "quota_us"), [(None, 50_000), (10_000, 5000), (50_000, 25_000)])
@@ -112,7 +112,7 @@ def test_kubelets_period_is_that_of_containers_and_not_of_a_best_effort_pod(
     asked = Resources(cpu_period_us=period_us)
     who = view("p", "BE", "BestEffort", requested=asked, container_requested=asked, EXTENDED=extended(**HALF))
     assert of_pod(who) == want(512, 50_000, 512)
-    found = decided(who, rules(V2)).opinions
+    found = decided(who, policy(V2)).opinions
     assert found[Target(f"{who.cgroup}/main", "cpu_quota")].value == quota_us
 
 
@@ -128,7 +128,7 @@ def test_the_quota_of_another_pod_is_of_its_containers_period_whoever_tells_of_i
         "p", "BE", "Burstable", requested=of_its_own, container_requested=asked, spec=(MAIN,), EXTENDED=extended(**HALF)
     )
     assert of_pod(who) == want(512, quota_us, 512)
-    found = decided(who, rules(V2)).opinions
+    found = decided(who, policy(V2)).opinions
     assert found[Target(f"{who.cgroup}/main", "cpu_quota")].value == quota_us
 
 
@@ -144,12 +144,12 @@ def test_init_containers_count_as_the_annotation_or_kubelet_says() -> None:
 
 
 def test_only_the_batch_part_is_normalized() -> None:
-    assert of_pod(batch(MAIN, ISTIO), rules(V2, cpuNormalizationRatio=1.25))["cpu_quota"] == 240_000
-    assert of_pod(mid(MAIN, ISTIO), rules(V2, cpuNormalizationRatio=1.25))["cpu_quota"] == 250_000
+    assert of_pod(batch(MAIN, ISTIO), policy(V2, cpuNormalizationRatio=1.25))["cpu_quota"] == 240_000
+    assert of_pod(mid(MAIN, ISTIO), policy(V2, cpuNormalizationRatio=1.25))["cpu_quota"] == 250_000
 
 
 def test_suppression_by_quota_leaves_the_pod_its_own() -> None:
-    by = rules(V2, {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}})
+    by = policy(V2, {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}})
     assert of_pod(batch(MAIN, ISTIO), by)["cpu_quota"] == 250_000
 
 
@@ -158,27 +158,27 @@ class TestWhereSomeMayBeMissing:
 
     @pytest.mark.parametrize("host", [V1, V2])
     def test_nothing_is_given(self, host: HostFacts) -> None:
-        assert of_pod(batch(), rules(host)) == {}
-        assert of_pod(batch(seen=("main", "istio-proxy")), rules(host)) == {}
-        assert of_pod(mid(), rules(host)) == {}
+        assert of_pod(batch(), policy(host)) == {}
+        assert of_pod(batch(seen=("main", "istio-proxy")), policy(host)) == {}
+        assert of_pod(mid(), policy(host)) == {}
 
     def test_what_was_given_stays_until_kubelet_has_told(self) -> None:
-        kept = [one for one in decided(batch(), rules(V2)).opinions.values() if one.op is Op.KEEP]
+        kept = [one for one in decided(batch(), policy(V2)).opinions.values() if one.op is Op.KEEP]
         assert len(kept) == 3
         assert "the native amounts of containers that extended-resource-spec may not name are unknown" in kept[0].why
 
     def test_a_container_of_another_kind_ends_it(self) -> None:
-        found = decided(batch(seen=("main", "istio-proxy")), rules(V2)).opinions
+        found = decided(batch(seen=("main", "istio-proxy")), policy(V2)).opinions
         released = [one for one in found.values() if one.op is Op.RELEASE]
         assert len(released) == 3
         assert "batchResource: left alone: the native amounts of istio-proxy are unknown" in released[0].why
 
     def test_a_field_that_a_later_hook_edits_is_not_left_alone(self) -> None:
         bound = view("p", "BE", cpus="2-3", EXTENDED=extended(**HALF))
-        assert of_pod(bound, rules(V2)) == {"cpu_quota": -1}
+        assert of_pod(bound, policy(V2)) == {"cpu_quota": -1}
 
     def test_a_sandbox_is_asked_for_as_kubelet_does(self) -> None:
-        edits = engine.decide(pod("BE", "Burstable", HookStage.RUN_SANDBOX, "", EXTENDED=extended(**HALF)), rules(V2))
+        edits = engine.decide(pod("BE", "Burstable", HookStage.RUN_SANDBOX, "", EXTENDED=extended(**HALF)), policy(V2))
         assert edits.items == ()
 
 
@@ -208,7 +208,7 @@ def test_no_container_gets_more_than_its_pod(containers: Any, kind: str, ratio: 
             made.append(spec(name, limit, memory_mi, role, request))
     qos, band = ("BE", "") if kind == "batch" else ("LS", "koord-mid")
     who = view("p", qos, band=band, spec=tuple(made), EXTENDED={"containers": said})
-    by = rules(V1, cpuNormalizationRatio=ratio)
+    by = policy(V1, cpuNormalizationRatio=ratio)
     found = of_pod(who, by)
     for field, limit_of in ((Field.CPU_QUOTA, _quota), (Field.MEMORY_LIMIT, _memory)):
         if field.value not in found:
@@ -231,17 +231,17 @@ def _renamed(resources: dict[str, Any], kind: str) -> dict[str, Any]:
     }
 
 
-def _given(one: SpecContainer, who: PodView, by: Rules, field: Field) -> int | None:
+def _given(one: SpecContainer, who: PodView, by: EffectivePolicy, field: Field) -> int | None:
     edit = engine.decide(who.context.at(HookStage.CREATE, who.context.requested, one.name), by).get(field)
     return None if edit is None else int(edit.value)
 
 
-def _quota(one: SpecContainer, who: PodView, by: Rules) -> int:
+def _quota(one: SpecContainer, who: PodView, by: EffectivePolicy) -> int:
     """What the container gets: by the hooks, else as kubelet asks."""
     ours = _given(one, who, by, Field.CPU_QUOTA)
     return cfs.quota_us(one.native.cpu_limit) if ours is None else ours
 
 
-def _memory(one: SpecContainer, who: PodView, by: Rules) -> int:
+def _memory(one: SpecContainer, who: PodView, by: EffectivePolicy) -> int:
     ours = _given(one, who, by, Field.MEMORY_LIMIT)
     return (one.native.memory_limit or -1) if ours is None else ours

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from qosd.model.pod import HookStage, PodContext, Resources
-from tests.qosd.contexts import MEMORY_QOS, V2, V2_VENDOR, decided, extended, pod, rules
+from tests.qosd.contexts import MEMORY_QOS, V2, V2_VENDOR, decided, extended, pod, policy
 
 POOLS = {"ls": [{"cpuset": "4-13"}], "be": [{"cpuset": "2-13"}]}
 V1_VENDOR = replace(V2_VENDOR, cgroup_version=1)
@@ -35,17 +35,17 @@ def of_sandbox(*args: Any, **said: Any) -> PodContext:
     ],
 )
 def test_a_sandbox_gets_the_cpus_and_nothing_else(who: PodContext, cpus: str) -> None:
-    by = rules(V2_VENDOR, {**IDENTITY, **MEMORY}, sharedPools=POOLS, **MEMORY_QOS)
+    by = policy(V2_VENDOR, {**IDENTITY, **MEMORY}, sharedPools=POOLS, **MEMORY_QOS)
     assert decided(who, by) == {"cpuset_cpus": cpus}
 
 
 def test_an_unlabelled_sandbox_under_the_static_policy_keeps_kubelets_cpus() -> None:
-    assert decided(of_sandbox("", "Guaranteed"), rules(cpuManagerPolicy="static", sharedPools=POOLS)) == {}
+    assert decided(of_sandbox("", "Guaranteed"), policy(cpuManagerPolicy="static", sharedPools=POOLS)) == {}
 
 
 def test_a_pod_with_bound_cpus_loses_its_quota_and_gets_no_cpu_set() -> None:
-    assert decided(of_pod("LSR", STATUS={"cpuset": "2-3"}), rules(sharedPools=POOLS)) == {"cpu_quota": -1}
-    assert decided(of_pod("LSR", STATUS={"cpuset": "2-3"}), rules(disableUnsetCPUQuota=True)) == {}
+    assert decided(of_pod("LSR", STATUS={"cpuset": "2-3"}), policy(sharedPools=POOLS)) == {"cpu_quota": -1}
+    assert decided(of_pod("LSR", STATUS={"cpuset": "2-3"}), policy(disableUnsetCPUQuota=True)) == {}
 
 
 @pytest.mark.parametrize(
@@ -64,17 +64,17 @@ def test_a_batch_pod_has_the_sums_of_its_containers(said: dict[str, str], want: 
     if said:
         containers |= extended("side", **said)["containers"]
     who = of_pod("BE", "BestEffort", EXTENDED={"containers": containers})
-    assert decided(who, rules(cpuNormalizationRatio=1.2)) == want
+    assert decided(who, policy(cpuNormalizationRatio=1.2)) == want
 
 
 class TestGroupIdentity:
     @pytest.mark.parametrize("host", [V2_VENDOR, V1_VENDOR])
     @pytest.mark.parametrize(("who", "value"), [(of_pod("LS"), "2"), (of_pod("BE", "BestEffort"), "-1")])
     def test_on_either_version(self, host: Any, who: PodContext, value: str) -> None:
-        assert decided(who, rules(host, IDENTITY)) == {"cpu.bvt_warp_ns": value}
+        assert decided(who, policy(host, IDENTITY)) == {"cpu.bvt_warp_ns": value}
 
     def test_only_where_the_kernel_has_it(self) -> None:
-        assert decided(of_pod("LS"), rules(V2, IDENTITY)) == {}
+        assert decided(of_pod("LS"), policy(V2, IDENTITY)) == {}
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ class TestGroupIdentity:
     ],
 )
 def test_idle_scheduling(who: PodContext, spec: Any, want: dict[str, str]) -> None:
-    assert {key: value for key, value in decided(who, rules(V2, spec)).items() if key == "cpu.idle"} == want
+    assert {key: value for key, value in decided(who, policy(V2, spec)).items() if key == "cpu.idle"} == want
 
 
 def test_idle_scheduling_can_be_turned_off() -> None:
-    assert decided(of_pod("BE", "BestEffort"), rules(V2, IDLE, hooks={"cpuIdle": False})) == {}
+    assert decided(of_pod("BE", "BestEffort"), policy(V2, IDLE, hooks={"cpuIdle": False})) == {}
 
 
 class TestMemory:
@@ -111,7 +111,7 @@ class TestMemory:
         ],
     )
     def test_of_the_pods_request(self, who: PodContext, want: dict[str, str]) -> None:
-        found = decided(who, rules(V2, MEMORY, **MEMORY_QOS))
+        found = decided(who, policy(V2, MEMORY, **MEMORY_QOS))
         assert {key: value for key, value in found.items() if key.startswith("memory.")} == want
 
     def test_sums_over_containers(self) -> None:
@@ -120,5 +120,5 @@ class TestMemory:
             **extended("b", memory_request="1Gi", memory="3Gi")["containers"],
         }
         who = of_pod("BE", "BestEffort", EXTENDED={"containers": containers})
-        found = decided(who, rules(V2, MEMORY, **MEMORY_QOS))
+        found = decided(who, policy(V2, MEMORY, **MEMORY_QOS))
         assert found["memory.min"] == "429496729"

@@ -12,8 +12,8 @@ from koord.model.crifields import Field
 from qosd.hooks import engine, normalization, resctrl, table
 from qosd.hooks.edits import Edit, Edits, ForbiddenEdit
 from qosd.model.pod import HookStage, Resources
-from qosd.model.rules import HostFacts
-from tests.qosd.contexts import MEMORY_QOS, V2, V2_VENDOR, decided, extended, pod, rules, values
+from qosd.model.policy import HostFacts
+from tests.qosd.contexts import MEMORY_QOS, V2, V2_VENDOR, decided, extended, pod, policy, values
 
 V1 = HostFacts(cgroup_version=1, files=frozenset({"cpu.bvt_warp_ns"}))
 LS_POOLS = [{"socket": 0, "node": 1, "cpuset": "8-13"}, {"socket": 0, "node": 0, "cpuset": "4-7,32-35"}]
@@ -43,13 +43,13 @@ class TestBadInput:
         ],
     )
     def test_a_bad_annotation_is_a_problem_and_the_other_hooks_go_on(self, key: str, value: Any) -> None:
-        edits = engine.decide(pod("LS", **{key: value}), rules(sharedPools=POOLS))
+        edits = engine.decide(pod("LS", **{key: value}), policy(sharedPools=POOLS))
         assert len(edits.problems) == 1
         assert edits.problems[0].endswith("treated as absent")
         assert edits.get(Field.CPUSET_CPUS) is not None
 
     def test_an_unknown_label_value_is_no_label(self) -> None:
-        edits = engine.decide(pod("lsr", "BestEffort"), rules())
+        edits = engine.decide(pod("lsr", "BestEffort"), policy())
         assert "koordinator.sh/qosClass" in edits.problems[0]
         assert edits.get(Field.CPUSET_CPUS) is not None
 
@@ -62,15 +62,15 @@ class TestBadInput:
             "wrong",
             frozenset({HookStage.CREATE}),
             frozenset({"memory.high"}),
-            lambda pod, rules: Edits((Edit(Field.CPU_QUOTA, 1, "no reason"),)),
+            lambda pod, policy: Edits((Edit(Field.CPU_QUOTA, 1, "no reason"),)),
         )
         with pytest.raises(engine.UndeclaredEdit, match="wrong edits cpu_quota"):
-            engine.decide(pod(), rules(), (wrong,))
+            engine.decide(pod(), policy(), (wrong,))
 
 
 class TestCPUSet:
     @pytest.mark.parametrize(
-        ("who", "policy", "cpus"),
+        ("who", "manager", "cpus"),
         [
             (pod("LS"), "none", "4-7,32-35,8-13"),
             (pod("LS", STATUS=ON_NODE_1), "none", "8-13"),
@@ -102,8 +102,8 @@ class TestCPUSet:
             (pod("", "/not/kubelets"), "none", "4-7,32-35,8-13"),
         ],
     )
-    def test_decision_table(self, who: Any, policy: str, cpus: str | None) -> None:
-        by = rules(cpuManagerPolicy=policy, sharedPools=POOLS, systemQOS={"cpuset": "14"})
+    def test_decision_table(self, who: Any, manager: str, cpus: str | None) -> None:
+        by = policy(cpuManagerPolicy=manager, sharedPools=POOLS, systemQOS={"cpuset": "14"})
         assert decided(who, by).get("cpuset_cpus") == cpus
 
     @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ class TestCPUSet:
         ],
     )
     def test_without_pools(self, who: Any, cpus: str | None) -> None:
-        assert decided(who, rules()).get("cpuset_cpus") == cpus
+        assert decided(who, policy()).get("cpuset_cpus") == cpus
 
     @pytest.mark.parametrize(
         ("who", "bound", "edits"),
@@ -133,33 +133,33 @@ class TestCPUSet:
     def test_nobody_is_bound_to_a_cpu_that_kubelet_gave_another(
         self, who: str, bound: str, edits: dict[str, Any]
     ) -> None:
-        by = rules(cpuManagerPolicy="static", sharedPools=POOLS)
+        by = policy(cpuManagerPolicy="static", sharedPools=POOLS)
         by = replace(by, node=replace(by.node, kubelet_cpus=CPUSet.of([4, 5])))
         assert decided(pod(who, "Guaranteed", STATUS={"cpuset": bound}), by) == edits
 
     @pytest.mark.parametrize("who", ["LSR", "LS", "BE", ""])
     @pytest.mark.parametrize("stage", [HookStage.CREATE, HookStage.UPDATE])
     def test_calls_carry_what_kubelet_sent_while_its_allocations_are_unknown(self, who: str, stage: HookStage) -> None:
-        by = rules(cpuManagerPolicy="static", sharedPools=POOLS)
+        by = policy(cpuManagerPolicy="static", sharedPools=POOLS)
         by = replace(by, node=replace(by.node, cpus_unknown="state is not there"))
         assert decided(pod(who, "Guaranteed", stage, STATUS={"cpuset": "2-3"}), by) == {}
 
     def test_be_on_its_numa_nodes_only_with_the_be_cpu_manager(self) -> None:
-        by = rules(sharedPools=POOLS, beCPUManager=True)
+        by = policy(sharedPools=POOLS, beCPUManager=True)
         assert decided(pod("BE", "BestEffort", STATUS=ON_NODE_1), by)["cpuset_cpus"] == "8-13"
 
     def test_golden_pools(self) -> None:
         """16 CPUs, LSE 0-1, LSR 2-3, system 14, reserved 15."""
         pools = {"ls": [{"cpuset": "4-13"}], "be": [{"cpuset": "2-13"}]}
-        by = rules(sharedPools=pools)
+        by = policy(sharedPools=pools)
         assert decided(pod("LS"), by)["cpuset_cpus"] == "4-13"
         assert decided(pod("BE", "BestEffort"), by)["cpuset_cpus"] == "2-13"
 
     @pytest.mark.parametrize("stage", [HookStage.CREATE, HookStage.UPDATE])
     def test_bound_cpus_lift_the_quota_unless_told_not_to(self, stage: HookStage) -> None:
         who = pod("LSR", "Guaranteed", stage=stage, requested=Resources(cpu_quota_us=200000), STATUS={"cpuset": "2-3"})
-        assert decided(who, rules()) == {"cpuset_cpus": "2-3", "cpu_quota": -1}
-        assert decided(who, rules(disableUnsetCPUQuota=True)) == {"cpuset_cpus": "2-3"}
+        assert decided(who, policy()) == {"cpuset_cpus": "2-3", "cpu_quota": -1}
+        assert decided(who, policy(disableUnsetCPUQuota=True)) == {"cpuset_cpus": "2-3"}
 
     @pytest.mark.parametrize(
         ("who", "carried"),
@@ -186,14 +186,14 @@ class TestCPUSet:
         self, who: Any, carried: dict[str, Any], node: dict[str, Any], restores: bool, all_of_them: bool
     ) -> None:
         """The reconciler asks ``decide``, which always says them."""
-        by = rules(**node, cpuNormalizationRatio=1.2)
+        by = policy(**node, cpuNormalizationRatio=1.2)
         edits = engine.decide_call(who, by)
         assert values(edits) == decided(who, by) != carried
         assert values(engine.carried(edits, by, restores=restores)) == (values(edits) if all_of_them else carried)
 
     def test_a_sandbox_gets_the_lifted_quota_but_no_cpus(self) -> None:
         who = pod("LSR", stage=HookStage.RUN_SANDBOX, container="", STATUS={"cpuset": "2-3"})
-        assert decided(who, rules(sharedPools=POOLS)) == {"cpu_quota": -1}
+        assert decided(who, policy(sharedPools=POOLS)) == {"cpu_quota": -1}
 
 
 class TestBatch:
@@ -210,7 +210,7 @@ class TestBatch:
         ],
     )
     def test_be_containers(self, spec: Any, node: dict[str, Any], want: tuple[int, ...]) -> None:
-        found = decided(pod("BE", "BestEffort", EXTENDED=spec), rules(**node))
+        found = decided(pod("BE", "BestEffort", EXTENDED=spec), policy(**node))
         assert (found["cpu_shares"], found["cpu_quota"], found["memory_limit_in_bytes"]) == want
 
     @pytest.mark.parametrize(
@@ -224,15 +224,15 @@ class TestBatch:
         ],
     )
     def test_no_opinion(self, who: Any) -> None:
-        assert "cpu_shares" not in decided(who, rules())
+        assert "cpu_shares" not in decided(who, policy())
 
     def test_kubelets_period_is_kept(self) -> None:
         who = pod("BE", requested=Resources(cpu_period_us=50000), EXTENDED=self.FULL)
-        assert decided(who, rules())["cpu_quota"] == 100000
+        assert decided(who, policy())["cpu_quota"] == 100000
 
     def test_its_own_quota_stays_while_be_is_suppressed_by_quota(self) -> None:
         spec = {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}}
-        assert decided(pod("BE", EXTENDED=self.FULL), rules(spec=spec))["cpu_quota"] == 200_000
+        assert decided(pod("BE", EXTENDED=self.FULL), policy(spec=spec))["cpu_quota"] == 200_000
 
     @pytest.mark.parametrize(
         ("second", "quota", "memory"),
@@ -244,7 +244,7 @@ class TestBatch:
     )
     def test_pod_sums(self, second: dict[str, str], quota: int, memory: int) -> None:
         spec = {"containers": {**self.FULL["containers"], **extended("side", request="500", **second)["containers"]}}
-        found = decided(pod("BE", "BestEffort", HookStage.RUN_SANDBOX, "", EXTENDED=spec), rules())
+        found = decided(pod("BE", "BestEffort", HookStage.RUN_SANDBOX, "", EXTENDED=spec), policy())
         assert (found["cpu_shares"], found["cpu_quota"], found["memory_limit_in_bytes"]) == (2048, quota, memory)
 
     @pytest.mark.parametrize(
@@ -259,11 +259,11 @@ class TestBatch:
         ],
     )
     def test_mid(self, spec: Any, want: dict[str, int]) -> None:
-        assert decided(pod("LS", band="koord-mid", EXTENDED=spec), rules(cpuNormalizationRatio=1.2)) == want
+        assert decided(pod("LS", band="koord-mid", EXTENDED=spec), policy(cpuNormalizationRatio=1.2)) == want
 
     def test_old_names_count(self) -> None:
         spec = {"containers": {"main": {"requests": {"koordinator.sh/batch-cpu": 1500}}}}
-        assert decided(pod("BE", EXTENDED=spec), rules())["cpu_shares"] == 1536
+        assert decided(pod("BE", EXTENDED=spec), policy())["cpu_shares"] == 1536
 
 
 class TestNormalization:
@@ -286,7 +286,7 @@ class TestNormalization:
         ],
     )
     def test_quota(self, who: Any, ratio: float | str, quota: int | None) -> None:
-        assert decided(who, rules(cpuNormalizationRatio=ratio)).get("cpu_quota") == quota
+        assert decided(who, policy(cpuNormalizationRatio=ratio)).get("cpu_quota") == quota
 
     @pytest.mark.parametrize(
         ("ratio", "requested_us", "quota"),
@@ -297,12 +297,12 @@ class TestNormalization:
         ],
     )
     def test_never_scaled_twice(self, ratio: float, requested_us: int, quota: int) -> None:
-        first = engine.decide(pod("LS", requested=self.REQUESTED), rules(cpuNormalizationRatio=1.2))
+        first = engine.decide(pod("LS", requested=self.REQUESTED), policy(cpuNormalizationRatio=1.2))
         marks = {edit.key: str(edit.value) for edit in first.items if edit.field is Field.ANNOTATION}
         again = pod(
             "LS", stage=HookStage.UPDATE, requested=Resources(cpu_quota_us=requested_us), container_annotations=marks
         )
-        assert decided(again, rules(cpuNormalizationRatio=ratio))["cpu_quota"] == quota
+        assert decided(again, policy(cpuNormalizationRatio=ratio))["cpu_quota"] == quota
 
     @pytest.mark.parametrize("mark", ["", "x/y", "1", "100000/", "/83334"])
     def test_a_foreign_mark_counts_for_nothing(self, mark: str) -> None:
@@ -335,11 +335,11 @@ class TestGroupIdentity:
         ],
     )
     def test_values(self, who: Any, value: str) -> None:
-        assert decided(who, rules(V2_VENDOR, self.LS_BE)).get("cpu.bvt_warp_ns") == value
+        assert decided(who, policy(V2_VENDOR, self.LS_BE)).get("cpu.bvt_warp_ns") == value
 
     def test_guaranteed_counted_as_lsr_takes_ls_while_lsr_is_off(self) -> None:
         assert (
-            decided(pod("", "Guaranteed"), rules(V2_VENDOR, self.LS_BE, guaranteedAs="LSR"))["cpu.bvt_warp_ns"] == "2"
+            decided(pod("", "Guaranteed"), policy(V2_VENDOR, self.LS_BE, guaranteedAs="LSR"))["cpu.bvt_warp_ns"] == "2"
         )
 
     @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ class TestGroupIdentity:
         ],
     )
     def test_inactive(self, host: HostFacts, spec: dict[str, Any]) -> None:
-        assert decided(pod("LS"), rules(host, spec)) == {}
+        assert decided(pod("LS"), policy(host, spec)) == {}
 
 
 class TestMemory:
@@ -366,7 +366,7 @@ class TestMemory:
     def found(self, who: Any, spec: dict[str, Any], host: HostFacts = V2, **node: Any) -> dict[str, int | str]:
         return {
             key: value
-            for key, value in decided(who, rules(host, spec, **MEMORY_QOS, **node)).items()
+            for key, value in decided(who, policy(host, spec, **MEMORY_QOS, **node)).items()
             if key.startswith("memory.")
         }
 
@@ -415,7 +415,7 @@ class TestResctrl:
     def resctrl_group(
         self, who: Any, host: HostFacts = V2, verified: bool = True, spec: dict[str, Any] | None = None
     ) -> Any:
-        by = rules(host, self.ON if spec is None else spec, resctrl={"runtimeVerified": verified})
+        by = policy(host, self.ON if spec is None else spec, resctrl={"runtimeVerified": verified})
         return decided(who, by).get(f"annotation {resctrl.ANNOTATION}")
 
     @pytest.mark.parametrize(
@@ -441,7 +441,7 @@ class TestResctrl:
         assert self.resctrl_group(who, spec={}) is None
 
     def test_not_where_the_feature_gate_is_off(self) -> None:
-        by = rules(V2, self.ON, resctrl={"runtimeVerified": True}, features={resctrl.GATE: False})
+        by = policy(V2, self.ON, resctrl={"runtimeVerified": True}, features={resctrl.GATE: False})
         assert resctrl.ANNOTATION not in str(decided(pod("LS", stage=HookStage.RUN_SANDBOX, container=""), by))
 
     @pytest.mark.parametrize("key", [resctrl.ANNOTATION, "node.koordinator.sh/resctrl"])
@@ -459,11 +459,11 @@ def test_a_hook_that_is_off_edits_nothing(hook: str) -> None:
     }
     who = pod("BE", "BestEffort", requested=Resources(cpu_quota_us=1000), EXTENDED=TestBatch.FULL)
     edits = engine.decide(
-        who, rules(V2_VENDOR, spec, sharedPools=POOLS, cpuNormalizationRatio=1.2, hooks={hook: False})
+        who, policy(V2_VENDOR, spec, sharedPools=POOLS, cpuNormalizationRatio=1.2, hooks={hook: False})
     )
     assert hook not in {edit.hook for edit in edits.items}
 
 
 def test_every_edit_says_who_and_why() -> None:
-    edits = engine.decide(pod("BE", "BestEffort", EXTENDED=TestBatch.FULL), rules(V2_VENDOR, TestMemory.BE_ON))
+    edits = engine.decide(pod("BE", "BestEffort", EXTENDED=TestBatch.FULL), policy(V2_VENDOR, TestMemory.BE_ON))
     assert all(edit.hook in table.HOOK_NAMES and len(edit.why) > 10 for edit in edits.items)

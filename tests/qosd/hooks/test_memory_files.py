@@ -14,8 +14,8 @@ from koord.model.qos_settings import MemoryQOS
 from qosd.hooks import memory
 from qosd.hooks.memoryqos import MemoryCase
 from qosd.model.pod import HookStage, PodContext, Resources
-from qosd.model.rules import HostFacts, Rules
-from tests.qosd.contexts import MEMORY_QOS, V2, decided, extended, pod, rules
+from qosd.model.policy import EffectivePolicy, HostFacts
+from tests.qosd.contexts import MEMORY_QOS, V2, decided, extended, pod, policy
 
 GIB = 1 << 30
 V2_STOCK = replace(V2, files=frozenset({"memory.min", "memory.low", "memory.high", "memory.oom.group"}))
@@ -28,14 +28,14 @@ GOLDEN = {"memory.min": "429496729", "memory.low": "1073741824", "memory.high": 
 ASKS = Resources(memory_limit_bytes=6 * GIB, memory_request_bytes=2 * GIB)
 
 
-def by(host: HostFacts, *classes: str, gate: bool = True, **settings: Any) -> Rules:
+def by(host: HostFacts, *classes: str, gate: bool = True, **settings: Any) -> EffectivePolicy:
     """These ``settings`` enabled for the classes."""
     strategy = {f"{name}Class": {"memoryQOS": {"enable": True, **settings}} for name in classes}
-    return rules(host, {"resourceQOSStrategy": strategy}, **MEMORY_QOS if gate else {})
+    return policy(host, {"resourceQOSStrategy": strategy}, **MEMORY_QOS if gate else {})
 
 
-def found(who: PodContext, rules: Rules) -> dict[str, int | str]:
-    return {name: value for name, value in decided(who, rules).items() if name.startswith("memory.")}
+def found(who: PodContext, policy: EffectivePolicy) -> dict[str, int | str]:
+    return {name: value for name, value in decided(who, policy).items() if name.startswith("memory.")}
 
 
 def container(*said: str, **more: Any) -> PodContext:
@@ -48,7 +48,7 @@ def own_cgroup(*said: str, requested: Resources = ASKS, **more: Any) -> PodConte
 
 class TestNothing:
     @pytest.mark.parametrize(
-        ("who", "rules"),
+        ("who", "policy"),
         [
             (container("LS"), by(V2_VENDOR, "be", **PERCENTS)),
             (container("LS"), by(V2_VENDOR, "ls", gate=False, **PERCENTS)),
@@ -60,8 +60,8 @@ class TestNothing:
             (container("LS", **{"koordinator.sh/memoryQOS": {"policy": "auto"}}), by(V2_VENDOR, gate=False)),
         ],
     )
-    def test_where_nobody_asks_or_nothing_can(self, who: PodContext, rules: Rules) -> None:
-        assert found(who, rules) == {}
+    def test_where_nobody_asks_or_nothing_can(self, who: PodContext, policy: EffectivePolicy) -> None:
+        assert found(who, policy) == {}
 
 
 WMARKS = {"memory.wmark_ratio": "95", "memory.wmark_scale_factor": "20", "memory.wmark_min_adj": "-25"}
@@ -163,7 +163,7 @@ DEFAULTS = {"wmark_ratio": 95, "wmark_scale_permill": 20}
 )
 def test_marks(settings: Any, request_bytes: int, limit: int | None, marks: tuple[int, int] | None) -> None:
     case = MemoryCase(MemoryQOS(**settings), "", request_bytes, limit)
-    found = case.marks(rules(V2))
+    found = case.marks(policy(V2))
     assert (None if found is None else (found.high, found.low)) == marks
 
 
@@ -180,7 +180,7 @@ def test_min_is_at_most_low_and_low_at_most_high(
     settings: MemoryQOS, request_bytes: int | None, limit: int | None, allocatable: str | None
 ) -> None:
     node = {} if allocatable is None else {"allocatableMemory": allocatable}
-    by, case = rules(V2, **node), MemoryCase(settings, "", request_bytes, limit)
+    by, case = policy(V2, **node), MemoryCase(settings, "", request_bytes, limit)
     minimum, low, high = case.min_bytes, case.low_bytes, case.high_bytes(by)
     if low and minimum is not None:
         assert minimum <= low

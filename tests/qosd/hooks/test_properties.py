@@ -16,8 +16,8 @@ from qosd.hookserver import translate
 from qosd.hookserver.server import PROXY_METADATA, SERVICE, HookServer
 from qosd.metrics import Metrics
 from qosd.model.pod import HookStage, PodContext
-from qosd.model.rules import Rules
-from tests.qosd.contexts import EXTENDED, MEMORY_QOS, PRIORITY, QOS, STATUS, TIERS, V2, V2_VENDOR, rules
+from qosd.model.policy import EffectivePolicy
+from tests.qosd.contexts import EXTENDED, MEMORY_QOS, PRIORITY, QOS, STATUS, TIERS, V2, V2_VENDOR, policy
 from tests.qosd.hooks import merges
 
 JSON = st.recursive(
@@ -103,9 +103,9 @@ _SPEC = {"resourceQOSStrategy": {f"{name}Class": _QOS_ON for name in ("lsr", "ls
 _POOLS = {"ls": [{"cpuset": "4-7"}], "be": [{"cpuset": "2-7"}]}
 RULES = st.sampled_from(
     [
-        rules(V2),
-        rules(V2_VENDOR, _SPEC, sharedPools=_POOLS, cpuNormalizationRatio=1.3, **MEMORY_QOS),
-        rules(V2_VENDOR, _SPEC, cpuManagerPolicy="static", sharedPools=_POOLS, **MEMORY_QOS),
+        policy(V2),
+        policy(V2_VENDOR, _SPEC, sharedPools=_POOLS, cpuNormalizationRatio=1.3, **MEMORY_QOS),
+        policy(V2_VENDOR, _SPEC, cpuManagerPolicy="static", sharedPools=_POOLS, **MEMORY_QOS),
     ]
 )
 
@@ -132,7 +132,7 @@ def answers(server: HookServer, requests: list[hooks.ContainerResourceHookReques
 @settings(max_examples=40, deadline=None)
 @given(st.lists(REQUESTS, min_size=1, max_size=4), RULES, RULES)
 def test_what_was_decided_before_changes_no_answer(
-    requests: list[hooks.ContainerResourceHookRequest], by: Rules, before: Rules
+    requests: list[hooks.ContainerResourceHookRequest], by: EffectivePolicy, before: EffectivePolicy
 ) -> None:
     twins = [hooks.ContainerResourceHookRequest.FromString(each.SerializeToString()) for each in requests]
     for number, twin in enumerate(twins):
@@ -150,7 +150,7 @@ def test_what_was_decided_before_changes_no_answer(
 @settings(max_examples=200, deadline=None)
 @given(REQUESTS, RULES, st.sampled_from([HookStage.CREATE, HookStage.UPDATE]))
 def test_both_proxies_reach_the_same_cgroup_values(
-    request: hooks.ContainerResourceHookRequest, by: Rules, stage: HookStage
+    request: hooks.ContainerResourceHookRequest, by: EffectivePolicy, stage: HookStage
 ) -> None:
     edits = engine.decide(context(request, stage), by)
     base = request.container_resources
@@ -164,7 +164,7 @@ def test_both_proxies_reach_the_same_cgroup_values(
 @settings(max_examples=200, deadline=None)
 @given(REQUESTS, RULES, st.sampled_from(list(HookStage)))
 def test_kubelets_keys_and_everything_unedited_come_back_as_they_were(
-    request: hooks.ContainerResourceHookRequest, by: Rules, stage: HookStage
+    request: hooks.ContainerResourceHookRequest, by: EffectivePolicy, stage: HookStage
 ) -> None:
     edits = engine.decide(context(request, stage), by)
     assert not [edit for edit in edits.items if edit.key.startswith(KUBELET_PREFIX)]
@@ -179,7 +179,7 @@ def test_kubelets_keys_and_everything_unedited_come_back_as_they_were(
 @settings(max_examples=200, deadline=None)
 @given(REQUESTS, RULES, st.sampled_from(list(HookStage)))
 def test_what_was_computed_can_be_computed_again(
-    request: hooks.ContainerResourceHookRequest, by: Rules, stage: HookStage
+    request: hooks.ContainerResourceHookRequest, by: EffectivePolicy, stage: HookStage
 ) -> None:
     edits = engine.decide(context(request, stage), by)
     computed = [edit for edit in edits.items if edit.computed]
@@ -192,7 +192,7 @@ def test_what_was_computed_can_be_computed_again(
     st.dictionaries(st.sampled_from([STATUS, EXTENDED, "koordinator.sh/memoryQOS"]), st.text() | JSON.map(json.dumps)),
     RULES,
 )
-def test_no_text_stops_a_pod(labels: dict[str, str], annotations: dict[str, str], by: Rules) -> None:
+def test_no_text_stops_a_pod(labels: dict[str, str], annotations: dict[str, str], by: EffectivePolicy) -> None:
     request = hooks.PodSandboxHookRequest(annotations=annotations, labels=labels, cgroup_parent="/kubepods/pod1")
     edits = engine.decide(PodContext.read(translate.sandbox_request(request, HookStage.RUN_SANDBOX)), by)
     assert translate.echo_sandbox(request, edits).labels == request.labels

@@ -11,16 +11,16 @@ from koord.model.crifields import Field
 from koord.model.formulas import recompute
 from qosd.hooks import engine
 from qosd.model.pod import HookStage, Resources
-from qosd.model.rules import BestEffortScheduling, Rules
-from tests.qosd.contexts import V2, extended, rules
+from qosd.model.policy import BestEffortScheduling, EffectivePolicy
+from tests.qosd.contexts import V2, extended, policy
 from tests.qosd.podviews import on_v1, view
 
 WHY = "suppress: LS pods are busy"
 
 
-def leaving(cpu_milli: int, tier_milli: int | None = None) -> Rules:
+def leaving(cpu_milli: int, tier_milli: int | None = None) -> EffectivePolicy:
     """``tier_milli`` None: the tier holds nobody but best-effort pods."""
-    made = rules(V2)
+    made = policy(V2)
     left = BestEffortScheduling(WHY, cpu_milli=cpu_milli)
     tier = cpu_milli if tier_milli is None else tier_milli
     return replace(made, node=replace(made.node, best_effort=left, be_tier_milli=tier))

@@ -28,8 +28,8 @@ from qosd.hookserver.server import (
     listening,
 )
 from qosd.metrics import Metrics
-from qosd.model.rules import Rules
-from tests.qosd.contexts import EXTENDED, QOS, STATUS, V2, extended, rules
+from qosd.model.policy import EffectivePolicy
+from tests.qosd.contexts import EXTENDED, QOS, STATUS, V2, extended, policy
 
 OURS = (("koord-runtime-proxy", "0.1.0"), ("koord-restores-status", "1"))
 OLDER = (("koord-runtime-proxy", "0.1.0"),)
@@ -54,7 +54,7 @@ BE_POD = {
 
 
 @asynccontextmanager
-async def calling(tmp_path: Path, by: Rules, metrics: Metrics | None = None) -> AsyncIterator[Any]:
+async def calling(tmp_path: Path, by: EffectivePolicy, metrics: Metrics | None = None) -> AsyncIterator[Any]:
     """A started server, and ``call(method, request, metadata) -> (answer, initial metadata)``."""
     unlimited = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
     channel = grpc.aio.insecure_channel(f"unix:{tmp_path}/hooks.sock", options=unlimited)
@@ -78,7 +78,7 @@ async def calling(tmp_path: Path, by: Rules, metrics: Metrics | None = None) -> 
 
 
 async def test_our_proxy_gets_only_what_was_decided(tmp_path: Path) -> None:
-    async with calling(tmp_path, rules(V2)) as call:
+    async with calling(tmp_path, policy(V2)) as call:
         answer, initial = await call("PreCreateContainerHook", hooks.ContainerResourceHookRequest(**BE_POD), OURS)
     assert initial["koord-presence"] == "1"
     want = {"cpu_quota": 200000, "cpu_shares": 1536, "memory_limit_in_bytes": 4 << 30, "cpuset_cpus": ""}
@@ -90,14 +90,14 @@ async def test_our_proxy_gets_only_what_was_decided(tmp_path: Path) -> None:
 async def test_limits_are_left_as_kubelet_sent_them_where_kubelet_would_read_ours_back(
     tmp_path: Path, limits_in_cri: bool | None, metadata: Any
 ) -> None:
-    async with calling(tmp_path, rules(V2, limitsInCRI=limits_in_cri)) as call:
+    async with calling(tmp_path, policy(V2, limitsInCRI=limits_in_cri)) as call:
         answer, _ = await call("PreCreateContainerHook", hooks.ContainerResourceHookRequest(**BE_POD), metadata)
     assert answer == hooks.ContainerResourceHookResponse(container_resources={"cpuset_cpus": ""})
 
 
 async def test_another_proxy_gets_the_whole_request_back_edited(tmp_path: Path) -> None:
     request = hooks.ContainerResourceHookRequest(**BE_POD)
-    async with calling(tmp_path, rules(V2, limitsInCRI=True)) as call:
+    async with calling(tmp_path, policy(V2, limitsInCRI=True)) as call:
         answer, initial = await call("PreCreateContainerHook", request)
     assert "koord-presence" not in initial
     want = hooks.LinuxContainerResources()
@@ -115,7 +115,7 @@ async def test_sandboxes_in_both_forms(tmp_path: Path) -> None:
     request = hooks.PodSandboxHookRequest(
         labels={QOS: "LSR"}, annotations={STATUS: '{"cpuset":"2-3"}'}, cgroup_parent="/kubepods/pod1"
     )
-    async with calling(tmp_path, rules(V2)) as call:
+    async with calling(tmp_path, policy(V2)) as call:
         ours, _ = await call("PreRunPodSandboxHook", request, OURS)
         theirs, _ = await call("PreRunPodSandboxHook", request)
     assert ours == hooks.PodSandboxHookResponse(resources={"cpu_quota": -1})
@@ -132,7 +132,7 @@ async def test_sandboxes_in_both_forms(tmp_path: Path) -> None:
 )
 async def test_stages_without_hooks_change_nothing(tmp_path: Path, method: str) -> None:
     kind = hooks.PodSandboxHookRequest if method in SANDBOX_STAGES else hooks.ContainerResourceHookRequest
-    async with calling(tmp_path, rules(V2)) as call:
+    async with calling(tmp_path, policy(V2)) as call:
         answer, initial = await call(method, kind(pod_meta={"name": "p"}), OURS)
     assert (answer.ByteSize(), initial["koord-presence"]) == (0, "1")
 
@@ -141,7 +141,7 @@ async def test_a_bad_pod_is_answered_and_counted(tmp_path: Path, caplog: pytest.
     metrics = Metrics()
     request = hooks.ContainerResourceHookRequest(**{**BE_POD, "pod_annotations": {EXTENDED: "{"}})
     with caplog.at_level(logging.WARNING, "qosd"):
-        async with calling(tmp_path, rules(V2), metrics) as call:
+        async with calling(tmp_path, policy(V2), metrics) as call:
             answer, _ = await call("PreCreateContainerHook", request, OURS)
     assert answer.container_resources.cpuset_cpus == ""
     assert "pod default/job container main" in caplog.text
@@ -162,7 +162,7 @@ async def test_an_error_of_ours_is_no_edit(tmp_path: Path, caplog: pytest.LogCap
 
 async def test_large_messages_pass_both_ways(tmp_path: Path) -> None:
     request = hooks.ContainerResourceHookRequest(container_envs={"BIG": b"x" * (15 << 20)})
-    async with calling(tmp_path, rules(V2)) as call:
+    async with calling(tmp_path, policy(V2)) as call:
         answer, _ = await call("PreCreateContainerHook", request)
     assert answer.container_envs["BIG"] == request.container_envs["BIG"]
 
@@ -201,7 +201,7 @@ def test_a_sandbox_waits_only_where_an_edit_of_it_counts(
     node: dict[str, object], advice: list[str] | None, handlers: list[str] | None, tmp_path: Path
 ) -> None:
     kept = registration.Registration(tmp_path, Path("/run/h.sock"), "Ignore", REGISTERED)
-    kept.keep(rules(V2, **node))
+    kept.keep(policy(V2, **node))
     written = json.loads((tmp_path / registration.FILE_NAME).read_text())
     assert (written.get("advice"), written.get("await-handlers")) == (advice, handlers)
 
@@ -209,14 +209,14 @@ def test_a_sandbox_waits_only_where_an_edit_of_it_counts(
 def test_the_file_is_written_again_when_the_rules_ask_for_another(tmp_path: Path) -> None:
     file = tmp_path / registration.FILE_NAME
     kept = registration.Registration(tmp_path, Path("/run/h.sock"), "Ignore", REGISTERED)
-    kept.keep(rules(V2))
+    kept.keep(policy(V2))
     first = file.stat().st_ino
-    kept.keep(rules(V2, hooks={"cpuIdle": False}))
+    kept.keep(policy(V2, hooks={"cpuIdle": False}))
     assert file.stat().st_ino == first
-    kept.keep(rules(V2, resctrl={"runtimeVerified": True}))
+    kept.keep(policy(V2, resctrl={"runtimeVerified": True}))
     assert "advice" not in json.loads(file.read_text())
     file.unlink()
-    kept.keep(rules(V2, resctrl={"runtimeVerified": True}))
+    kept.keep(policy(V2, resctrl={"runtimeVerified": True}))
     assert not file.exists()
 
 
@@ -229,7 +229,7 @@ def test_a_directory_that_refuses_leaves_nothing_behind(tmp_path: Path) -> None:
 
 async def test_a_container_waits_for_the_room_that_it_needs_and_no_other_does() -> None:
     free = asyncio.Event()
-    server = HookServer(lambda: rules(V2), Metrics(), room_for=lambda uid: free.wait() if uid == "new" else None)
+    server = HookServer(lambda: policy(V2), Metrics(), room_for=lambda uid: free.wait() if uid == "new" else None)
     create = server.methods()[f"/{SERVICE}/PreCreateContainerHook"]
 
     def request(uid: str) -> bytes:
@@ -273,7 +273,7 @@ def bound(cpus: str, pod_shares: int, shares: int, container: str = "main") -> h
 async def test_no_container_is_made_with_more_cpus_than_its_pod_requests(
     tmp_path: Path, request_: hooks.ContainerResourceHookRequest, cpus: str, quota_us: int
 ) -> None:
-    async with calling(tmp_path, rules(V2, limitsInCRI=True)) as call:
+    async with calling(tmp_path, policy(V2, limitsInCRI=True)) as call:
         answer, _ = await call("PreCreateContainerHook", request_, OURS)
     assert (answer.container_resources.cpuset_cpus, answer.container_resources.cpu_quota) == (cpus, quota_us)
 
@@ -288,7 +288,7 @@ async def test_a_quota_is_normalized_at_creation_only(
     """No runtime keeps an update's annotations, so what it stores after one must be what kubelet asked for."""
     asked = {"cpu_quota": 100000, "cpu_period": 100000}
     request = hooks.ContainerResourceHookRequest(**{**BE_POD, "pod_labels": {QOS: "LS"}, "container_resources": asked})
-    async with calling(tmp_path, rules(V2, cpuNormalizationRatio=1.2, limitsInCRI=True)) as call:
+    async with calling(tmp_path, policy(V2, cpuNormalizationRatio=1.2, limitsInCRI=True)) as call:
         answer, _ = await call(method, request, metadata)
     is_marked = ANNOTATION in answer.container_annotations
     assert (answer.container_resources.cpu_quota or 100000, is_marked) == (quota_us, quota_us != 100000)

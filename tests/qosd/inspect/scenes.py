@@ -34,7 +34,7 @@ from qosd.inspect.service import listening
 from qosd.locator import CgroupLocator
 from qosd.metrics import Metrics
 from qosd.model.metric import Metric
-from qosd.model.rules import HostFacts
+from qosd.model.policy import HostFacts
 from qosd.model.snapshot import EvictionState, NodeSnapshot
 from qosd.node import Node
 from qosd.policy.provenance import Origin, Provenance
@@ -45,7 +45,7 @@ from qosd.sense.sampler import Health
 from qosd.sense.store import Store
 from qosd.sense.table import PANELS
 from tests.fakes.cgroups import Cgroups
-from tests.qosd.contexts import extended, rules
+from tests.qosd.contexts import extended, policy
 from tests.qosd.machine import Machine
 from tests.qosd.podviews import snapshot, view
 
@@ -85,8 +85,8 @@ class Scene:
     """Of node metrics."""
     steady: Mapping[tuple[Metric, str], float] = field(default_factory=dict)
     """Figures of other objects that were so for the last two minutes, each second."""
-    rules: str = ""
-    """The rules file; "": none, and ``policy`` is said to be in force."""
+    rules_file: str = ""
+    """Its text; "": none, and ``policy`` is said to be in force."""
     policy: Provenance = POLICY
     cluster: ClusterStatus | None = None
 
@@ -115,8 +115,8 @@ async def living(scene: Scene) -> AsyncIterator[Node]:
     options = machine.options(cgroup_root=scene.root, runtime_endpoint="")
     node = assemble(options, Metrics(), CgroupLocator(options, scene.root / "host"))
     try:
-        if scene.rules:
-            machine.put("rules.yaml", scene.rules)
+        if scene.rules_file:
+            machine.put("rules.yaml", scene.rules_file)
             node.rules_file.load()
         else:
             node.rules_file.provenance = scene.policy
@@ -189,7 +189,7 @@ def batch_scene(tmp_path: Path, quota: str = "200000", qos: str = "BE") -> Scene
     opinions = {quota_of: Opinion.set(200_000, "batchResource: batch-cpu limit 2000m", fed, job.key)}
     return Scene(
         tmp_path,
-        replace(snapshot(rules(V1), job), wall_ns=NOW_NS, monotonic_ns=UP_NS),
+        replace(snapshot(policy(V1), job), wall_ns=NOW_NS, monotonic_ns=UP_NS),
         [
             StrategyResult("hooks", Stage.SPEC, State.ACTIVE, Decision("1 value of 1 pod", opinions)),
             StrategyResult("burst", Stage.BURST, State.DISABLED, Decision("disabled by configuration")),

@@ -41,13 +41,13 @@ from qosd.inspect.inspector import Inspector
 from qosd.inspect.service import SERVICE, answer_of, listening
 from qosd.model.metric import Scope
 from qosd.model.pod import SpecContainer
-from qosd.model.rules import BestEffortScheduling
+from qosd.model.policy import BestEffortScheduling
 from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot
 from qosd.report import TickReport
 from qosd.sense.node import NodeRow
 from qosd.sense.usage import USAGE
 from qosd.strategies import speakers
-from tests.qosd.contexts import rules
+from tests.qosd.contexts import policy
 from tests.qosd.inspect.scenes import NOW_NS, SECOND, V1, Scene, batch_scene, entry, inspecting, living, v1_files
 from tests.qosd.podviews import snapshot, view
 
@@ -155,7 +155,7 @@ async def test_a_strategy_that_is_on_says_what_the_unit_does_not_allow(
     tmp_path: Path, state: State, lacks: str
 ) -> None:
     host = dataclasses.replace(V1, lacking={"SystemConfig": ("CAP_X", "/proc/sys/vm/min_free_kbytes")})
-    node = Scene(tmp_path, snapshot(rules(host)))
+    node = Scene(tmp_path, snapshot(policy(host)))
     node.results.append(StrategyResult("systemConfig", Stage.SPEC, state, Decision("no kernel setting")))
     answer = await ask(node, tmp_path, "GetNode", inspect.GetNodeRequest(), inspect.GetNodeResponse)
     assert [(each.name, each.lacks) for each in answer.strategies] == [("systemConfig", lacks)]
@@ -221,7 +221,7 @@ async def test_a_container_that_goes_away_costs_its_own_values(tmp_path: Path) -
 
 
 async def test_filters(tmp_path: Path) -> None:
-    node = Scene(tmp_path, snapshot(rules(V1), view("a"), view("b")))
+    node = Scene(tmp_path, snapshot(policy(V1), view("a"), view("b")))
     async with inspecting(tmp_path / "i.sock", node) as path:
         for request, names in (
             (inspect.ListPodsRequest(name="b"), ["b"]),
@@ -441,7 +441,7 @@ async def test_the_node(tmp_path: Path) -> None:
     assert node.snapshot is not None
     values = {NodeRow.cpu_usage_cores: {"": 1.25}, USAGE[Scope.POD].cpu_usage_cores: {GROUP: 1.0}}
     node.snapshot = replace(
-        node.snapshot, values=values, rules=rules(V1, sharedPools={"ls": [{"cpuset": "0-3", "socket": 1}]})
+        node.snapshot, values=values, policy=policy(V1, sharedPools={"ls": [{"cpuset": "0-3", "socket": 1}]})
     )
     node.states[QUOTA] = A_FIGHT
     answer = await ask(node, tmp_path, "GetNode", inspect.GetNodeRequest(), inspect.GetNodeResponse)

@@ -26,7 +26,7 @@ from qosd.koordlet.page import KoordletPage, ScrapeInputs
 from qosd.koordlet.table import KOORDLET, PREFIX, KoordletMetric
 from qosd.metrics import Metrics
 from qosd.model.metric import Scope
-from qosd.model.rules import BestEffortScheduling, Pool, Rules
+from qosd.model.policy import BestEffortScheduling, EffectivePolicy, Pool
 from qosd.report import TickReport
 from qosd.sense.besteffort import BestEffortRow
 from qosd.sense.cycles import CyclesRow
@@ -90,11 +90,11 @@ class Scene:
     """What a scrape finds; everything of a node on which all that is exported has a sample."""
 
     root: Path
-    rules: Rules = field(
+    policy: EffectivePolicy = field(
         default_factory=lambda: replace(
-            Rules(),
+            EffectivePolicy(),
             node=replace(
-                Rules().node,
+                EffectivePolicy().node,
                 ls_pools=(Pool(0, 0, "4-6"), Pool(0, 1, "8-13")),
                 be_pools=(Pool(0, 0, "2-13"),),
                 features={"PerCPUMetric": True},
@@ -177,7 +177,7 @@ class Scene:
             for each in self.results
         }
         files = FileReport({}, {}, {}, "", owners, decisions)
-        seen = structs.replace(snapshot(self.rules, LS, BE), monotonic_ns=NOW_NS) if self.has_ticked else None
+        seen = structs.replace(snapshot(self.policy, LS, BE), monotonic_ns=NOW_NS) if self.has_ticked else None
         return TickReport((files, self.evictions), {}, seen, decisions)
 
     def text(self) -> str:
@@ -336,7 +336,7 @@ def names(scene: Scene) -> set[str]:
         ({"results": []}, {"be_suppress_cpu_cores", "container_scaled_cfs_burst_us", "container_scaled_cfs_quota_us",
                            "container_oom_score_adj"}),
         ({"evictions": EvictionReport({})}, {"pod_eviction", "pod_eviction_detail"}),
-        ({"rules": Rules()}, {"cpuset_share_pool_cpu_cores", "cpuset_be_share_pool_cpu_cores",
+        ({"policy": EffectivePolicy()}, {"cpuset_share_pool_cpu_cores", "cpuset_be_share_pool_cpu_cores",
                               "cpuset_share_pool_info", "cpuset_be_share_pool_info"}),
         ({"targets": SampleTargets()}, {"container_cpi", "container_psi", "pod_psi",
                                         "host_application_resource_usage"}),
@@ -352,9 +352,9 @@ def test_an_old_eviction_is_forgotten_and_its_count_stays(scene: Scene) -> None:
 
 def test_single_cpus_only_behind_their_gate(tmp_path: Path) -> None:
     whole = Scene(tmp_path)
-    shut = replace(whole.rules, node=replace(whole.rules.node, features={}))
+    shut = replace(whole.policy, node=replace(whole.policy.node, features={}))
     lacking = {"cpuset_share_pool_info", "cpuset_be_share_pool_info"}
-    assert names(whole) - names(Scene(tmp_path / "shut", rules=shut)) == lacking
+    assert names(whole) - names(Scene(tmp_path / "shut", policy=shut)) == lacking
 
 
 def test_without_a_prediction_its_status_says_so(scene: Scene) -> None:

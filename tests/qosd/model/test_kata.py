@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from qosd.model.kata import is_kata
-from qosd.model.rules import NodeRules
+from qosd.model.policy import NodeSettings
 from qosd.model.snapshot import PodFacts
 from tests.qosd.podviews import view
 
@@ -28,4 +28,4 @@ from tests.qosd.podviews import view
 )
 def test_by_handler_class_and_rules(handler: str, runtime_class: str, named: tuple[str, ...], expected: bool) -> None:
     pod = structs.replace(view("p"), runtime_handler=handler, facts=PodFacts(runtime_class=runtime_class))
-    assert is_kata(pod, NodeRules(sandbox_sizing_handlers=frozenset(named))) is expected
+    assert is_kata(pod, NodeSettings(sandbox_sizing_handlers=frozenset(named))) is expected

@@ -12,10 +12,10 @@ import pytest
 
 from koord.pb.nri import api_pb2 as nri
 from qosd.metrics import Metrics
-from qosd.model.rules import HostFacts
+from qosd.model.policy import HostFacts
 from qosd.nri.plugin import Patience, Plugin
 from qosd.nri.service import Hooks
-from tests.qosd.contexts import rules
+from tests.qosd.contexts import policy
 from tests.qosd.nri.containers import container, lsr, said
 from tests.qosd.nri.runtimes import Runtime
 from tests.waiting import HANG_S
@@ -27,7 +27,7 @@ class Daemon:
     def __init__(self, socket: Path, patience: Patience) -> None:
         self.heard: list[bool] = []
         self.told = asyncio.Event()
-        hooks = Hooks(lambda: rules(HostFacts()), Metrics(), lambda: self.heard[-1], lambda target: "")
+        hooks = Hooks(lambda: policy(HostFacts()), Metrics(), lambda: self.heard[-1], lambda target: "")
         self.plugin = Plugin(socket, hooks, self._attached, patience=patience)
 
     def _attached(self, attached: bool) -> None:

@@ -13,10 +13,10 @@ from koord.pb.nri import api_pb2 as nri
 from koord.service.metrics import render
 from qosd.metrics import PREFIX, Metrics
 from qosd.model.pod import PodContext
-from qosd.model.rules import HostFacts, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.nri import mux
 from qosd.nri.service import SERVICE, Hooks, Peer, Session, events
-from tests.qosd.contexts import EXTENDED, STATUS, rules
+from tests.qosd.contexts import EXTENDED, STATUS, policy
 from tests.qosd.nri.containers import be, container, ls, lsr, pod, resources, said
 
 BEFORE_0_10, FROM_0_10 = 0x7FF, 0x3FFF  # the events that NRI knows
@@ -25,13 +25,13 @@ BEFORE_0_10, FROM_0_10 = 0x7FF, 0x3FFF  # the events that NRI knows
 class Called:
     """A session and what it told."""
 
-    def __init__(self, by: Rules | None = None, acting: bool = True, listed_milli: int | None = None) -> None:
+    def __init__(self, by: EffectivePolicy | None = None, acting: bool = True, listed_milli: int | None = None) -> None:
         self.metrics, self.acting = Metrics(), acting
         self.announced: list[PodContext] = []
         self.changes = 0
         self.peers: list[Peer] = []
         hooks = Hooks(
-            lambda: by or rules(HostFacts()),
+            lambda: by or policy(HostFacts()),
             self.metrics,
             lambda: self.acting,
             lambda target: "0-7",
@@ -112,7 +112,7 @@ def test_an_error_of_ours_is_no_edit(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("limits_in_cri", [None, False, True])
 def test_create_and_update(limits_in_cri: bool | None) -> None:
     """Kubelet would take limits that the runtime is told for its own."""
-    called = Called(rules(HostFacts(), limitsInCRI=limits_in_cri))
+    called = Called(policy(HostFacts(), limitsInCRI=limits_in_cri))
     edited = {"cpus": "2-3", "quota": -1} if limits_in_cri else {"cpus": "2-3"}
     answer = called("CreateContainer", create(lsr()), nri.CreateContainerResponse)
     assert said(answer.adjust.linux.resources) == edited
@@ -139,7 +139,7 @@ def test_while_another_front_end_acts_nothing_is_edited() -> None:
 
 def test_what_ran_before_is_updated_though_it_comes_in_parts() -> None:
     """Containers may precede their pods; one whose pod never comes is left alone."""
-    called = Called(rules(HostFacts(), limitsInCRI=True))
+    called = Called(policy(HostFacts(), limitsInCRI=True))
     be_pod, lsr_pod = be(), lsr()
     be_pod.id = "another"
     orphan = container(ls())
@@ -199,7 +199,7 @@ def test_events_are_told(method: str, request_: Message, announced: list[str]) -
 def test_no_container_is_made_with_more_cpus_than_its_pod_requests(
     pod_shares: int, own_shares: int, listed_milli: int | None, cpus: str
 ) -> None:
-    called = Called(rules(HostFacts(), limitsInCRI=True), listed_milli=listed_milli)
+    called = Called(policy(HostFacts(), limitsInCRI=True), listed_milli=listed_milli)
     of = pod("LSE", "Burstable", {STATUS: '{"cpuset":"1-63"}'}, shares=pod_shares)
     request = nri.CreateContainerRequest(pod=of, container=container(of, resources(shares=own_shares)))
     answer = called("CreateContainer", request, nri.CreateContainerResponse)

@@ -14,10 +14,10 @@ from qosd.hooks import engine
 from qosd.hooks.edits import Edit, Edits
 from qosd.hooks.normalization import ANNOTATION
 from qosd.model.pod import HookStage, PodContext, Resources
-from qosd.model.rules import HostFacts, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.nri import translate
 from qosd.nri.translate import SpecResources
-from tests.qosd.contexts import QOS, rules
+from tests.qosd.contexts import QOS, policy
 from tests.qosd.nri.containers import be, container, ls, lsr, pod, resources, said
 
 MIB = 1 << 20
@@ -30,7 +30,7 @@ def parent_sets(target: Target) -> str:
     return PARENT_CPUS.get(target.cgroup, "") if target.name == "cpuset_cpus" else ""
 
 
-def created(of: nri.PodSandbox, spec: nri.LinuxResources, by: Rules) -> nri.ContainerAdjustment | None:
+def created(of: nri.PodSandbox, spec: nri.LinuxResources, by: EffectivePolicy) -> nri.ContainerAdjustment | None:
     found = container(of, spec)
     held = SpecResources.of(found)
     context = PodContext.read(translate.create_request(of, found, held))
@@ -42,7 +42,7 @@ def updated(
     of: nri.PodSandbox,
     spec: nri.LinuxResources,
     wanted: nri.LinuxResources,
-    by: Rules,
+    by: EffectivePolicy,
     annotations: Mapping[str, str] | None = None,
 ) -> nri.ContainerUpdate | None:
     found = container(of, spec, annotations)
@@ -71,7 +71,7 @@ def updated(
     ],
 )  # fmt: skip
 def test_a_new_container(of: nri.PodSandbox, spec: nri.LinuxResources, node: Any, want: dict[str, object]) -> None:
-    found = created(of, spec, rules(HostFacts(), **node))
+    found = created(of, spec, policy(HostFacts(), **node))
     assert said(found.linux.resources if found else None) == want
     assert (found is None) == (want == {})
 
@@ -79,7 +79,7 @@ def test_a_new_container(of: nri.PodSandbox, spec: nri.LinuxResources, node: Any
 def test_parents_whose_cpus_nobody_knows_are_left_alone() -> None:
     of = be()
     of.linux.cgroup_parent = "/kubepods/besteffort/podother"
-    found = created(of, resources("0-3", 512, 100_000, 64 * MIB), rules(HostFacts()))
+    found = created(of, resources("0-3", 512, 100_000, 64 * MIB), policy(HostFacts()))
     assert found is None
 
 
@@ -117,7 +117,7 @@ def test_a_systemd_parent_is_found_from_the_spec() -> None:
 def test_an_existing_container(
     of: nri.PodSandbox, spec: nri.LinuxResources, wanted: nri.LinuxResources, want: dict[str, object]
 ) -> None:
-    found = updated(of, spec, wanted, rules(HostFacts()))
+    found = updated(of, spec, wanted, policy(HostFacts()))
     if not want:
         assert found is None
         return
@@ -126,7 +126,7 @@ def test_an_existing_container(
 
 
 def test_a_scaled_quota_travels_with_its_annotation_or_not_at_all() -> None:
-    by = rules(HostFacts(), **RATIO)
+    by = policy(HostFacts(), **RATIO)
     new = created(ls(), resources("", 512, 120_000), by)
     assert new is not None
     assert said(new.linux.resources) == {"quota": 100_000}
@@ -174,7 +174,7 @@ def test_the_rdt_class_needs_no_configuration_of_the_runtime(
     groups: set[str], annotations: dict[str, str], own: str, want: str | None
 ) -> None:
     enabled = {"resourceQOSStrategy": {"beClass": {"resctrlQOS": {"enable": True}}}}
-    by = rules(HostFacts(resctrl_groups=frozenset(groups)), spec=enabled)
+    by = policy(HostFacts(resctrl_groups=frozenset(groups)), spec=enabled)
     of = pod("BE", "BestEffort", annotations)
     made = container(of)
     context = PodContext.read(translate.create_request(of, made, SpecResources.of(made)))

@@ -19,7 +19,7 @@ from qosd.pods import source as timing
 from qosd.pods.source import KUBELET_GAP_S
 from qosd.strategies.reconciler import of_pod
 from tests.fakes.runtime import TIERS
-from tests.qosd.contexts import rules
+from tests.qosd.contexts import policy
 from tests.qosd.pods.source_rig import node, until
 
 QOS = "koordinator.sh/qosClass"
@@ -166,13 +166,13 @@ async def test_a_quota_that_was_scaled_at_creation_is_not_scaled_again(
         n.runtime.adjusted[main] = adjusted
         n.runtime.start(main)
         await n.source.refresh()
-        opinions = of_pod(n.pod("web"), rules(cpuNormalizationRatio=ratio)).opinions
+        opinions = of_pod(n.pod("web"), policy(cpuNormalizationRatio=ratio)).opinions
         found = opinions[Target(n.container("web", "main").cgroup, "cpu_quota")]
         assert (found.op, found.value) == (Op.SET, quota_us)
 
 
 @pytest.mark.parametrize(
-    ("rules", "state", "qos"),
+    ("derivation", "state", "qos"),
     [
         (DerivationRules(), cri.SANDBOX_READY, QoSClass.LS),
         (DerivationRules(cpu_manager_static=True), cri.SANDBOX_READY, QoSClass.LSR),
@@ -180,15 +180,15 @@ async def test_a_quota_that_was_scaled_at_creation_is_not_scaled_again(
         (DerivationRules(guaranteed_is_lsr=True), cri.SANDBOX_NOTREADY, QoSClass.LSR),
     ],
 )
-async def test_the_derivation_of_guaranteed_pods_follows_the_rules(
-    tmp_path: Path, rules: DerivationRules, state: cri.PodSandboxState, qos: QoSClass
+async def test_the_derivation_of_guaranteed_pods_follows_the_policy(
+    tmp_path: Path, derivation: DerivationRules, state: cri.PodSandboxState, qos: QoSClass
 ) -> None:
     async with node(tmp_path, start=False) as n:
         n.runtime.sandboxes[n.runtime.pod("g", tier="")].state = state
         await n.source.refresh()
         assert n.pod("g").qos is QoSClass.LS
         context = n.pod("g").context
-        n.derivation[0] = rules
+        n.derivation[0] = derivation
         await n.source.refresh()
         assert n.pod("g").qos is qos
         assert n.pod("g").context is context

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 
 from koord.model import schema, slo, slo_defaults, slo_rules
 from koord.model.slo import NodeSLOSpec
-from qosd.model.rules import NodeRules
+from qosd.model.policy import NodeSettings
 from qosd.policy import nodefile
 from qosd.policy.composition import ClusterStated, Stated, together
 from qosd.policy.nodeobject import NodeFacts
@@ -42,11 +42,11 @@ def checked(document: Document) -> NodeSLOSpec | None:
 
 
 def compose(
-    file: NodeSLOSpec, over: Document | None, node: NodeRules | None = None, facts: NodeFacts | None = None
+    file: NodeSLOSpec, over: Document | None, node: NodeSettings | None = None, facts: NodeFacts | None = None
 ) -> tuple[Stated, list[str]]:
     problems: list[str] = []
     decoded = None if over is None else slo.decode_spec(over)
-    by_file = Stated(file, node or NodeRules(), "rules.yaml")
+    by_file = Stated(file, node or NodeSettings(), "rules.yaml")
     cluster = ClusterStated(decoded, 12, "NodeSLO generation 12", facts, "Node worker-1")
     return together(by_file, cluster, problems.append), problems
 
@@ -188,8 +188,8 @@ def test_the_node_is_over_the_files_section_and_the_spec_is_the_files_object() -
 
 
 def test_a_bad_annotation_is_told_with_its_nodes_name_and_the_nodeslo_counts() -> None:
-    stated, problems = compose(slo.decode_spec({}), {"cpuBurstStrategy": {"policy": "auto"}}, NodeRules(), BAD_FACTS)
-    assert stated.node == NodeRules()
+    stated, problems = compose(slo.decode_spec({}), {"cpuBurstStrategy": {"policy": "auto"}}, NodeSettings(), BAD_FACTS)
+    assert stated.node == NodeSettings()
     assert stated.spec == slo.decode_spec({"cpuBurstStrategy": {"policy": "auto"}})
     assert len(problems) == 1
     assert problems[0].startswith("Node worker-1: annotation node.koordinator.sh/reservation: '{': is not JSON")

@@ -15,7 +15,7 @@ import pytest
 from koord.model.slo import NodeSLOSpec
 from koord.service import wholefile
 from qosd.metrics import Metrics
-from qosd.model.rules import HostFacts, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.policy import kept
 from qosd.policy.kept import CopyUnusable, PolicyDocument
 from qosd.policy.provenance import Origin
@@ -62,8 +62,8 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-def is_good(rules: Rules) -> bool:
-    return rules.node.guaranteed_is_lsr and not rules.policy_unknown
+def is_good(policy: EffectivePolicy) -> bool:
+    return policy.node.guaranteed_is_lsr and not policy.policy_unknown
 
 
 SPOILT: dict[str, Callable[[Path], object]] = {
@@ -119,7 +119,7 @@ def test_a_policy_with_a_bad_leaf_is_kept_like_any(node: Node) -> None:
 class TestANodeWithoutAFile:
     def test_has_the_built_in_defaults_and_no_complaint(self, node: Node) -> None:
         source = node.start()
-        assert (source.current, source.warnings) == (Rules(), ())
+        assert (source.current, source.warnings) == (EffectivePolicy(), ())
         assert source.provenance.origin is Origin.DEFAULTS
         assert not node.copy.exists()
 
@@ -131,8 +131,8 @@ class TestANodeWithoutAFile:
         source = node.after(GOOD)
         node.file.write_text("spec: {}\n")
         source.load()
-        assert source.current == Rules()
-        assert node.start().current == Rules()
+        assert source.current == EffectivePolicy()
+        assert node.start().current == EffectivePolicy()
 
 
 class TestAPolicyThatNobodyCanTell:

@@ -6,7 +6,7 @@ import pytest
 
 from koord.model.kubeletconfig import KubeletConfig
 from koord.model.reservation import Reserved
-from qosd.model.rules import CPUManagerPolicy, HostFacts, NodeRules, Rules
+from qosd.model.policy import CPUManagerPolicy, EffectivePolicy, HostFacts, NodeSettings
 from qosd.pods.cpumanager import CPUManagerState
 from qosd.policy.kubeletpolicy import PolicyRules
 from tests.qosd.contexts import Now
@@ -29,15 +29,15 @@ class Config(KubeletConfig, frozen=True, kw_only=True):
 
 ABSENT = StateFile(CPUManagerState(), "state is not there", is_absent=True)
 TORN, TORN_LATER = StateFile(CPUManagerState(), "state: torn"), StateFile(CPUManagerState("static"), "state: torn")
-NONE = Rules()
-STATIC = replace(NONE, node=NodeRules(cpu_manager_policy=CPUManagerPolicy.STATIC))
+NONE = EffectivePolicy()
+STATIC = replace(NONE, node=NodeSettings(cpu_manager_policy=CPUManagerPolicy.STATIC))
 
 
 @pytest.mark.parametrize(
     ("file", "kubelet_is_static", "policy"),
     [(NONE, False, "none"), (NONE, True, "static"), (STATIC, False, "static"), (STATIC, True, "static")],
 )
-def test_static_wins(file: Rules, kubelet_is_static: bool, policy: str) -> None:
+def test_static_wins(file: EffectivePolicy, kubelet_is_static: bool, policy: str) -> None:
     kubelet = StateFile(CPUManagerState("static" if kubelet_is_static else "none"))
     assert PolicyRules(Now(file), kubelet).current.node.cpu_manager_policy == policy
 
@@ -66,7 +66,7 @@ def test_static_wins(file: Rules, kubelet_is_static: bool, policy: str) -> None:
     ],
 )
 def test_allocations_that_nobody_tells_are_unknown(
-    state: StateFile, configured: str | None, file: Rules, unknown: str
+    state: StateFile, configured: str | None, file: EffectivePolicy, unknown: str
 ) -> None:
     config = None if configured is None else Config(cpu_manager_policy=configured)
     node = PolicyRules(Now(file), state, config).current.node
@@ -84,7 +84,9 @@ def test_allocations_that_nobody_tells_are_unknown(
         (TORN, NONE, "state: torn"),
     ],
 )
-def test_without_a_state_file_kubelets_first_answer_is_waited_for(state: StateFile, file: Rules, unknown: str) -> None:
+def test_without_a_state_file_kubelets_first_answer_is_waited_for(
+    state: StateFile, file: EffectivePolicy, unknown: str
+) -> None:
     node = PolicyRules(Now(file), state, Config(cpu_manager_policy="", is_awaited=True)).current.node
     assert node.cpus_unknown == unknown
 
@@ -96,21 +98,21 @@ def test_what_kubelet_reserves_is_left_out_unless_the_file_says_otherwise(
     file_bytes: int | None, reserved_bytes: int, allocatable_bytes: int
 ) -> None:
     host = HostFacts(memory_total_bytes=1000)
-    file = Now(Rules(node=NodeRules(allocatable_memory_bytes=file_bytes), host=host))
-    rules = PolicyRules(file, StateFile(CPUManagerState()), Config(reserved=Reserved(500, reserved_bytes)))
-    current = rules.current
+    file = Now(EffectivePolicy(node=NodeSettings(allocatable_memory_bytes=file_bytes), host=host))
+    policy = PolicyRules(file, StateFile(CPUManagerState()), Config(reserved=Reserved(500, reserved_bytes)))
+    current = policy.current
     assert (current.allocatable_memory_bytes, current.node.kubelet_reserved.cpu_milli) == (allocatable_bytes, 500)
-    assert rules.current is current
+    assert policy.current is current
 
 
 def test_the_same_rules_are_the_same_object() -> None:
     file, kubelet = Now(NONE), StateFile(CPUManagerState())
-    rules = PolicyRules(file, kubelet)
-    assert rules.current is NONE
+    policy = PolicyRules(file, kubelet)
+    assert policy.current is NONE
     kubelet.current = CPUManagerState("static")
-    made = rules.current
-    assert rules.current is made
+    made = policy.current
+    assert policy.current is made
     file.current = replace(NONE)
-    assert rules.current is not made
+    assert policy.current is not made
     kubelet.current = CPUManagerState()
-    assert rules.current is file.current
+    assert policy.current is file.current

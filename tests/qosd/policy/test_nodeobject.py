@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from koord.model.core import Node, NodeStatus, ObjectMeta
-from qosd.model.rules import NodeRules
+from qosd.model.policy import NodeSettings
 from qosd.policy import nodefile, nodeobject
 from qosd.policy.nodeobject import NodeFacts
 
@@ -39,14 +39,14 @@ def facts(
     )
 
 
-def read(node: NodeFacts, rules: NodeRules = RULES) -> tuple[NodeRules, list[str]]:
+def read(node: NodeFacts, policy: NodeSettings = RULES) -> tuple[NodeSettings, list[str]]:
     problems: list[str] = []
-    return nodeobject.over(rules, node, problems.append), problems
+    return nodeobject.over(policy, node, problems.append), problems
 
 
 def test_a_node_that_says_nothing_changes_nothing() -> None:
-    rules, problems = read(facts())
-    assert rules is RULES
+    policy, problems = read(facts())
+    assert policy is RULES
     assert problems == []
 
 
@@ -66,8 +66,8 @@ def test_a_node_that_says_nothing_changes_nothing() -> None:
     ],
 )
 def test_a_reservation(text: str, cpus: str, cpu_milli: int) -> None:
-    rules, problems = read(facts({"reservation": text}))
-    assert (rules.reserved_cpus, rules.reserved_cpu_milli, problems) == (cpus, cpu_milli, [])
+    policy, problems = read(facts({"reservation": text}))
+    assert (policy.reserved_cpus, policy.reserved_cpu_milli, problems) == (cpus, cpu_milli, [])
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_a_reservation(text: str, cpus: str, cpu_milli: int) -> None:
     ],
 )
 def test_the_cpus_of_system_pods(text: str, cpuset: str, is_exclusive: bool) -> None:
-    rules, problems = read(facts({"system-qos-resource": text}))
-    assert (rules.system_cpuset, rules.system_exclusive, problems) == (cpuset, is_exclusive, [])
+    policy, problems = read(facts({"system-qos-resource": text}))
+    assert (policy.system_cpuset, policy.system_exclusive, problems) == (cpuset, is_exclusive, [])
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_the_normalization_ratio_and_its_label(
     annotation: str | None, label: str | None, ratio: Fraction | None
 ) -> None:
     annotations = {} if annotation is None else {"cpu-normalization-ratio": annotation}
-    rules, problems = read(facts(annotations, {} if label is None else {"cpu-normalization-enabled": label}))
-    assert (rules.cpu_normalization_ratio, problems) == (ratio, [])
+    policy, problems = read(facts(annotations, {} if label is None else {"cpu-normalization-enabled": label}))
+    assert (policy.cpu_normalization_ratio, problems) == (ratio, [])
 
 
 GIB = 1 << 30
@@ -124,8 +124,8 @@ GIB = 1 << 30
 def test_allocatable_memory_is_what_kubelet_said(
     allocatable: Mapping[str, str], raw: str | None, memory_bytes: int
 ) -> None:
-    rules, problems = read(facts({} if raw is None else {"raw-allocatable": raw, **RATIO}, allocatable=allocatable))
-    assert (rules.allocatable_memory_bytes, problems) == (memory_bytes, [])
+    policy, problems = read(facts({} if raw is None else {"raw-allocatable": raw, **RATIO}, allocatable=allocatable))
+    assert (policy.allocatable_memory_bytes, problems) == (memory_bytes, [])
 
 
 def test_raw_allocatable_without_a_ratio_is_of_the_past() -> None:
@@ -141,10 +141,10 @@ def test_what_prediction_works_on() -> None:
 
 
 def test_extended_resources_by_name() -> None:
-    rules, problems = read(
+    policy, problems = read(
         facts(allocatable={"koordinator.sh/batch-cpu": "3k", "kubernetes.io/batch-memory": "1Gi", "pods": "110"})
     )
-    assert {name: amount.value() for name, amount in rules.allocatable.items()} == {
+    assert {name: amount.value() for name, amount in policy.allocatable.items()} == {
         "kubernetes.io/batch-cpu": 3000,
         "kubernetes.io/batch-memory": GIB,
         "kubernetes.io/mid-cpu": 500,
@@ -177,8 +177,8 @@ BAD: list[tuple[NodeFacts, str]] = [
 
 @pytest.mark.parametrize(("node", "problem"), BAD, ids=[problem for _, problem in BAD])
 def test_what_is_bad_is_told_and_leaves_the_file_as_it_is(node: NodeFacts, problem: str) -> None:
-    rules, problems = read(node)
-    assert rules == RULES
+    policy, problems = read(node)
+    assert policy == RULES
     assert len(problems) == 1
     assert problems[0].startswith(problem)
 
@@ -193,27 +193,27 @@ GOOD = {
 
 @pytest.mark.parametrize("spoilt", GOOD)
 def test_a_bad_annotation_stops_none_of_the_others(spoilt: str) -> None:
-    rules, problems = read(facts({**RATIO, **GOOD, spoilt: "{"}))
+    policy, problems = read(facts({**RATIO, **GOOD, spoilt: "{"}))
     without, _ = read(facts(RATIO | {key: text for key, text in GOOD.items() if key != spoilt}))
-    assert rules == without
+    assert policy == without
     assert [problem for problem in problems if spoilt in problem] == problems != []
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '"' + "x" * 300_000 + '"', "\x00", '{"cpuset":' * 5000])
 @pytest.mark.parametrize("key", GOOD)
 def test_nothing_raises(key: str, text: str) -> None:
-    rules, problems = read(facts({**RATIO, key: text}))
-    assert rules == RULES
+    policy, problems = read(facts({**RATIO, key: text}))
+    assert policy == RULES
     assert len(problems) == 1
     assert len(problems[0]) < 1000
 
 
 def test_the_bad_member_alone_does_not_count() -> None:
     text = '{"reservedCPUs":"x","resources":{"cpu":"1","memory":"y"}}'
-    rules, problems = read(facts({"reservation": text}))
-    assert (rules.reserved_cpus, rules.reserved_cpu_milli, len(problems)) == ("", 1000, 2)
-    rules, problems = read(facts({"system-qos-resource": '{"cpuset":"3","cpusetExclusive":"x"}'}))
-    assert (rules.system_cpuset, rules.system_exclusive, len(problems)) == ("3", True, 1)
+    policy, problems = read(facts({"reservation": text}))
+    assert (policy.reserved_cpus, policy.reserved_cpu_milli, len(problems)) == ("", 1000, 2)
+    policy, problems = read(facts({"system-qos-resource": '{"cpuset":"3","cpusetExclusive":"x"}'}))
+    assert (policy.system_cpuset, policy.system_exclusive, len(problems)) == ("3", True, 1)
 
 
 def test_what_is_taken_of_a_node() -> None:

@@ -9,12 +9,12 @@ import pytest
 from koord.host.topology import Topology
 from qosd.hooks import cpuset
 from qosd.model.pod import HookStage, Resources
-from qosd.model.rules import UNBOUNDED, BestEffortScheduling, Pool, Rules, join
+from qosd.model.policy import UNBOUNDED, BestEffortScheduling, EffectivePolicy, Pool, join
 from qosd.model.snapshot import PodView
 from qosd.policy.pooledrules import EXPECTED_NS, PooledRules, with_pools
 from qosd.policy.pools import Pools
 from qosd.policy.scheduling import Scheduling
-from tests.qosd.contexts import Now, rules
+from tests.qosd.contexts import Now, policy
 from tests.qosd.podviews import machine, view
 
 MACHINE, NOBODY = machine(), dict[str, str]()
@@ -25,11 +25,11 @@ class Node:
     """A rules file that can be swapped, and a clock."""
 
     def __init__(self, **node: object) -> None:
-        self.file = Now(rules(**node))
+        self.file = Now(policy(**node))
         self.now_ns = 0
         self.pooled = PooledRules(self.file)
 
-    def sees(self, *pods: PodView, topology: Topology = MACHINE) -> Rules:
+    def sees(self, *pods: PodView, topology: Topology = MACHINE) -> EffectivePolicy:
         return self.pooled.update(topology, pods, NOBODY, self.now_ns)
 
 
@@ -57,20 +57,20 @@ def test_the_same_object_until_pools_change() -> None:
 def test_a_new_file_counts_at_once_with_what_was_last_seen() -> None:
     node = Node()
     node.sees(LSE)
-    node.file.current = rules(reservation={"reservedCPUs": "15"})
+    node.file.current = policy(reservation={"reservedCPUs": "15"})
     assert join(node.pooled.current.node.ls_pools) == "2-14"
     assert node.pooled.current is node.pooled.current
-    node.file.current = rules(sharedPools={"ls": [{"cpuset": "8"}]})
+    node.file.current = policy(sharedPools={"ls": [{"cpuset": "8"}]})
     assert (join(node.pooled.current.node.ls_pools), join(node.pooled.current.node.be_pools)) == ("8", "2-15")
 
 
 def test_without_a_known_policy_there_are_no_pools_and_kubelets_cpus_are_still_kept_out_of() -> None:
     node = Node()
-    node.file.current = replace(rules(cpuManagerPolicy="static"), policy_unknown="rules.yaml: is not YAML")
+    node.file.current = replace(policy(cpuManagerPolicy="static"), policy_unknown="rules.yaml: is not YAML")
     whole = view("whole", "", "Guaranteed")
     seen = node.pooled.update(MACHINE, (whole, view("ls", "LS")), {whole.uid: "2-3"}, 0).node
     assert (seen.ls_pools, seen.be_pools, str(seen.kubelet_cpus)) == ((), (), "2-3")
-    node.file.current = rules(cpuManagerPolicy="static")
+    node.file.current = policy(cpuManagerPolicy="static")
     assert join(node.pooled.current.node.ls_pools) == "0-1,4-15"
 
 
@@ -117,7 +117,7 @@ class TestExpectedPods:
 def test_with_pools_keeps_rules_that_have_them() -> None:
     pools = Pools(ls=(Pool(0, 0, "4-13"),), be=(Pool(0, 0, "2-13"),))
     scheduling = Scheduling(BestEffortScheduling("busy", cpu_milli=1500), pools.be, 1500)
-    made = with_pools(rules(), pools, scheduling)
+    made = with_pools(policy(), pools, scheduling)
     assert (made.node.ls_pools, made.node.best_effort.cpu_milli) == (pools.ls, 1500)
     assert with_pools(made, pools, scheduling) is made
 
@@ -173,12 +173,12 @@ class TestWhatIsLeftToBestEffort:
         node.sees(view("ls", "LS"))
         node.sees(LSE)
         assert join(node.pooled.current.node.best_effort_pools) == "4"
-        node.file.current = rules(reservation={"reservedCPUs": "15"})
+        node.file.current = policy(reservation={"reservedCPUs": "15"})
         assert join(node.pooled.current.node.best_effort_pools) == "4"
 
     def test_without_a_known_policy_there_is_nothing_to_narrow(self) -> None:
         node = Node()
-        node.file.current = replace(rules(), policy_unknown="rules.yaml: is not YAML")
+        node.file.current = replace(policy(), policy_unknown="rules.yaml: is not YAML")
         node.sees(view("ls", "LS"))
         assert not node.pooled.leave(self.LEFT)
         assert node.pooled.current.node.be_pools == ()

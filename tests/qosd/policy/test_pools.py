@@ -16,10 +16,10 @@ from koord.host.topology import Topology
 from koord.model import cpuset
 from koord.model.cpuset import EMPTY, CPUSet
 from qosd.model.pod import Resources
-from qosd.model.rules import Pool, join
+from qosd.model.policy import Pool, join
 from qosd.model.snapshot import PodView
 from qosd.policy.pools import Pools, compute_pools, reserved
-from tests.qosd.contexts import rules
+from tests.qosd.contexts import policy
 from tests.qosd.podviews import EXITED, NOT_READY, RUNNING, machine, view
 
 LSE, LSR = view("lse", "LSE", "Guaranteed", cpus="0-1"), view("lsr", "LSR", "Guaranteed", cpus="2-3")
@@ -29,7 +29,7 @@ SYSTEM_AND_RESERVED = {"systemQOS": {"cpuset": "14"}, "reservation": {"reservedC
 def pools(
     *pods: PodView, topology: Topology | None = None, kubelet: Mapping[str, str] | None = None, **node: Any
 ) -> Pools:
-    return compute_pools(topology or machine(), pods, rules(**node).node, kubelet or {})
+    return compute_pools(topology or machine(), pods, policy(**node).node, kubelet or {})
 
 
 def both(found: Pools) -> tuple[str, str]:
@@ -119,7 +119,7 @@ class TestTheTable:
 
     @pytest.mark.parametrize(("milli", "cpus"), [("100m", "0"), ("1", "0"), ("1500m", "0,8"), ("5", "0-2,8-9")])
     def test_a_reserved_quantity_takes_whole_cores_first(self, milli: str, cpus: str) -> None:
-        node = rules(reservation={"resources": {"cpu": milli}}).node
+        node = policy(reservation={"resources": {"cpu": milli}}).node
         assert str(reserved(machine(16, nodes=2, smt=True), node)) == cpus
 
     def test_pools_of_the_rules_file_win_and_that_is_said(self) -> None:
@@ -149,7 +149,7 @@ class TestBoundPodsThatAnotherWriterMoves:
         self, qos: str, containers: tuple[str, ...], fought: Mapping[str, str], ls: str, be: str, warns: str
     ) -> None:
         pod = view("p", qos, "Guaranteed", cpus="0-1", containers=[(name, RUNNING) for name in containers])
-        node = rules().node
+        node = policy().node
         found = compute_pools(
             machine(4), [pod], node, {}, (), {f"{pod.cgroup}/{at}": cpus for at, cpus in fought.items()}
         )
@@ -159,7 +159,7 @@ class TestBoundPodsThatAnotherWriterMoves:
 
     def test_others_that_are_fought_for_own_nothing(self) -> None:
         pod = view("p", "LS")
-        assert both(compute_pools(machine(4), [pod], rules().node, {}, (), {f"{pod.cgroup}/main": "2"})) == (
+        assert both(compute_pools(machine(4), [pod], policy().node, {}, (), {f"{pod.cgroup}/main": "2"})) == (
             "0-3",
             "0-3",
         )

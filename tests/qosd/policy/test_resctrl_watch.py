@@ -15,7 +15,7 @@ from qosd.metrics import Metrics
 from qosd.nri.service import Hooks
 from qosd.policy import resctrlwatch
 from qosd.policy.resctrlwatch import ResctrlWatch
-from tests.qosd.contexts import V2, rules
+from tests.qosd.contexts import V2, policy
 from tests.qosd.machine import Machine
 from tests.qosd.nri.containers import be, container
 from tests.qosd.test_node import Living, living
@@ -52,7 +52,7 @@ async def test_groups_that_come_and_go_are_noticed_without_a_reload(tmp_path: Pa
 
 
 def groups(alive: Living) -> set[str]:
-    return set(alive.node.rules.current.host.resctrl_groups)
+    return set(alive.node.policy.current.host.resctrl_groups)
 
 
 async def test_other_directories_leave_the_rules_as_they_are(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ class TestLookingAgain:
 @pytest.mark.parametrize(("is_there", "names"), [(True, "BE"), (False, "")])
 def test_nri_never_names_a_class_whose_group_is_gone(is_there: bool, names: str) -> None:
     """Even if the rules in force have not heard of it yet."""
-    by = rules(V2, RESCTRL)
+    by = policy(V2, RESCTRL)
     by = type(by)(by.slo, by.node, type(by.host)(2, resctrl_groups=frozenset({"BE"})))
     hooks = Hooks(lambda: by, Metrics(), lambda: True, lambda target: "0-7", has_resctrl_group=lambda name: is_there)
     adjust = hooks.created(be(), container(be()))

@@ -10,7 +10,7 @@ import pytest
 
 from koord.service.inotify import FileWatch
 from qosd.metrics import Metrics
-from qosd.model.rules import CPUManagerPolicy, HostFacts, Pool, Rules
+from qosd.model.policy import CPUManagerPolicy, EffectivePolicy, HostFacts, Pool
 from qosd.policy.rulesfile import RulesSource
 
 EXAMPLE = Path(__file__).parents[2] / "manifests" / "qosd-rules.yaml"
@@ -64,15 +64,15 @@ def test_a_bad_file_keeps_the_last_good_one_and_says_what_is_wrong_where(
     tmp_path: Path, text: str, complaint: str
 ) -> None:
     file, metrics = tmp_path / "rules.yaml", Metrics()
-    rules = source(file, metrics)
+    policy = source(file, metrics)
     file.write_text("node: {cpuManagerPolicy: static}")
-    rules.load()
+    policy.load()
     file.write_text(text)
-    rules.load()
-    assert rules.current.node.cpu_manager_policy is CPUManagerPolicy.STATIC
-    assert len(rules.warnings) == 1
-    assert rules.warnings[0].startswith(f"{file}")
-    assert complaint in rules.warnings[0]
+    policy.load()
+    assert policy.current.node.cpu_manager_policy is CPUManagerPolicy.STATIC
+    assert len(policy.warnings) == 1
+    assert policy.warnings[0].startswith(f"{file}")
+    assert complaint in policy.warnings[0]
     assert metrics.rules_loads["kept_last_good"] == 1
 
 
@@ -80,31 +80,31 @@ def test_a_bad_file_keeps_the_last_good_one_and_says_what_is_wrong_where(
 def test_no_text_at_all(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "rules.yaml"
     file.write_bytes(content)
-    rules = source(file)
-    rules.load()
-    assert str(file) in rules.warnings[0]
+    policy = source(file)
+    policy.load()
+    assert str(file) in policy.warnings[0]
 
 
 def test_an_unreadable_file(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").mkdir()
-    rules = source(tmp_path / "rules.yaml")
-    rules.load()
-    assert "cannot be read: Is a directory" in rules.warnings[0]
+    policy = source(tmp_path / "rules.yaml")
+    policy.load()
+    assert "cannot be read: Is a directory" in policy.warnings[0]
 
 
 def test_no_file_is_the_defaults_and_no_complaint(tmp_path: Path) -> None:
-    rules = source(tmp_path / "rules.yaml")
-    rules.load()
-    assert (rules.warnings, rules.current) == ((), Rules())
+    policy = source(tmp_path / "rules.yaml")
+    policy.load()
+    assert (policy.warnings, policy.current) == ((), EffectivePolicy())
 
 
 def test_an_unknown_key_of_nodeslo_is_a_warning(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text("spec: {cpuBurstStrategy: {newer: 1}}\nnode: {guaranteedAs: LSR}")
-    rules = source(file)
-    rules.load()
-    assert rules.warnings == (f"{file}: spec.cpuBurstStrategy.newer: no such key in NodeSLO, ignored",)
-    assert rules.current.node.guaranteed_is_lsr
+    policy = source(file)
+    policy.load()
+    assert policy.warnings == (f"{file}: spec.cpuBurstStrategy.newer: no such key in NodeSLO, ignored",)
+    assert policy.current.node.guaranteed_is_lsr
 
 
 def test_what_is_allocatable_to_batch_and_mid_pods(tmp_path: Path) -> None:
@@ -112,11 +112,11 @@ def test_what_is_allocatable_to_batch_and_mid_pods(tmp_path: Path) -> None:
     file.write_text(
         "node: {evictionDryRun: true, allocatable: {koordinator.sh/batch-cpu: 2k, kubernetes.io/mid-memory: 1Gi}}"
     )
-    rules = source(file)
-    rules.load()
-    amounts = {name: amount.value() for name, amount in rules.current.node.allocatable.items()}
-    assert (rules.warnings, amounts) == ((), {"kubernetes.io/batch-cpu": 2000, "kubernetes.io/mid-memory": 1 << 30})
-    assert rules.current.node.eviction_dry_run
+    policy = source(file)
+    policy.load()
+    amounts = {name: amount.value() for name, amount in policy.current.node.allocatable.items()}
+    assert (policy.warnings, amounts) == ((), {"kubernetes.io/batch-cpu": 2000, "kubernetes.io/mid-memory": 1 << 30})
+    assert policy.current.node.eviction_dry_run
 
 
 PARTLY = """
@@ -130,14 +130,14 @@ node: {guaranteedAs: LSR}
 def test_a_bad_leaf_of_nodeslo_is_a_warning_and_the_rest_counts(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(PARTLY)
-    rules = source(file)
-    rules.load()
-    be_class = rules.current.qos_strategy.be_class
+    policy = source(file)
+    policy.load()
+    be_class = policy.current.qos_strategy.be_class
     assert be_class is not None and be_class.cpu_qos is not None
     assert (be_class.cpu_qos.enable, be_class.cpu_qos.group_identity) == (True, -1), "the class's default"
-    assert rules.current.node.guaranteed_is_lsr
+    assert policy.current.node.guaranteed_is_lsr
     path = "spec.resourceUsedThresholdWithBE.cpuEvictBESatisfactionLowerPercent"
-    assert rules.warnings == (
+    assert policy.warnings == (
         f"{file}: spec.resourceQOSStrategy.beClass.cpuQOS.groupIdentity: 9 is not in -1..2; it counts as not set",
         f"{file}: {path}: 60 needs cpuEvictBESatisfactionUpperPercent too; it counts as not set",
     )
@@ -146,11 +146,11 @@ def test_a_bad_leaf_of_nodeslo_is_a_warning_and_the_rest_counts(tmp_path: Path) 
 def test_an_unknown_feature_gate_is_a_warning_and_the_others_count(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text("node: {features: {Newer: true, BECPUEvict: true}, guaranteedAs: LSR}")
-    rules = source(file)
-    rules.load()
-    assert rules.warnings == (f"{file}: node.features: 'Newer' is no feature gate; it counts as not set",)
-    assert rules.current.gate("BECPUEvict") == (True, "by node.features")
-    assert rules.current.node.guaranteed_is_lsr
+    policy = source(file)
+    policy.load()
+    assert policy.warnings == (f"{file}: node.features: 'Newer' is no feature gate; it counts as not set",)
+    assert policy.current.gate("BECPUEvict") == (True, "by node.features")
+    assert policy.current.node.guaranteed_is_lsr
 
 
 @pytest.mark.parametrize(
@@ -166,20 +166,20 @@ def test_an_unknown_feature_gate_is_a_warning_and_the_others_count(tmp_path: Pat
 )
 def test_the_file_says_more_than_the_command_line(tmp_path: Path, text: str | None, state: tuple[bool, str]) -> None:
     file = tmp_path / "rules.yaml"
-    rules = source(file, BECPUEvict=True)
+    policy = source(file, BECPUEvict=True)
     if text is not None:
         file.write_text(text)
-    rules.load()
-    assert rules.current.gate("BECPUEvict") == state
+    policy.load()
+    assert policy.current.gate("BECPUEvict") == state
 
 
 def test_warnings_are_few_however_much_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text("spec:\n" + "".join(f"  key{number}: 1\n" for number in range(5000)))
-    rules = source(file)
-    rules.load()
-    assert len(rules.warnings) == 51
-    assert rules.warnings[-1] == f"{file}: and 4950 more"
+    policy = source(file)
+    policy.load()
+    assert len(policy.warnings) == 51
+    assert policy.warnings[-1] == f"{file}: and 4950 more"
 
 
 def test_the_whole_node_section(tmp_path: Path) -> None:
@@ -200,9 +200,9 @@ node:
   allocatableMemory: 62Gi
   hooks: {memory: false}
 """)
-    rules = source(file)
-    rules.load()
-    node = rules.current.node
+    policy = source(file)
+    policy.load()
+    node = policy.current.node
     assert node.ls_pools == (Pool(0, 0, "4-6"), Pool(0, 1, "8-13"))
     assert node.be_pools == (Pool(0, 0, "2-13"),)
     assert (node.system_cpuset, node.cpu_normalization_ratio) == ("14", Fraction(6, 5))
@@ -210,36 +210,36 @@ node:
     assert (node.be_cpu_manager, node.unset_cpu_quota, node.rdt_verified) == (True, False, True)
     assert not node.limits_in_cri
     assert node.allocatable_memory_bytes == 62 << 30
-    assert not rules.current.enabled("memory")
+    assert not policy.current.enabled("memory")
 
 
 def test_the_annotated_example_says_the_defaults() -> None:
-    rules = source(EXAMPLE)
-    rules.load()
-    assert rules.warnings == ()
-    assert rules.current.slo == Rules().slo
-    assert {name: on for name, on in rules.current.node.hooks.items() if not on} == {}
-    assert rules.current.node.features == {}
-    assert rules.current.node.derivation == Rules().node.derivation
-    assert rules.current.node.limits_in_cri is None
+    policy = source(EXAMPLE)
+    policy.load()
+    assert policy.warnings == ()
+    assert policy.current.slo == EffectivePolicy().slo
+    assert {name: on for name, on in policy.current.node.hooks.items() if not on} == {}
+    assert policy.current.node.features == {}
+    assert policy.current.node.derivation == EffectivePolicy().node.derivation
+    assert policy.current.node.limits_in_cri is None
 
 
 async def test_a_change_of_the_file_is_seen_by_inotify(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
-    rules = source(file)
+    policy = source(file)
     seen = asyncio.Event()
 
     def load() -> None:
-        rules.load()
+        policy.load()
         seen.set()
 
     watch = FileWatch(asyncio.get_running_loop(), str(file), load)
     try:
-        for policy in ("static", "none"):
-            (tmp_path / "new").write_text(f"node: {{cpuManagerPolicy: {policy}}}")
+        for manager in ("static", "none"):
+            (tmp_path / "new").write_text(f"node: {{cpuManagerPolicy: {manager}}}")
             (tmp_path / "new").rename(file)
             await asyncio.wait_for(seen.wait(), 5)
             seen.clear()
-            assert rules.current.node.cpu_manager_policy == policy
+            assert policy.current.node.cpu_manager_policy == manager
     finally:
         watch.close()

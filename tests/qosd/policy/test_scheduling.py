@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.model import cpuset
-from qosd.model.rules import UNBOUNDED, BestEffortScheduling, Pool, join
+from qosd.model.policy import UNBOUNDED, BestEffortScheduling, Pool, join
 from qosd.model.snapshot import PodView
 from qosd.policy.pools import by_node
 from qosd.policy.scheduling import Scheduling, merged, tier_milli

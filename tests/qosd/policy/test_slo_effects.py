@@ -13,7 +13,7 @@ from koord.model import schema, slo, slo_defaults, slo_rules
 from koord.model.featuregates import ALL_ALPHA, GATES
 from qosd.hooks.table import HOOK_NAMES
 from qosd.metrics import Metrics
-from qosd.model.rules import HostFacts, NodeRules, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts, NodeSettings
 from qosd.policy import sloeffects
 from qosd.policy.rulesfile import RulesSource
 from qosd.policy.slofields import CLASSES, EXCEPTIONS, FIELDS, SWITCHES, Gap, SLOField, Use
@@ -32,8 +32,8 @@ ALL = [leaf.path for leaf in slo.every_leaf()]
 
 def told(spec: Any, host: HostFacts = STOCK_V2, features: dict[str, bool] | None = None, **hooks: bool) -> list[str]:
     stated = slo_rules.checked(slo.decode_spec(spec))
-    rules = Rules(slo_defaults.in_force(stated), NodeRules(hooks=hooks, features=features or {}), host)
-    return list(sloeffects.without_effect(stated, rules))
+    policy = EffectivePolicy(slo_defaults.in_force(stated), NodeSettings(hooks=hooks, features=features or {}), host)
+    return list(sloeffects.without_effect(stated, policy))
 
 
 def thresholds(**fields: Any) -> Any:
@@ -349,27 +349,27 @@ TYPO = "spec: {cpuBurstStrategy: {cpuBurstPercent: 50, policy: auto}}"
 def test_the_rules_warnings_follow_what_the_node_has(tmp_path: Path) -> None:
     file, host = tmp_path / "rules.yaml", [UNKNOWN]
     file.write_text(TYPO)
-    rules = RulesSource(file, lambda: host[0], Metrics())
-    rules.load()
-    assert rules.warnings == (), "nobody knows yet what the node has"
+    policy = RulesSource(file, lambda: host[0], Metrics())
+    policy.load()
+    assert policy.warnings == (), "nobody knows yet what the node has"
     host[0] = HostFacts(1, files=frozenset())
-    assert rules.look_at_host()
-    assert rules.warnings == (
+    assert policy.look_at_host()
+    assert policy.warnings == (
         f"{file}: spec.cpuBurstStrategy.cpuBurstPercent: 50 has no effect: this node has no cpu.max.burst",
     )
     file.write_text("[")
-    rules.load()
-    assert len(rules.warnings) == 2, "the last good rules stay, and so does what of them has no effect"
+    policy.load()
+    assert len(policy.warnings) == 2, "the last good rules stay, and so does what of them has no effect"
     file.write_text("spec: {}")
-    rules.load()
-    assert rules.warnings == ()
+    policy.load()
+    assert policy.warnings == ()
 
 
 def test_there_are_few_of_them_however_much_is_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     applications = "".join(f"  - {{name: a{number}, strategy: {{x: 1}}}}\n" for number in range(200))
     file.write_text(f"spec:\n  hostApplications:\n{applications}")
-    rules = RulesSource(file, lambda: STOCK_V1, Metrics())
-    rules.load()
-    assert len(rules.warnings) == 51
-    assert rules.warnings[-1] == f"{file}: and 150 more"
+    policy = RulesSource(file, lambda: STOCK_V1, Metrics())
+    policy.load()
+    assert len(policy.warnings) == 51
+    assert policy.warnings[-1] == f"{file}: and 150 more"

@@ -17,7 +17,7 @@ from koord.overcommit.amounts import Reading
 from koord.service import wholefile
 from qosd.model.metric import Scope
 from qosd.model.pod import HookStage, PodContext, Request, Resources
-from qosd.model.rules import HostFacts, NodeRules, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts, NodeSettings
 from qosd.model.snapshot import NodeSnapshot, PodFacts, PodView
 from qosd.predict import checkpoint
 from qosd.predict.bank import MOST_MODELS, NODE, SYSTEM, Bank, class_key, confidence_after, pod_key, workload_key
@@ -35,7 +35,7 @@ GIB = float(2**30)
 START_S = 1_790_000_000.0
 DAY_S = 24 * 3600.0
 SETTINGS = Settings()
-RULES = Rules()
+POLICY = EffectivePolicy()
 MODELS = "models.json"
 
 
@@ -73,7 +73,8 @@ def snapshot(
     }
     ns = int(at_s * 1e9)
     return NodeSnapshot(
-        tick=0, wall_ns=ns, monotonic_ns=ns, rules=RULES, topology=None, pods=tuple(pods), values=values, ages_s=ages_s,  # type: ignore[arg-type]
+        tick=0, wall_ns=ns, monotonic_ns=ns, policy=POLICY, topology=None,
+        pods=tuple(pods), values=values, ages_s=ages_s,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -465,9 +466,9 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
 def test_what_rules_and_kubelet_reserve_is_offered_to_nobody(
     by_rules_milli: int, by_kubelet: Reserved, cpus_milli: int, memory_bytes: int
 ) -> None:
-    node = NodeRules(reserved_cpu_milli=by_rules_milli, kubelet_reserved=by_kubelet)
-    rules = Rules(node=node, host=HostFacts(memory_total_bytes=1000))
-    assert allocatable(picture(rules)) == Amount(float(cpus_milli), float(memory_bytes))
+    node = NodeSettings(reserved_cpu_milli=by_rules_milli, kubelet_reserved=by_kubelet)
+    policy = EffectivePolicy(node=node, host=HostFacts(memory_total_bytes=1000))
+    assert allocatable(picture(policy)) == Amount(float(cpus_milli), float(memory_bytes))
 
 
 @pytest.mark.parametrize(
@@ -481,8 +482,8 @@ def test_what_rules_and_kubelet_reserve_is_offered_to_nobody(
     ids=["nothing", "both", "CPU alone", "memory alone"],
 )
 def test_what_the_node_states_goes_before_what_the_host_has(stated: Reading, expected: Amount) -> None:
-    rules = Rules(node=NodeRules(reserved_cpu_milli=500), host=HostFacts(memory_total_bytes=1000))
-    assert allocatable(picture(rules), stated) == expected
+    policy = EffectivePolicy(node=NodeSettings(reserved_cpu_milli=500), host=HostFacts(memory_total_bytes=1000))
+    assert allocatable(picture(policy), stated) == expected
 
 
 @pytest.mark.parametrize("stated", [Reading(), Reading(300, 1 << 30)], ids=["by the host", "by the Node"])

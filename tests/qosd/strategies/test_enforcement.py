@@ -23,10 +23,10 @@ from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView
 from qosd.strategies.enforcement import CPUS, MEMORY, QUOTA, Enforcement, NotEnforced, bound_above
 from qosd.strategies.reconciler import HookReconciler
 from tests.qosd.act.rig import Rig, wants
-from tests.qosd.contexts import V2, rules
+from tests.qosd.contexts import V2, policy
 from tests.qosd.podviews import EXITED, RUNNING, on_v1, snapshot, view
 
-ON_V2 = rules(V2)
+ON_V2 = policy(V2)
 ON_V1 = on_v1(ON_V2)
 LIMITED = Resources(cpu_quota_us=20_000, memory_limit_bytes=1 << 20)
 

@@ -8,10 +8,10 @@ from koord.host.files import ROWS
 from koord.model.grants import GRANTS
 from qosd.decide.decision import Strategy
 from qosd.decide.gates import what_lacks
-from qosd.model.rules import HostFacts
+from qosd.model.policy import HostFacts
 from qosd.strategies import speakers
 from qosd.strategies.systemconfig import SystemConfig
-from tests.qosd.contexts import rules
+from tests.qosd.contexts import policy
 
 STRATEGIES = pytest.mark.parametrize("strategy", speakers(), ids=lambda each: each.name)
 
@@ -35,8 +35,8 @@ def test_no_grant_is_wanted_of_a_feature_that_it_does_not_stand_behind(strategy:
 
 def test_what_lacks_is_said_in_one_sentence() -> None:
     lacking = {"SystemConfig": ("/proc/sys/vm/min_free_kbytes", "CAP_X"), "OOMScoreAdj": ("CAP_DAC_OVERRIDE",)}
-    assert what_lacks(SystemConfig(), rules(HostFacts(lacking=lacking))) == "/proc/sys/vm/min_free_kbytes, CAP_X"
-    assert what_lacks(SystemConfig(), rules(HostFacts())) == ""
+    assert what_lacks(SystemConfig(), policy(HostFacts(lacking=lacking))) == "/proc/sys/vm/min_free_kbytes, CAP_X"
+    assert what_lacks(SystemConfig(), policy(HostFacts())) == ""
 
 
 def test_nothing_lacks_for_what_the_rules_do_not_use() -> None:
@@ -45,6 +45,6 @@ def test_nothing_lacks_for_what_the_rules_do_not_use() -> None:
 
     host = HostFacts(lacking={"BECPUSuppress": ("CAP_SYS_NICE",)})
     suppressed = {"resourceUsedThresholdWithBE": {"enable": True}}
-    assert what_lacks(Lengthening(), rules(host, suppressed)) == ""
-    by_pressure = rules(host, suppressed, cpuSuppress={"policy": "pressure"})
+    assert what_lacks(Lengthening(), policy(host, suppressed)) == ""
+    by_pressure = policy(host, suppressed, cpuSuppress={"policy": "pressure"})
     assert what_lacks(Lengthening(), by_pressure) == "CAP_SYS_NICE"

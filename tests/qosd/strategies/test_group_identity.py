@@ -12,10 +12,10 @@ from koord.host.files import Target
 from koord.model.qos import KubeQoS
 from qosd.decide.decision import Decision, Op
 from qosd.decide.runner import State, decide_all
-from qosd.model.rules import HostFacts, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.strategies.groupidentity import GroupIdentity
-from tests.qosd.contexts import V2, V2_VENDOR, rules
+from tests.qosd.contexts import V2, V2_VENDOR, policy
 from tests.qosd.podviews import snapshot, view
 
 FILE, CORE, SWITCH = "cpu.bvt_warp_ns", "kernel.sched_core", "kernel.sched_group_identity_enabled"
@@ -54,11 +54,11 @@ OF_PODS = {
 OF_TIERS = {"/kubepods": 0, "/kubepods/burstable": 2, "/kubepods/besteffort": -1}
 
 
-def picture(by: Rules, *pods: PodView) -> NodeSnapshot:
+def picture(by: EffectivePolicy, *pods: PodView) -> NodeSnapshot:
     return structs.replace(snapshot(by, *pods), tiers=TIERS)
 
 
-def decide(by: Rules, *pods: PodView) -> Decision:
+def decide(by: EffectivePolicy, *pods: PodView) -> Decision:
     return GroupIdentity().decide(picture(by, *pods), None)[0]
 
 
@@ -79,7 +79,7 @@ def test_the_example_of_node_qos_10_2(version: int) -> None:
         for cgroup, value in OF_PODS.items()
         for name in ("main", cgroup.rpartition("/")[2].replace("pod", "s-"))
     }
-    decision = decide(rules(VENDOR[version], LS_BE), *PODS)
+    decision = decide(policy(VENDOR[version], LS_BE), *PODS)
     assert identities(decision) == {**OF_TIERS, **OF_PODS, **below}
     assert switches(decision) == {CORE: 0, SWITCH: 1}
     assert decision.sentence.startswith("tiers: Guaranteed 0, Burstable 2, BestEffort -1; pods: ")
@@ -96,7 +96,7 @@ def test_the_example_of_node_qos_10_2(version: int) -> None:
 )
 def test_tiers(enabled: dict[str, Any], tiers: tuple[int, int, int]) -> None:
     """Guaranteed is the root of the others, and always neutral."""
-    assert tuple(identities(decide(rules(VENDOR[2], {"resourceQOSStrategy": enabled}))).values()) == tiers
+    assert tuple(identities(decide(policy(VENDOR[2], {"resourceQOSStrategy": enabled}))).values()) == tiers
 
 
 def test_host_applications_have_the_identity_of_their_class() -> None:
@@ -104,7 +104,7 @@ def test_host_applications_have_the_identity_of_their_class() -> None:
         *({"name": name, "qos": qos} for name, qos in (("a", "LS"), ("b", "BE"), ("c", "LSR"), ("d", ""))),
         {"name": "bad", "qos": "LS", "cgroupPath": {"relativePath": ".."}},
     ]
-    found = identities(decide(rules(VENDOR[2], {**LS_BE, "hostApplications": applications})))
+    found = identities(decide(policy(VENDOR[2], {**LS_BE, "hostApplications": applications})))
     own = {"/host-latency-sensitive/a": 2, "/host-best-effort/b": -1, "/host-latency-sensitive/c": 0}
     assert found == {**OF_TIERS, **own}
 
@@ -114,7 +114,7 @@ def test_host_applications_have_the_identity_of_their_class() -> None:
     [(frozenset(), {}), (frozenset({CORE}), {CORE: 0}), (frozenset({SWITCH}), {SWITCH: 1})],
 )
 def test_only_the_switches_that_the_kernel_has(has: frozenset[str], expected: dict[str, int]) -> None:
-    assert switches(decide(rules(replace(VENDOR[2], system_files=has), LS_BE))) == expected
+    assert switches(decide(policy(replace(VENDOR[2], system_files=has), LS_BE))) == expected
 
 
 @pytest.mark.parametrize(("stated", "expected"), [(None, {CORE: 0, SWITCH: 1}), (1, {CORE: 0})])
@@ -122,7 +122,7 @@ def test_what_system_strategy_says_of_the_switch_is_another_strategys(
     stated: int | None, expected: dict[str, int]
 ) -> None:
     system = {"systemStrategy": {"schedGroupIdentityEnabled": stated}}
-    assert switches(decide(rules(VENDOR[2], {**LS_BE, **system}, features={"SystemConfig": True}))) == expected
+    assert switches(decide(policy(VENDOR[2], {**LS_BE, **system}, features={"SystemConfig": True}))) == expected
 
 
 OTHER = {"resourceQOSStrategy": {**LS_BE["resourceQOSStrategy"], "policies": {"cpuPolicy": "coreSched"}}}
@@ -143,13 +143,13 @@ SYSTEM_OFF = {**LS_BE, "systemStrategy": {"schedGroupIdentityEnabled": 0}}
 )
 def test_nobody_has_an_identity(host: HostFacts, spec: dict[str, Any], node: dict[str, Any], why: str) -> None:
     """Not the tiers, not the pods, and the kernel's switches are given back."""
-    decision = decide(rules(host, spec, **node), *PODS)
+    decision = decide(policy(host, spec, **node), *PODS)
     assert decision.opinions == {}
     assert why in decision.sentence
 
 
 def test_without_its_gate_the_switch_of_system_strategy_means_nothing() -> None:
-    assert identities(decide(rules(VENDOR[2], SYSTEM_OFF))) == OF_TIERS
+    assert identities(decide(policy(VENDOR[2], SYSTEM_OFF))) == OF_TIERS
 
 
 @pytest.mark.parametrize(
@@ -161,19 +161,19 @@ def test_without_its_gate_the_switch_of_system_strategy_means_nothing() -> None:
     ],
 )
 def test_its_state(spec: dict[str, Any], node: dict[str, Any], state: State) -> None:
-    decisions, _ = decide_all(picture(rules(VENDOR[2], spec, **node)), [GroupIdentity()])
+    decisions, _ = decide_all(picture(policy(VENDOR[2], spec, **node)), [GroupIdentity()])
     assert decisions.results[0].state is state
 
 
 def test_an_unchanged_tick_returns_the_same_objects() -> None:
-    seen, strategy = picture(rules(VENDOR[2], LS_BE), *PODS), GroupIdentity()
+    seen, strategy = picture(policy(VENDOR[2], LS_BE), *PODS), GroupIdentity()
     first, memory = strategy.decide(seen, None)
     second, again = strategy.decide(structs.replace(seen, tick=2), memory)
     assert (second is first, again is memory) == (True, True)
 
 
 def test_one_new_pod_leaves_the_others_opinions_what_they_were() -> None:
-    seen, strategy = picture(rules(VENDOR[2], LS_BE), *PODS), GroupIdentity()
+    seen, strategy = picture(policy(VENDOR[2], LS_BE), *PODS), GroupIdentity()
     first, memory = strategy.decide(seen, None)
     second, _ = strategy.decide(structs.replace(seen, pods=(*seen.pods, view("new", "BE", "BestEffort"))), memory)
     pod = "/kubepods/besteffort/podnew"
@@ -182,7 +182,7 @@ def test_one_new_pod_leaves_the_others_opinions_what_they_were() -> None:
 
 
 def test_who_why_and_of_which_pod() -> None:
-    decision = decide(rules(VENDOR[2], LS_BE), *PODS)
+    decision = decide(policy(VENDOR[2], LS_BE), *PODS)
     of_tier, of_pod = (
         decision.opinions[Target(cgroup, FILE)] for cgroup in (TIERS[KubeQoS.BEST_EFFORT], "/kubepods/burstable/podls")
     )

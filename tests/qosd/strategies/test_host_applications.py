@@ -11,9 +11,9 @@ from koord.host.files import Target
 from koord.model.qos import KubeQoS
 from koord.model.slo import HostApplication, decode_spec
 from qosd.decide.decision import Decision, Op
-from qosd.model.rules import HostFacts
+from qosd.model.policy import HostFacts
 from qosd.strategies.hostapps import BadPath, HostApplications, cgroup_of
-from tests.qosd.contexts import V2, rules
+from tests.qosd.contexts import V2, policy
 from tests.qosd.podviews import snapshot
 
 TIERS = {
@@ -78,7 +78,7 @@ def test_where_the_cgroup_is(app: HostApplication, cgroup: str) -> None:
 
 
 def decide(memory: Any, *applications: dict[str, Any], host: HostFacts = V2, **node: Any) -> tuple[Decision, Any]:
-    by = rules(host, {"hostApplications": list(applications)}, **node)
+    by = policy(host, {"hostApplications": list(applications)}, **node)
     return HostApplications().decide(replace(snapshot(by), tiers=TIERS), memory)
 
 
@@ -109,7 +109,7 @@ def test_one_that_the_spec_no_longer_names_is_released() -> None:
 
 
 def test_an_unchanged_tick_returns_the_same_objects() -> None:
-    picture = replace(snapshot(rules(V2, {"hostApplications": [spec()]}, sharedPools=POOLS)), tiers=TIERS)
+    picture = replace(snapshot(policy(V2, {"hostApplications": [spec()]}, sharedPools=POOLS)), tiers=TIERS)
     strategy = HostApplications()
     first, memory = strategy.decide(picture, None)
     second, again = strategy.decide(picture, memory)
@@ -118,7 +118,7 @@ def test_an_unchanged_tick_returns_the_same_objects() -> None:
 
 
 def test_a_tier_that_moved_moves_the_application() -> None:
-    by = rules(V2, {"hostApplications": [spec(base="Kubepods", relativePath="x")]}, sharedPools=POOLS)
+    by = policy(V2, {"hostApplications": [spec(base="Kubepods", relativePath="x")]}, sharedPools=POOLS)
     first, memory = HostApplications().decide(replace(snapshot(by), tiers=TIERS), None)
     moved = {**TIERS, KubeQoS.GUARANTEED: "/other"}
     second, _ = HostApplications().decide(replace(snapshot(by), tiers=moved), memory)

@@ -11,11 +11,11 @@ from koord.host.taskattributes import TaskAttribute
 from qosd.decide import gates
 from qosd.decide.decision import Decision
 from qosd.model.metric import Scope
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot, PodFacts, PodView
 from qosd.sense.pids import PIDS
 from qosd.strategies.oomscore import OOMScores
-from tests.qosd.contexts import rules
+from tests.qosd.contexts import policy
 from tests.qosd.podviews import EXITED, NOT_READY, RUNNING, snapshot, view
 
 ADJ, SPEC = "koordinator.sh/oom-score-adj", "koordinator.sh/oom-score-adj-spec"
@@ -27,8 +27,8 @@ def pod(containers: Any = tuple(CONTAINERS), **said: Any) -> PodView:
     return view("p", "LS", containers=containers, **said)
 
 
-def decided(*pods: PodView, by: Rules | None = None) -> Decision:
-    return OOMScores().decide(snapshot(by or rules(), *pods), None)[0]
+def decided(*pods: PodView, by: EffectivePolicy | None = None) -> Decision:
+    return OOMScores().decide(snapshot(by or policy(), *pods), None)[0]
 
 
 def scores(decision: Decision) -> dict[str, int]:
@@ -89,7 +89,7 @@ def with_tasks(picture: NodeSnapshot, **counts: float) -> NodeSnapshot:
 
 
 def test_a_tick_at_which_nothing_has_come_returns_the_same_objects() -> None:
-    strategy, one, by = OOMScores(), pod(**{ADJ: "200"}), rules()
+    strategy, one, by = OOMScores(), pod(**{ADJ: "200"}), policy()
     picture = snapshot(by, one, view("q", "BE"))
     first, memory = strategy.decide(with_tasks(picture, db=3.0, side=1.0), None)
     again, memory = strategy.decide(with_tasks(picture, db=3.0, side=1.0), memory)
@@ -101,4 +101,4 @@ def test_a_tick_at_which_nothing_has_come_returns_the_same_objects() -> None:
 
 
 def test_behind_the_gate() -> None:
-    assert gates.why_shut(OOMScores(), rules()) == "feature gate OOMScoreAdj is off (default)"
+    assert gates.why_shut(OOMScores(), policy()) == "feature gate OOMScoreAdj is off (default)"

@@ -12,11 +12,11 @@ from msgspec import structs
 
 from koord.host.files import Target
 from qosd.decide.decision import Opinion
-from qosd.model.rules import BestEffortScheduling, HostFacts, Pool, Rules
+from qosd.model.policy import BestEffortScheduling, EffectivePolicy, HostFacts, Pool
 from qosd.model.snapshot import PodView
 from qosd.strategies import reconciler
 from qosd.strategies.perpod import PodOpinions, decide_each
-from tests.qosd.contexts import EXTENDED, V2, extended, rules
+from tests.qosd.contexts import EXTENDED, V2, extended, policy
 from tests.qosd.podviews import snapshot, view
 
 PODS = (
@@ -26,10 +26,10 @@ PODS = (
     view("guest", "LS", "BestEffort"),
 )
 V1 = replace(V2, cgroup_version=1)
-BY = rules(V1)
+BY = policy(V1)
 
 
-def left(cpu_milli: int) -> Rules:
+def left(cpu_milli: int) -> EffectivePolicy:
     node = replace(BY.node, best_effort=BestEffortScheduling("busy", cpu_milli=cpu_milli), be_tier_milli=cpu_milli)
     return replace(BY, node=node)
 
@@ -40,7 +40,7 @@ class Asked:
     def __init__(self) -> None:
         self.names: list[str] = []
 
-    def __call__(self, pod: PodView, by: Rules) -> PodOpinions:
+    def __call__(self, pod: PodView, by: EffectivePolicy) -> PodOpinions:
         self.names.append(pod.name)
         milli = by.node.best_effort.cpu_milli
         return PodOpinions({Target(pod.cgroup, "cpu_quota"): Opinion.set(100 * milli or -1, "as it is left")})
@@ -57,7 +57,7 @@ class Asked:
     ],
     ids=["nothing", "what is left to best-effort pods", "a setting", "the SLO", "a pod"],
 )
-def test_only_whom_a_change_concerns(second: Rules, pods: tuple[PodView, ...], expected: list[str]) -> None:
+def test_only_whom_a_change_concerns(second: EffectivePolicy, pods: tuple[PodView, ...], expected: list[str]) -> None:
     asked = Asked()
     _, memo = decide_each(snapshot(BY, *PODS), None, asked)
     asked.names.clear()
@@ -81,7 +81,7 @@ MOVES = (
 """What may be left to best-effort pods."""
 
 
-def leaving(by: Rules, fields: Mapping[str, Any], number: int) -> Rules:
+def leaving(by: EffectivePolicy, fields: Mapping[str, Any], number: int) -> EffectivePolicy:
     left = BestEffortScheduling(f"reason {number}" if fields else "", **fields)
     pools = (Pool(0, 0, left.cpus or "0-3"),)
     node = replace(
@@ -100,7 +100,7 @@ def test_whatever_moves_the_hooks_decide_as_if_nothing_were_remembered(host: Hos
         view("elsewhere", "BE", **batch),
         view("guest", "LS", "BestEffort", **batch),
     )
-    by = rules(host)
+    by = policy(host)
     every = [leaving(by, fields, number) for number, fields in enumerate(MOVES)]
     for before, after in itertools.permutations(every, 2):
         _, memo = decide_each(snapshot(before, *pods), None, reconciler.of_pod)
@@ -115,11 +115,11 @@ def test_time_alone_is_nobodys_matter_but_of_quotas_below_the_tier(host: HostFac
     """And these only v1 refuses."""
     looked: list[str] = []
 
-    def of_pod(pod: PodView, by: Rules) -> PodOpinions:
+    def of_pod(pod: PodView, by: EffectivePolicy) -> PodOpinions:
         looked.append(pod.name)
         return PodOpinions({Target(pod.cgroup, name): Opinion.set(2, "least")})
 
-    by = rules(host)
+    by = policy(host)
     before, after = (leaving(by, {"cpu_milli": milli}, milli) for milli in (1000, 1500))
     _, memo = decide_each(snapshot(before, *PODS), None, of_pod)
     looked.clear()

@@ -9,17 +9,17 @@ import pytest
 
 from koord.host.files import Target
 from qosd.decide.decision import Op, Stage
-from qosd.model.rules import HostFacts, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.model.snapshot import PodView
 from qosd.strategies.normalization import PodNormalization
-from tests.qosd.contexts import extended, rules
+from tests.qosd.contexts import extended, policy
 from tests.qosd.podviews import EXITED, NOT_READY, snapshot, view
 
-FASTER = rules(cpuNormalizationRatio=1.2)
-ON_V1 = rules(HostFacts(cgroup_version=1), cpuNormalizationRatio=1.2)
+FASTER = policy(cpuNormalizationRatio=1.2)
+ON_V1 = policy(HostFacts(cgroup_version=1), cpuNormalizationRatio=1.2)
 
 
-def scaled(pod: PodView, by: Rules = FASTER) -> dict[str, float]:
+def scaled(pod: PodView, by: EffectivePolicy = FASTER) -> dict[str, float]:
     decision, _ = PodNormalization().decide(snapshot(by, pod), None)
     assert all(target.name == "cpu_quota" for target in decision.opinions)
     return {target.cgroup: one.value for target, one in decision.opinions.items() if one.op is Op.SCALE}
@@ -56,7 +56,7 @@ def test_on_v1_a_scaled_pod_could_start_no_container_with_the_quota_that_kubelet
     ],
 )
 def test_when(node: dict[str, Any], enabled: bool) -> None:
-    assert PodNormalization().enabled(snapshot(rules(**node))) is enabled
+    assert PodNormalization().enabled(snapshot(policy(**node))) is enabled
 
 
 def test_says_by_what() -> None:

@@ -21,14 +21,14 @@ from qosd.decide.decision import Decision, Op, Opinion
 from qosd.hookserver.server import RESTORES_METADATA, SERVICE, HookServer
 from qosd.metrics import Metrics
 from qosd.model.pod import Resources, SpecContainer
-from qosd.model.rules import HostFacts, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.model.snapshot import PodView
 from qosd.policy.pooledrules import PooledRules, with_pools
 from qosd.policy.pools import compute_pools
 from qosd.policy.scheduling import Scheduling
 from qosd.strategies.groupidentity import GroupIdentity
 from qosd.strategies.reconciler import HookReconciler
-from tests.qosd.contexts import MEMORY_QOS, V2, V2_VENDOR, Now, extended, rules
+from tests.qosd.contexts import MEMORY_QOS, V2, V2_VENDOR, Now, extended, policy
 from tests.qosd.podviews import EXITED, NOT_READY, RUNNING, machine, on_v1, snapshot, view
 
 V1 = HostFacts(cgroup_version=1)
@@ -44,11 +44,11 @@ MID = extended(kind="mid", request="1", limit="2", memory="4Gi")
 FULL = extended(request="1500", limit="2000", memory="4Gi")
 
 
-def decided(by: Rules, *pods: PodView) -> Decision:
+def decided(by: EffectivePolicy, *pods: PodView) -> Decision:
     return HookReconciler().decide(snapshot(by, *pods), None)[0]
 
 
-def values(by: Rules, *pods: PodView) -> dict[tuple[str, str], Any]:
+def values(by: EffectivePolicy, *pods: PodView) -> dict[tuple[str, str], Any]:
     return set_by(decided(by, *pods))
 
 
@@ -70,65 +70,65 @@ class TestNoOpinion:
         ],
     )
     def test_of_pods_that_are_not_ours_or_no_more(self, pod: PodView) -> None:
-        assert values(rules(V2, cpuManagerPolicy="static", sharedPools=POOLS), pod) == {}
+        assert values(policy(V2, cpuManagerPolicy="static", sharedPools=POOLS), pod) == {}
 
     def test_of_containers_that_do_not_run(self) -> None:
         found = values(
-            rules(V2, sharedPools=POOLS),
+            policy(V2, sharedPools=POOLS),
             view("p", "LS", containers=[("a", RUNNING), ("init", EXITED), ("b", "CONTAINER_CREATED")]),
         )
         assert {cgroup.rpartition("/")[2] for cgroup, _ in found} == {"s-p", "a"}
 
     def test_an_empty_cpu_set_means_the_parents_and_is_not_written(self) -> None:
-        assert values(rules(V2), view("p", "BE", "BestEffort")) == {}
+        assert values(policy(V2), view("p", "BE", "BestEffort")) == {}
 
     def test_unknown_cgroups(self) -> None:
         pod = view("p", "BE", "BestEffort", EXTENDED=FULL)
         lost = replace(pod, cgroup="", containers=tuple(replace(one, cgroup="") for one in pod.containers))
-        assert values(rules(V2, sharedPools=POOLS), lost) == {}
+        assert values(policy(V2, sharedPools=POOLS), lost) == {}
 
     def test_of_a_pod_of_which_kubelet_has_made_no_more_than_the_directory(self) -> None:
         """Whatever we wrote there now, kubelet's own value would come after it, and nobody could tell it from ours."""
         pod = view("p", "BE", "BestEffort", EXTENDED=FULL)
         announced = replace(pod, state="", sandbox_id="", containers=())
-        assert values(rules(V1), announced) == {}
-        assert {cgroup for cgroup, _ in values(rules(V1), pod)} == {pod.cgroup, f"{pod.cgroup}/main"}
+        assert values(policy(V1), announced) == {}
+        assert {cgroup for cgroup, _ in values(policy(V1), pod)} == {pod.cgroup, f"{pod.cgroup}/main"}
 
     def test_v2_files_on_v1(self) -> None:
-        by = on_v1(rules(V2_VENDOR, SPEC, sharedPools=POOLS, **MEMORY_QOS))
+        by = on_v1(policy(V2_VENDOR, SPEC, sharedPools=POOLS, **MEMORY_QOS))
         found = values(by, view("p", "LS", memory_request_bytes=1 << 30))
         assert {name for _, name in found} == {"cpuset_cpus"}
 
     def test_hooks_that_are_switched_off(self) -> None:
         off = dict.fromkeys(("cpuset", "batchResource", "memory", "groupIdentity", "cpuIdle"), False)
-        by = rules(V2_VENDOR, SPEC, sharedPools=POOLS, **MEMORY_QOS, hooks=off)
+        by = policy(V2_VENDOR, SPEC, sharedPools=POOLS, **MEMORY_QOS, hooks=off)
         assert values(by, view("a", "LS"), view("b", "BE", "BestEffort", EXTENDED=FULL)) == {}
 
 
 class TestBadPods:
     def test_a_bad_annotation_costs_its_own_values_only(self) -> None:
         bad = view("bad", "LS", containers=[("main", RUNNING)], STATUS="{")
-        found = values(rules(V2, sharedPools=POOLS), bad, view("good", "LSR", "Guaranteed", cpus="2-3"))
+        found = values(policy(V2, sharedPools=POOLS), bad, view("good", "LSR", "Guaranteed", cpus="2-3"))
         assert of("/kubepods/burstable/podbad/main", found) == {"cpuset_cpus": "4-13"}
         assert of("/kubepods/podgood/main", found) == {"cpuset_cpus": "2-3", "cpu_quota": -1}
 
     def test_a_value_that_no_kernel_takes_is_said_and_left_out(self) -> None:
         mad = extended(request="1500", limit=str(2**62), memory="4Gi")
-        decision = decided(rules(V1), view("mad", "BE", "BestEffort", EXTENDED=mad))
+        decision = decided(policy(V1), view("mad", "BE", "BestEffort", EXTENDED=mad))
         assert "pod default/mad container main: cpu_quota: " in decision.sentence
         assert {target.name for target in decision.opinions} == {"cpu_shares", "memory_limit_in_bytes"}
 
 
 class TestWhatIsSaid:
     def test_of_a_bound_pod(self) -> None:
-        found = values(rules(V2, sharedPools=POOLS), view("p", "LSE", "Guaranteed", cpus="0-1"))
+        found = values(policy(V2, sharedPools=POOLS), view("p", "LSE", "Guaranteed", cpus="0-1"))
         assert of("/kubepods/podp", found) == {"cpu_quota": -1}
         assert of("/kubepods/podp/s-p", found) == {"cpuset_cpus": "0-1"}
         assert of("/kubepods/podp/main", found) == {"cpuset_cpus": "0-1", "cpu_quota": -1}
 
     def test_of_a_batch_pod(self) -> None:
         """Idle scheduling is of the pod's cgroup only."""
-        by = rules(V2, SPEC, sharedPools=POOLS, **MEMORY_QOS, cpuNormalizationRatio=1.2)
+        by = policy(V2, SPEC, sharedPools=POOLS, **MEMORY_QOS, cpuNormalizationRatio=1.2)
         found = values(by, view("p", "BE", "BestEffort", EXTENDED=FULL))
         batch = {"cpu_shares": 1536, "cpu_quota": 166667, "memory_limit_in_bytes": 4 << 30}
         protection = {"memory.min": 0, "memory.low": 0}
@@ -138,13 +138,13 @@ class TestWhatIsSaid:
         assert of("/kubepods/besteffort/podp/s-p", found) == {"cpuset_cpus": "2-13"}
 
     def test_of_an_ls_pod_whose_request_kubelet_told(self) -> None:
-        by = rules(V2, SPEC, sharedPools=POOLS, **MEMORY_QOS)
+        by = policy(V2, SPEC, sharedPools=POOLS, **MEMORY_QOS)
         found = values(by, view("p", "LS", memory_request_bytes=2 << 30))
         assert of("/kubepods/burstable/podp", found) == {"memory.min": 429496729, "memory.low": 1 << 30}
         assert of("/kubepods/burstable/podp/main", found) == {"cpuset_cpus": "4-13"}
 
     def test_nothing_of_a_hook_with_a_strategy_of_its_own(self) -> None:
-        found = values(rules(V2_VENDOR, SPEC), view("p", "LS"), view("q", "BE", "BestEffort"))
+        found = values(policy(V2_VENDOR, SPEC), view("p", "LS"), view("q", "BE", "BestEffort"))
         assert "cpu.bvt_warp_ns" not in {name for _, name in found}
 
     @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ class TestWhatIsSaid:
     def test_of_a_burstable_container_whose_request_kubelet_told(self, native: Any, protection: Any) -> None:
         """The hook at its creation cannot know it: CRI has no requests."""
         spec = (SpecContainer(native.name, Role.MAIN, native),)
-        pod, by = view("p", "LS", spec=spec), rules(V2, SPEC, **MEMORY_QOS)
+        pod, by = view("p", "LS", spec=spec), policy(V2, SPEC, **MEMORY_QOS)
         found = of("/kubepods/burstable/podp/main", values(by, pod))
         assert (found.get("memory.min"), found.get("memory.low")) == protection
         assert not asks(by, pod, Resources()).container_resources.unified
@@ -167,7 +167,7 @@ class TestWhatIsSaid:
         """What is in its containers is the guest's business."""
         spec = (SpecContainer("main", Role.MAIN, ContainerAmounts("main", memory_request=Bytes(2 << 30))),)
         pod = view("p", "LS", memory_request_bytes=2 << 30, spec=spec)
-        by = rules(V2, SPEC, sharedPools=POOLS, **MEMORY_QOS)
+        by = policy(V2, SPEC, sharedPools=POOLS, **MEMORY_QOS)
         protected = {"memory.min": 429496729, "memory.low": 1 << 30}
         kata = values(by, replace(pod, runtime_handler="kata-qemu"))
         assert of(f"{pod.cgroup}/main", values(by, pod)) == {"cpuset_cpus": "4-13", **protected}
@@ -175,7 +175,7 @@ class TestWhatIsSaid:
         assert of(pod.cgroup, kata) == protected
 
     def test_who_why_and_of_which_pod(self) -> None:
-        decision = decided(rules(V2, sharedPools=POOLS), view("p", "LS"))
+        decision = decided(policy(V2, sharedPools=POOLS), view("p", "LS"))
         one = decision.opinions[Target("/kubepods/burstable/podp/main", "cpuset_cpus")]
         assert one == Opinion.set(
             "4-13",
@@ -196,7 +196,7 @@ class TestWhatIsSaid:
             view("half", "BE", "BestEffort", EXTENDED=extended(request="1500", memory_request="2Gi")),
             view("mid", "LS", "BestEffort", band="koord-mid", EXTENDED=MID),
         )
-        by = rules(host, SPEC, sharedPools=POOLS, **MEMORY_QOS, cpuNormalizationRatio=1.2)
+        by = policy(host, SPEC, sharedPools=POOLS, **MEMORY_QOS, cpuNormalizationRatio=1.2)
         opinions = decided(by, *pods).opinions
         assert len(opinions) > 20
         for target, one in opinions.items():
@@ -217,9 +217,11 @@ class TestSameAsTheHookServer:
     )
 
     @pytest.mark.parametrize(("qos", "tier", "said"), PODS)
-    @pytest.mark.parametrize("policy", ["none", "static"])
-    def test_of_a_container(self, qos: str, tier: str, said: dict[str, Any], policy: str) -> None:
-        by = rules(V2_VENDOR, SPEC, sharedPools=POOLS, **MEMORY_QOS, cpuNormalizationRatio=1.2, cpuManagerPolicy=policy)
+    @pytest.mark.parametrize("manager", ["none", "static"])
+    def test_of_a_container(self, qos: str, tier: str, said: dict[str, Any], manager: str) -> None:
+        by = policy(
+            V2_VENDOR, SPEC, sharedPools=POOLS, **MEMORY_QOS, cpuNormalizationRatio=1.2, cpuManagerPolicy=manager
+        )
         requested = Resources(cpu_quota_us=100000, cpu_period_us=100000, memory_limit_bytes=6 << 30)
         pod = view("p", qos, tier, container_requested=requested, **said)
         answer = asks(by, pod, requested).container_resources
@@ -239,7 +241,7 @@ def cpus(text: str) -> set[int]:
     return set(cpuset.parse(text))
 
 
-def asks(by: Rules, pod: PodView, requested: Resources) -> hooks.ContainerResourceHookResponse:
+def asks(by: EffectivePolicy, pod: PodView, requested: Resources) -> hooks.ContainerResourceHookResponse:
     """Our own proxy's question about the pod's container."""
     request = hooks.ContainerResourceHookRequest(
         pod_labels=pod.context.request.labels,
@@ -258,7 +260,7 @@ def asks(by: Rules, pod: PodView, requested: Resources) -> hooks.ContainerResour
 
 class TestMemory:
     def test_an_unchanged_tick_returns_the_same_objects(self) -> None:
-        picture = snapshot(rules(V2, sharedPools=POOLS), view("a", "LS"), view("b", "LS"))
+        picture = snapshot(policy(V2, sharedPools=POOLS), view("a", "LS"), view("b", "LS"))
         strategy = HookReconciler()
         first, memory = strategy.decide(picture, None)
         second, again = strategy.decide(picture, memory)
@@ -266,7 +268,7 @@ class TestMemory:
         assert again is memory
 
     def test_another_pod_costs_one_pod_and_leaves_the_others_opinions(self) -> None:
-        by, a, b = rules(V2, sharedPools=POOLS), view("a", "LS"), view("b", "LS")
+        by, a, b = policy(V2, sharedPools=POOLS), view("a", "LS"), view("b", "LS")
         strategy = HookReconciler()
         first, memory = strategy.decide(snapshot(by, a), None)
         second, memory = strategy.decide(snapshot(by, a, b), memory)
@@ -278,13 +280,13 @@ class TestMemory:
 
     def test_equal_opinions_are_the_same_mapping(self) -> None:
         strategy = HookReconciler()
-        first, memory = strategy.decide(snapshot(rules(V2, sharedPools=POOLS), view("a", "LS")), None)
-        second, _ = strategy.decide(snapshot(rules(V2, sharedPools=POOLS), view("a", "LS")), memory)
+        first, memory = strategy.decide(snapshot(policy(V2, sharedPools=POOLS), view("a", "LS")), None)
+        second, _ = strategy.decide(snapshot(policy(V2, sharedPools=POOLS), view("a", "LS")), memory)
         assert second is first
 
     @given(st.lists(st.lists(st.sampled_from("abcdef"), unique=True), max_size=6))
     def test_remembering_changes_nothing(self, ticks: list[list[str]]) -> None:
-        by = rules(V2, sharedPools=POOLS)
+        by = policy(V2, sharedPools=POOLS)
         pods = {name: view(name, "LS") for name in "abcdef"}
         strategy, memory = HookReconciler(), None
         for names in ticks:
@@ -298,7 +300,7 @@ class TestAnLSEPodThatArrivesLast:
     LSE = view("lse", "LSE", "Guaranteed", cpus="2-3")
 
     def decide(self, memory: Any, *pods: PodView) -> tuple[Mapping[Target, Opinion], Any]:
-        by = rules(V1)
+        by = policy(V1)
         pools = compute_pools(machine(), pods, by.node, {})
         pooled = with_pools(by, pools, Scheduling(pools=pools.be))
         decision, memory = HookReconciler().decide(snapshot(pooled, *pods), memory)
@@ -330,7 +332,7 @@ class TestAnLSEPodThatArrivesLast:
         assert not any(cpus(str(step.value)) & {2, 3} for step in moved)
 
     def test_even_before_its_sandbox_is_there(self) -> None:
-        file, pods = rules(V1), (self.LS, self.BE)
+        file, pods = policy(V1), (self.LS, self.BE)
         pooled = PooledRules(Now(file))
         before = HookReconciler().decide(snapshot(pooled.update(machine(), pods, {}, 0), *pods), None)[0]
         assert pooled.expect(self.LSE.context, 0)

@@ -11,21 +11,21 @@ from msgspec import structs
 from koord.host.placement import Membership
 from qosd.decide.decision import Decision
 from qosd.hooks.resctrl import ANNOTATION
-from qosd.model.rules import HostFacts, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.model.snapshot import PodView
 from qosd.strategies.resctrl import ResctrlGroups
-from tests.qosd.contexts import V2, rules
+from tests.qosd.contexts import V2, policy
 from tests.qosd.podviews import EXITED, NOT_READY, snapshot, view
 
 CREATED = "CONTAINER_CREATED"
 EVERY_CLASS = {f"{name}Class": {"resctrlQOS": {"enable": True}} for name in ("lsr", "ls", "be")}
 
 
-def on(host: HostFacts = V2, **node: Any) -> Rules:
-    return rules(host, {"resourceQOSStrategy": EVERY_CLASS}, **node)
+def on(host: HostFacts = V2, **node: Any) -> EffectivePolicy:
+    return policy(host, {"resourceQOSStrategy": EVERY_CLASS}, **node)
 
 
-def placed(pod: PodView, by: Rules | None = None) -> dict[str, str]:
+def placed(pod: PodView, by: EffectivePolicy | None = None) -> dict[str, str]:
     """Resctrl group by cgroup, the pod's own path left off."""
     decision, _ = ResctrlGroups().decide(snapshot(by or on(), pod), None)
     assert not decision.opinions
@@ -73,12 +73,12 @@ def test_a_container_whose_cgroup_is_unknown() -> None:
 @pytest.mark.parametrize(
     "by",
     [
-        rules(V2),
+        policy(V2),
         on(replace(V2, resctrl_groups=frozenset())),
         on(replace(V2, resctrl_groups=frozenset({"LSR", "BE"}))),
     ],
 )
-def test_only_enabled_classes_whose_group_exists(by: Rules) -> None:
+def test_only_enabled_classes_whose_group_exists(by: EffectivePolicy) -> None:
     assert placed(view("p", "LS"), by) == {}
 
 
@@ -105,6 +105,6 @@ def test_an_unchanged_tick_returns_the_same_objects() -> None:
     first, memory = strategy.decide(snapshot(by, pod), None)
     again = strategy.decide(snapshot(on(), structs.replace(pod)), memory)[0]
     assert again is first, "other objects that come to the same"
-    nothing, memory = strategy.decide(snapshot(rules(replace(V2, resctrl_groups=frozenset()))), None)
+    nothing, memory = strategy.decide(snapshot(policy(replace(V2, resctrl_groups=frozenset()))), None)
     assert nothing.sentence == "no resctrl group of a QoS class is there"
-    assert strategy.decide(snapshot(rules(replace(V2, resctrl_groups=frozenset()))), memory)[0] is nothing
+    assert strategy.decide(snapshot(policy(replace(V2, resctrl_groups=frozenset()))), memory)[0] is nothing

@@ -12,11 +12,11 @@ from koord.host.files import Target
 from koord.model.formulas import recompute
 from qosd.decide.decision import Decision, Op
 from qosd.decide.runner import State, decide_all
-from qosd.model.rules import HostFacts, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.policy.rulesfile import read
 from qosd.strategies import formulas
 from qosd.strategies.systemconfig import MIN_FREE, SystemConfig, min_free_kb
-from tests.qosd.contexts import rules
+from tests.qosd.contexts import policy
 from tests.qosd.podviews import snapshot
 
 GIB = 1 << 30
@@ -33,7 +33,7 @@ VENDOR = STOCK | {
 HOST = HostFacts(memory_total_bytes=64 * GIB, system_files=VENDOR)
 
 
-def of(stated: dict[str, Any], host: HostFacts = HOST, gate: bool = True) -> Rules:
+def of(stated: dict[str, Any], host: HostFacts = HOST, gate: bool = True) -> EffectivePolicy:
     document = {"spec": {"systemStrategy": stated}, "node": {"features": {"SystemConfig": gate}}}
     return read(Path("rules.yaml"), document, host, bad=lambda error: None)
 
@@ -154,7 +154,7 @@ def test_features_that_cannot_be_listed_are_left_to_whoever_writes_them() -> Non
 def test_the_gate_is_off_by_default_and_releases(gate: bool, state: State, count: int) -> None:
     decisions, _ = decide_all(snapshot(of({"watermarkScaleFactor": 150}, gate=gate)), [SystemConfig()])
     assert (decisions.results[0].state, len(decisions.results[0].opinions)) == (state, count)
-    plain = rules(HOST, {"systemStrategy": {"watermarkScaleFactor": 150}})
+    plain = policy(HOST, {"systemStrategy": {"watermarkScaleFactor": 150}})
     assert decide_all(snapshot(plain), [SystemConfig()])[0].results[0].state is State.GATED
 
 

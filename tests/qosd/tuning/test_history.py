@@ -18,7 +18,7 @@ from koord.model.reservation import Reserved
 from qosd.act.filereport import FileReport
 from qosd.model.metric import Scope
 from qosd.model.pod import Resources, SpecContainer
-from qosd.model.rules import HostFacts, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.model.snapshot import PodView
 from qosd.report import TickReport
 from qosd.sense.memoryevents import MEMORY_EVENTS
@@ -28,7 +28,7 @@ from qosd.sense.table import PANELS
 from qosd.sense.usage import USAGE
 from qosd.tuning import history
 from qosd.tuning.advice import advise
-from tests.qosd.contexts import rules
+from tests.qosd.contexts import policy
 from tests.qosd.inspect.scenes import put_steady
 from tests.qosd.podviews import EXITED, RUNNING, machine, snapshot, view
 
@@ -45,15 +45,17 @@ def web(qos: str = "LS", tier: str = "Burstable", **said: Any) -> PodView:
     return view("web", qos, tier, **{"container_requested": HALF, **said})
 
 
-def report(pod: PodView, by: Rules | None = None, states: Mapping[Target, FileState] | None = None) -> TickReport:
+def report(
+    pod: PodView, by: EffectivePolicy | None = None, states: Mapping[Target, FileState] | None = None
+) -> TickReport:
     files = FileReport(states or {}, {}, {}, "", {}, None)
-    return TickReport((files,), {}, snapshot(by or rules(HOST), pod, topology=machine(4)))
+    return TickReport((files,), {}, snapshot(by or policy(HOST), pod, topology=machine(4)))
 
 
 EMPTY = Store(PANELS)
 
 
-def one(pod: PodView, by: Rules | None = None, **states: Any) -> history.ContainerHistory:
+def one(pod: PodView, by: EffectivePolicy | None = None, **states: Any) -> history.ContainerHistory:
     (found,) = history.of_pod(report(pod, by, **states), EMPTY, pod).containers
     return found
 
@@ -112,7 +114,7 @@ def test_the_cpus_it_may_use() -> None:
     pod = web()
     held = FileState(phase=Phase.HELD, written="2", by="hooks")
     target = Target(pod.containers[1].cgroup, "cpuset_cpus")
-    by_pool = rules(HOST, sharedPools={"ls": [{"cpuset": "0-2"}]})
+    by_pool = policy(HOST, sharedPools={"ls": [{"cpuset": "0-2"}]})
     assert one(pod).cpus == 4, "all that are online"
     assert one(pod, by_pool).cpus == 3
     assert one(pod, by_pool, states={target: held}).cpus == 1
@@ -120,7 +122,7 @@ def test_the_cpus_it_may_use() -> None:
 
 def test_what_the_node_has_left_to_request() -> None:
     pod = structs.replace(web(memory_request_bytes=1 << 30), cpu_request_milli=1500)
-    by = rules(HOST)
+    by = policy(HOST)
     found = one(pod, by)
     assert (found.left_milli, found.left_bytes) == (2500, 15 << 30)
     assert one(web()).left_milli is None, "nobody tells what pods request"
@@ -128,9 +130,9 @@ def test_what_the_node_has_left_to_request() -> None:
     assert (one(pod, reserved).left_milli, one(pod, reserved).left_bytes) == (1500, 14 << 30)
 
 
-@pytest.mark.parametrize(("policy", "may_burst"), [("none", False), ("auto", True), ("cfsQuotaBurstOnly", True)])
-def test_whether_it_may_burst(policy: str, may_burst: bool) -> None:
-    assert one(web(), rules(HOST, {"cpuBurstStrategy": {"policy": policy}})).may_burst is may_burst
+@pytest.mark.parametrize(("burst", "may_burst"), [("none", False), ("auto", True), ("cfsQuotaBurstOnly", True)])
+def test_whether_it_may_burst(burst: str, may_burst: bool) -> None:
+    assert one(web(), policy(HOST, {"cpuBurstStrategy": {"policy": burst}})).may_burst is may_burst
 
 
 def test_from_samples_to_a_sentence() -> None:

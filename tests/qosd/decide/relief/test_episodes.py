@@ -119,8 +119,8 @@ def test_what_was_bounded_ends_by_the_clock_although_nobody_can_tell_of_pods(kno
 
     def blind(second: float) -> NodeSnapshot:
         there = at(second, is_known=known != "pods")
-        host = replace(there.rules.host, files=None if known == "files" else there.rules.host.files)
-        return structs.replace(there, rules=replace(there.rules, host=host))
+        host = replace(there.policy.host, files=None if known == "files" else there.policy.host.files)
+        return structs.replace(there, policy=replace(there.policy, host=host))
 
     assert run.tick(blind(30.9)).opinions is stands
     assert not run.tick(blind(31)).opinions

@@ -62,8 +62,8 @@ def test_without_a_pod_list_in_force_nobody_is_chosen_and_all_stays_for_its_time
 def test_before_anybody_knows_the_kernels_files_nobody_is_chosen() -> None:
     """A daemon that starts before kubelet has its cgroups would take every mild step for impossible, and evict."""
     run, claim, now = Run(), lacks(MIB, MEMORY), at(1)
-    host = dataclasses.replace(now.rules.host, files=None)
-    relief = run.tick(structs.replace(now, rules=dataclasses.replace(now.rules, host=host)), claim)
+    host = dataclasses.replace(now.policy.host, files=None)
+    relief = run.tick(structs.replace(now, policy=dataclasses.replace(now.policy, host=host)), claim)
     assert (relief.opinions, relief.one_shots, relief.evictions) == ({}, (), ())
     assert relief.sentence.startswith("nobody can tell what this kernel can do")
     assert run.tick(at(2), claim).one_shots

@@ -8,7 +8,7 @@ from typing import Any
 
 from koord.model.core import Node, NodeStatus, ObjectMeta
 from qosd.metrics import Metrics
-from qosd.model.rules import HostFacts, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.policy.clusterpolicy import NODE_SLO, ClusterPolicy
 from qosd.policy.provenance import Origin
 from qosd.policy.rulesfile import RulesSource
@@ -75,7 +75,7 @@ class Machine:
         self.cluster.take_node(taken)
 
     @property
-    def rules(self) -> Rules:
+    def policy(self) -> EffectivePolicy:
         return self.source.current
 
     def origins(self) -> dict[str, Origin]:
@@ -86,7 +86,7 @@ class Machine:
 
     @property
     def burst(self) -> tuple[str | None, int | None, int | None]:
-        strategy = self.rules.slo.cpu_burst
+        strategy = self.policy.slo.cpu_burst
         if strategy is None:
             return None, None, None
         return strategy.policy, strategy.cpu_burst_percent, strategy.share_pool_threshold_percent

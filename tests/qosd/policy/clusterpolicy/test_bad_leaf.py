@@ -36,7 +36,7 @@ class TestABadLeaf:
     @pytest.mark.parametrize("path", LEAVES)
     def test_counts_as_not_set_and_changes_nothing_else(self, machine: Machine, path: str) -> None:
         machine.take(with_leaf(path, None), 1)
-        without = machine.rules.slo
+        without = machine.policy.slo
         bad: object = [3] if path.endswith(("schedFeatures", "extensions")) else {"no": "value"}
         machine.cluster.take_slo(with_leaf(path, bad), 1)
         told = [warning for warning in machine.source.warnings if "it counts as not set" in warning]
@@ -45,8 +45,8 @@ class TestABadLeaf:
         else:
             assert len(told) == 1
             assert told[0].startswith(f"NodeSLO generation 1: spec.{path}: ")
-        assert machine.rules.slo == without
-        assert machine.rules.node.reserved_cpus == "0"
+        assert machine.policy.slo == without
+        assert machine.policy.node.reserved_cpus == "0"
 
     def test_shows_what_the_file_says_there(self, machine: Machine) -> None:
         machine.file.write_text(FILE_SAYS)
@@ -61,15 +61,15 @@ class TestABadLeaf:
     @pytest.mark.parametrize("switch", ["resourceUsedThresholdWithBE", "resourceQOSStrategy.beClass.cpuQOS"])
     def test_but_a_bad_switch_refuses_the_object_and_switches_nothing_off(self, machine: Machine, switch: str) -> None:
         machine.take(with_leaf(f"{switch}.enable", True), 1)
-        before = machine.rules
+        before = machine.policy
         machine.cluster.take_slo(with_leaf(f"{switch}.enable", "yes"), 2)
-        assert machine.rules is before
+        assert machine.policy is before
         assert machine.origins()[NODE_SLO] is Origin.LAST_GOOD
 
     def test_of_the_node_leaves_the_nodeslo_and_the_other_annotations(self, machine: Machine) -> None:
         machine.take(taken=node({RESERVATION: "{", "node.koordinator.sh/cpu-normalization-ratio": "1.20"}))
         assert machine.burst[0] == "auto"
-        assert float(machine.rules.node.cpu_normalization_ratio or 0) == 1.2
+        assert float(machine.policy.node.cpu_normalization_ratio or 0) == 1.2
         assert [warning.split(": ")[:2] for warning in machine.source.warnings] == [
             ["Node worker-1", f"annotation {RESERVATION}"],
             ["CPU normalization ratio 1.2 has no effect on LS pods", "CPUNormalization is off (default)"],

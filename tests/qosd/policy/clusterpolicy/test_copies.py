@@ -46,7 +46,7 @@ def test_a_damaged_copy_says_that_there_was_one(machine: Machine, spoil: str, ha
     SPOILERS[spoil](copy)
     machine.start()
     machine.cluster.lost(AWAY)
-    assert machine.rules.policy_unknown.startswith("the cluster's NodeSLO was never known here: ")
+    assert machine.policy.policy_unknown.startswith("the cluster's NodeSLO was never known here: ")
     assert any(warning.startswith("the kept NodeSLO counts as none: ") for warning in machine.source.warnings)
     if copy.is_dir():
         copy.rmdir()
@@ -61,4 +61,4 @@ def test_a_damaged_copy_of_the_node_does_so_as_well(machine: Machine) -> None:
     (machine.state / "node.yaml").write_text("")
     machine.start()
     machine.cluster.lost(AWAY)
-    assert machine.rules.policy_unknown.startswith("the cluster's Node was never known here: ")
+    assert machine.policy.policy_unknown.startswith("the cluster's Node was never known here: ")

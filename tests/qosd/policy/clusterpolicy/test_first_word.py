@@ -22,10 +22,10 @@ from tests.qosd.policy.clusterpolicy.machine import (
 
 class TestBeforeTheFirstWord:
     def test_nothing_is_known_and_nothing_decided(self, machine: Machine) -> None:
-        assert machine.rules.policy_unknown == (
+        assert machine.policy.policy_unknown == (
             "the cluster's NodeSLO and Node were never known here: the API server has not answered yet"
         )
-        assert machine.rules.slo == slo.NodeSLOSpec(), "nothing of it may be written"
+        assert machine.policy.slo == slo.NodeSLOSpec(), "nothing of it may be written"
         assert machine.source.overall.origin is Origin.UNKNOWN
         assert machine.source.warnings[-1].endswith(
             "no policy is known: every strategy is frozen, and what is set stays"
@@ -36,13 +36,13 @@ class TestBeforeTheFirstWord:
         if has_file:
             machine.file.write_text(FILE_SAYS)
             machine.source.load()
-        assert machine.rules.policy_unknown, "not yet asked in vain"
+        assert machine.policy.policy_unknown, "not yet asked in vain"
         machine.cluster.lost(AWAY)
-        assert bool(machine.rules.policy_unknown) is not has_file
+        assert bool(machine.policy.policy_unknown) is not has_file
         assert machine.origins()[NODE_SLO] is Origin.UNKNOWN
         assert any(AWAY in warning and "were never known here" in warning for warning in machine.source.warnings)
         machine.cluster.reached()
-        assert bool(machine.rules.policy_unknown) is not has_file, "it stands in until the word is there"
+        assert bool(machine.policy.policy_unknown) is not has_file, "it stands in until the word is there"
         machine.take()
         assert machine.burst == (ALL_CLUSTER if has_file else ("auto", 500, 50))
 
@@ -56,7 +56,7 @@ class TestBeforeTheFirstWord:
         machine.file.write_text(FILE_SAYS)
         machine.source.load()
         machine.cluster.take_slo(BURST, 12)
-        assert machine.rules.policy_unknown.startswith("the cluster's Node was never known here")
+        assert machine.policy.policy_unknown.startswith("the cluster's Node was never known here")
         machine.cluster.take_node(RESERVED)
         assert machine.burst == ALL_CLUSTER
 
@@ -68,14 +68,14 @@ class TestBeforeTheFirstWord:
     def test_but_no_node_for_its_nodeslo(self, machine: Machine) -> None:
         machine.cluster.take_node(RESERVED)
         machine.cluster.lost(AWAY)
-        assert machine.rules.policy_unknown == f"the cluster's NodeSLO was never known here: {AWAY}"
+        assert machine.policy.policy_unknown == f"the cluster's NodeSLO was never known here: {AWAY}"
 
     def test_a_nodeslo_that_was_never_good_is_unknown(self, machine: Machine) -> None:
         machine.take(BROKEN)
-        assert "spec.resourceQOSStrategy.beClass.memoryQOS: 5 is not an object" in machine.rules.policy_unknown
+        assert "spec.resourceQOSStrategy.beClass.memoryQOS: 5 is not an object" in machine.policy.policy_unknown
 
     def test_a_node_that_has_not_joined_yet_waits(self, machine: Machine) -> None:
         machine.take(None, 0, taken=None)
-        assert "there is no Node of this name" in machine.rules.policy_unknown
+        assert "there is no Node of this name" in machine.policy.policy_unknown
         machine.cluster.take_node(RESERVED)
-        assert (machine.rules.policy_unknown, machine.burst) == ("", BY_DEFAULT)
+        assert (machine.policy.policy_unknown, machine.burst) == ("", BY_DEFAULT)

@@ -11,16 +11,16 @@ from tests.qosd.policy.clusterpolicy.machine import AWAY, BY_DEFAULT, HAS, QUOTA
 
 def test_a_deleted_node_stays_as_it_was_and_its_nodeslo_with_it(machine: Machine) -> None:
     machine.take()
-    before = machine.rules
+    before = machine.policy
     machine.cluster.take_node(None)
     machine.cluster.take_slo(None, 0)
-    assert machine.rules is before
+    assert machine.policy is before
     assert machine.origins()[NODE] is machine.origins()[NODE_SLO] is Origin.LAST_GOOD
     assert machine.source.layers[NODE].problem == "there is no Node of this name"
     assert machine.source.layers[NODE_SLO].problem == "there is no NodeSLO, and there is no Node of this name"
     machine.start()
     machine.take(None, 0, taken=None)
-    assert machine.rules == before
+    assert machine.policy == before
     machine.cluster.take_node(RESERVED)
     assert machine.burst == ("auto", 500, 50), "there is a Node again, and its NodeSLO is made after it"
 
@@ -30,7 +30,7 @@ def test_a_node_that_registers_again_keeps_its_policy_till_its_nodeslo_is_made(
     machine: Machine, is_seen_to_go: bool
 ) -> None:
     machine.take()
-    before = machine.rules
+    before = machine.policy
     if is_seen_to_go:
         machine.cluster.take_node(None)
         machine.cluster.take_slo(None, 0)
@@ -39,7 +39,7 @@ def test_a_node_that_registers_again_keeps_its_policy_till_its_nodeslo_is_made(
     for _ in range(2):
         machine.now_s += NEW_S / 2 - 1
         machine.cluster.reached()
-        assert machine.rules is before
+        assert machine.policy is before
         assert machine.origins()[NODE_SLO] is Origin.LAST_GOOD
         assert machine.source.layers[NODE_SLO].problem == (
             "there is no NodeSLO, and Node worker-1 is new: it may still be made"

@@ -15,11 +15,11 @@ from koord.model.formulas import recompute
 from koord.model.qos import KubeQoS
 from qosd.decide.decision import Decision
 from qosd.model.pod import Resources
-from qosd.model.rules import BestEffortScheduling, HostFacts, Rules
+from qosd.model.policy import BestEffortScheduling, EffectivePolicy, HostFacts
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.policy.scheduling import tier_milli
 from qosd.strategies.besteffort.strategy import BestEffort
-from tests.qosd.contexts import V2, extended, rules
+from tests.qosd.contexts import V2, extended, policy
 from tests.qosd.podviews import EXITED, RUNNING, snapshot, view
 
 TIER = "/kubepods/besteffort"
@@ -40,8 +40,8 @@ def _lets(excess: str, used_milli: int) -> str:
     return f"{excess}, of which the BestEffort tier's quota lets {used_milli}m be used"
 
 
-def leaving(left: BestEffortScheduling, pods: Sequence[PodView], host: HostFacts = V2) -> Rules:
-    made = rules(host)
+def leaving(left: BestEffortScheduling, pods: Sequence[PodView], host: HostFacts = V2) -> EffectivePolicy:
+    made = policy(host)
     node = replace(made.node, best_effort=left, be_tier_milli=tier_milli(left.cpu_milli, pods))
     return replace(made, node=node)
 

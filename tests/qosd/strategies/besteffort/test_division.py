@@ -14,7 +14,7 @@ from qosd.model.pod import Resources
 from qosd.model.snapshot import NodeSnapshot
 from qosd.sense.usage import USAGE
 from qosd.strategies.besteffort.division import FLOOR_MILLI, STANDS_NS, Division, divide, fair, least_milli
-from tests.qosd.contexts import rules
+from tests.qosd.contexts import policy
 from tests.qosd.podviews import snapshot, view
 
 PODS = {name: view(name, "BE", "BestEffort") for name in ("a", "b", "c")}
@@ -55,7 +55,7 @@ def test_parts_come_to_the_total_unless_that_is_less_than_the_least_of_each(
     """One needs all, and the others next to nothing."""
     pods = [view(f"p{n}", "BE", "BestEffort", container_requested=Resources(period_us)) for n in range(count)]
     used = {f"{pod.cgroup}/main": 0.001 if place else 2.0 for place, pod in enumerate(pods)}
-    there = structs.replace(snapshot(rules(), *pods), values={USAGE[Scope.CONTAINER].cpu_usage_cores: used})
+    there = structs.replace(snapshot(policy(), *pods), values={USAGE[Scope.CONTAINER].cpu_usage_cores: used})
     division = divide(there, 1000, [(pod, pod.containers[1]) for pod in pods], NONE)
     assert sum(division.parts.values()) == together
 
@@ -80,7 +80,7 @@ def node(
         row.cpu_usage_cores: {f"{PODS[name].cgroup}/main": used for name, used in (cores or {}).items()},
         row.cpu_throttled_ratio: {f"{PODS[name].cgroup}/main": ratio for name, ratio in (throttled or {}).items()},
     }
-    return structs.replace(snapshot(rules(), *PODS.values()), values=values, monotonic_ns=at_ns)
+    return structs.replace(snapshot(policy(), *PODS.values()), values=values, monotonic_ns=at_ns)
 
 
 def parts(division: Division) -> dict[str, int]:

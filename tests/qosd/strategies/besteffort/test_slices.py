@@ -8,9 +8,9 @@ from msgspec import structs
 
 from koord.host.sched import SLICE
 from koord.host.taskattributes import TaskAttribute
-from qosd.model.rules import BestEffortScheduling, Rules
+from qosd.model.policy import BestEffortScheduling, EffectivePolicy
 from qosd.strategies.besteffort.slices import BestEffortSlices
-from tests.qosd.contexts import V2, rules
+from tests.qosd.contexts import V2, policy
 from tests.qosd.podviews import EXITED, RUNNING, snapshot, view
 
 JOB = view("job", "BE", "BestEffort", containers=(("main", RUNNING), ("init", EXITED)))
@@ -20,8 +20,8 @@ KATA = structs.replace(view("kata", "BE", "BestEffort"), runtime_handler="kata-q
 PODS = (JOB, BATCH, GUEST, WEB, KATA)
 
 
-def leaving(slice_us: int) -> Rules:
-    made = rules(V2)
+def leaving(slice_us: int) -> EffectivePolicy:
+    made = policy(V2)
     return replace(made, node=replace(made.node, best_effort=BestEffortScheduling("busy", slice_us=slice_us)))
 
 

@@ -25,7 +25,7 @@ from qosd.decide.decision import Decision, Opinion, Opinions, Stage, Strategy
 from qosd.loop import NodeLoop, TickInputs
 from qosd.model.metric import Metric, Scope
 from qosd.model.pod import SpecContainer
-from qosd.model.rules import HostFacts, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.pace import TickReason
 from qosd.predict.predictor import Predictor
@@ -125,7 +125,7 @@ class Node:
             self.machine.cgroups.put(cgroup, {burst_file: "0"})
         self.tree = dataclasses.replace(self.machine.locator().tree, resctrl=root / "resctrl")
         self.host = HostFacts(version, files=frozenset({"cpu.max.burst"}))
-        self.rules: Rules = bursting(policy, self.host, node)
+        self.policy: EffectivePolicy = bursting(policy, self.host, node)
         self.pods: tuple[PodView, ...] = (structs.replace(WEB, containers=WEB.containers[:2]) if is_alone else WEB,)
         self.quotas_us = (100_000, 100_000, 100_000) if is_alone else QUOTAS_US
         self.meter, self.suppress = Meter(), Bounding()
@@ -152,13 +152,13 @@ class Node:
         self.entries.append(entry)
 
     def set_rules(self, policy: str = "auto", node: Mapping[str, Any] | None = None, **strategy: Any) -> None:
-        self.rules = bursting(policy, self.host, node or {}, **strategy)
+        self.policy = bursting(policy, self.host, node or {}, **strategy)
 
     def tick(self, reason: TickReason = TickReason.BEAT) -> list[tuple[str, str, Value]]:
         """What is written: the cgroup below the pod's, the row, the value. Every write succeeds."""
         self.clock.ns += GAPS_NS[reason]
         tiers = {KubeQoS.GUARANTEED: "/kubepods"}
-        result = self.loop.tick(TickInputs(self.pods, self.rules, cpus(4), tiers, {}, {"pods": 0.5}), reason)
+        result = self.loop.tick(TickInputs(self.pods, self.policy, cpus(4), tiers, {}, {"pods": 0.5}), reason)
         assert isinstance(result, Result)
         assert set(result.results) <= {"done"}, result.sentence
         writes = [each.write for each in result.outcomes]

@@ -13,13 +13,13 @@ from koord.host.reconcile.state import FileState, Phase
 from qosd.decide.decision import Decision, Op, Opinion
 from qosd.model.metric import Scope
 from qosd.model.pod import Resources
-from qosd.model.rules import HostFacts, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.model.snapshot import Aggregate, NodeSnapshot, PodView
 from qosd.sense.usage import USAGE
 from qosd.strategies.burst.sharepool import NODE_USAGE, POD_USAGE
 from qosd.strategies.burst.strategy import CPUBurst
 from tests.fakes.clock import S
-from tests.qosd.contexts import rules
+from tests.qosd.contexts import policy
 from tests.qosd.podviews import RUNNING, machine, snapshot, view
 
 BURST_KEY = "koordinator.sh/cpuBurst"
@@ -28,9 +28,11 @@ TOPOLOGY = machine(32)
 THROTTLED, USED = USAGE[Scope.CONTAINER].cpu_throttled_ratio, USAGE[Scope.CONTAINER].cpu_usage_cores
 
 
-def bursting(policy: str = "auto", host: HostFacts = HOST, node: Mapping[str, Any] | None = None, **more: Any) -> Rules:
-    """Rules with that policy; ``more`` of NodeSLO's ``cpuBurstStrategy``."""
-    return rules(host, {"cpuBurstStrategy": {"policy": policy, **more}}, **(node or {}))
+def bursting(
+    how: str = "auto", host: HostFacts = HOST, node: Mapping[str, Any] | None = None, **more: Any
+) -> EffectivePolicy:
+    """A policy that bursts so; ``more`` of NodeSLO's ``cpuBurstStrategy``."""
+    return policy(host, {"cpuBurstStrategy": {"policy": how, **more}}, **(node or {}))
 
 
 def limited(name: str = "web", qos: str = "LS", quota_us: int = 100_000, *containers: str, **said: Any) -> PodView:
@@ -64,7 +66,7 @@ class Node:
     """
 
     pods: tuple[PodView, ...]
-    rules: Rules = field(default_factory=bursting)
+    policy: EffectivePolicy = field(default_factory=bursting)
     node_used: float | None = 1.0
     pods_used: Mapping[str, float] = field(default_factory=dict)
     throttled: Mapping[str, float] = field(default_factory=dict)
@@ -82,7 +84,7 @@ class Node:
             metric: {each.cgroup: said[each.name] for each in containers if each.name in said}
             for metric, said in ((THROTTLED, self.throttled), (USED, self.used))
         }
-        made = structs.replace(snapshot(self.rules, *self.pods, topology=TOPOLOGY), pods=self.pods)
+        made = structs.replace(snapshot(self.policy, *self.pods, topology=TOPOLOGY), pods=self.pods)
         return structs.replace(
             made, sampled_ns=self.now_ns, monotonic_ns=self.now_ns, windows=windows, values=values, files=self.files
         )

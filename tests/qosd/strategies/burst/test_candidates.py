@@ -16,7 +16,7 @@ from koord.model.quantity import MilliCPU
 from koord.model.requirements import ContainerAmounts
 from qosd.decide.decision import Op
 from qosd.model.pod import Resources, SpecContainer
-from qosd.model.rules import BestEffortScheduling, Pool, Rules
+from qosd.model.policy import BestEffortScheduling, EffectivePolicy, Pool
 from qosd.model.snapshot import PodFacts, PodView
 from qosd.strategies import formulas
 from qosd.strategies.burst.candidates import PodCandidates, candidates, planned
@@ -29,13 +29,13 @@ CREATED = "CONTAINER_CREATED"
 MID = {"band": "koord-mid", "EXTENDED": extended(kind="mid", request="500", limit="2000")}
 
 
-def found(pod: PodView, by: Rules = RULES) -> PodCandidates:
+def found(pod: PodView, by: EffectivePolicy = RULES) -> PodCandidates:
     one = candidates(pod, by)
     assert one is not None
     return one
 
 
-def bases(pod: PodView, by: Rules = RULES) -> dict[str, int]:
+def bases(pod: PodView, by: EffectivePolicy = RULES) -> dict[str, int]:
     one = candidates(pod, by)
     return {} if one is None else {each.name: each.base_us for each in one.containers}
 
@@ -177,7 +177,7 @@ def test_tokens_are_counted_whatever_the_policy_is() -> None:
     assert (one.settings.raises, one.settings.has_bucket, dict(one.buffers)) == (False, True, {})
 
 
-def buffers_of(pod: PodView, by: Rules) -> dict[str, Any]:
+def buffers_of(pod: PodView, by: EffectivePolicy) -> dict[str, Any]:
     return {target.cgroup.removeprefix(pod.cgroup): each.value for target, each in found(pod, by).buffers.items()}
 
 

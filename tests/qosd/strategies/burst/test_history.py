@@ -46,7 +46,7 @@ def test_in_any_history(history: list[dict[str, Any]]) -> None:
         node = {} if changes["ratio"] is None else {"cpuNormalizationRatio": changes["ratio"]}
         by = bursting(changes["policy"], node=node, cfsQuotaBurstPercent=changes["percent"])
         run.next(
-            changes["seconds"], pods=(pod,), rules=by,
+            changes["seconds"], pods=(pod,), policy=by,
             **{name: changes[name] for name in ("throttled", "used", "node_used")},
         )  # fmt: skip
         since_ns = ROUND_NS if memory is None else run.memory.round_ns - memory.round_ns

@@ -12,12 +12,12 @@ from koord.model.formulas import recompute
 from qosd.decide import gates
 from qosd.decide.decision import Op, Stage
 from qosd.model.pod import Resources
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import PodView
 from qosd.strategies import STRATEGIES, formulas
 from qosd.strategies.burst.bucket import Bucket
 from qosd.strategies.burst.strategy import CPUBurst
-from tests.qosd.contexts import rules
+from tests.qosd.contexts import policy
 from tests.qosd.strategies.burst.scenes import Node, Rounds, buffer, bursting, held, limited, quota
 from tests.qosd.strategies.burst.test_steps import CLIMB, FALL
 
@@ -29,7 +29,7 @@ QUOTAS_ONLY = bursting("cfsQuotaBurstOnly")
 BUCKETS = bursting("cfsQuotaBurstOnly", cfsQuotaBurstPeriodSeconds=60)
 
 
-def rounds(*pods: PodView, by: Rules = QUOTAS_ONLY, **said: Any) -> Rounds:
+def rounds(*pods: PodView, by: EffectivePolicy = QUOTAS_ONLY, **said: Any) -> Rounds:
     return Rounds(Node(pods or (WEB,), by, **said))
 
 
@@ -64,10 +64,10 @@ def test_seven_seconds_up_and_five_down() -> None:
         ({"throttled": HOT, "node_used": None}, CLIMB[2]),
         ({"throttled": HOT, "node_used": BUSY}, 138_240),
         ({"throttled": {}, "node_used": BUSY}, 138_240),
-        ({"rules": bursting("none")}, 100_000),
-        ({"rules": bursting("cpuBurstOnly", host=rules().host)}, 100_000),
-        ({"rules": bursting("cfsQuotaBurstOnly", cfsQuotaBurstPercent=150)}, 150_000),
-        ({"rules": bursting("cfsQuotaBurstOnly", cfsQuotaBurstPercent=100)}, 100_000),
+        ({"policy": bursting("none")}, 100_000),
+        ({"policy": bursting("cpuBurstOnly", host=policy().host)}, 100_000),
+        ({"policy": bursting("cfsQuotaBurstOnly", cfsQuotaBurstPercent=150)}, 150_000),
+        ({"policy": bursting("cfsQuotaBurstOnly", cfsQuotaBurstPercent=100)}, 100_000),
         ({"pods": (limited(burst={"cfsQuotaBurstPeriodSeconds": 0}),)}, 138_240),
         ({"throttled": HOT, "pods": (limited(burst={"cfsQuotaBurstPercent": 90}),)}, 100_000),
         ({"pods": ()}, 100_000),
@@ -191,7 +191,7 @@ class TestTheBase:
         found = []
         for ratio, base_us in ((1.2, 83_334), (1.5, 66_667), (1.0, 100_000), (None, 100_000)):
             node = {} if ratio is None else {"cpuNormalizationRatio": ratio}
-            run.next(0.02, rules=bursting("cfsQuotaBurstOnly", node=node), throttled=HOT)
+            run.next(0.02, policy=bursting("cfsQuotaBurstOnly", node=node), throttled=HOT)
             at_once = run.decision.opinions
             assert run.next(throttled={}).opinions is at_once
             found.append(run.quota_us(quota(WEB), base_us))
@@ -281,9 +281,9 @@ class TestTokens:
         run = rounds(by=BUCKETS)
         run.next(), run.next(used={"main": 3.0})
         assert run.memory.bursts["c-web-main"].bucket != Bucket.of("c-web-main", 60, 300)
-        run.next(rules=bursting("auto", cfsQuotaBurstPeriodSeconds=30))
+        run.next(policy=bursting("auto", cfsQuotaBurstPeriodSeconds=30))
         assert run.memory.bursts["c-web-main"].bucket == Bucket.of("c-web-main", 30, 300)
-        run.next(rules=QUOTAS_ONLY)
+        run.next(policy=QUOTAS_ONLY)
         assert run.memory.bursts == {}
 
     def test_they_are_counted_while_the_policy_is_off(self) -> None:
@@ -317,7 +317,7 @@ class TestTheStart:
             (207_360, bursting("cpuBurstOnly"), 100_000),
         ],
     )
-    def test_adopted(self, written: int, by: Rules, expected: int) -> None:
+    def test_adopted(self, written: int, by: EffectivePolicy, expected: int) -> None:
         run = rounds(by=by, files={quota(WEB): held(100_000, written, adopted=True)})
         run.next()
         assert run.quota_us(quota(WEB)) == expected
@@ -379,25 +379,25 @@ def test_buffers_stay_while_the_quota_bursts() -> None:
 @pytest.mark.parametrize(
     ("by", "pods", "enabled"),
     [
-        (rules(), (WEB,), False),
+        (policy(), (WEB,), False),
         (bursting("none"), (WEB,), False),
         (bursting("auto"), (), True),
         (bursting("cpuBurstOnly"), (WEB,), True),
-        (rules(), (WEB, limited("other", burst={"policy": "cfsQuotaBurstOnly"})), True),
-        (rules(), (limited("other", burst={"policy": "none"}),), False),
-        (rules(), (limited("other", burst={"cpuBurstPercent": 50}),), False),
-        (Rules(), (WEB,), False),
+        (policy(), (WEB, limited("other", burst={"policy": "cfsQuotaBurstOnly"})), True),
+        (policy(), (limited("other", burst={"policy": "none"}),), False),
+        (policy(), (limited("other", burst={"cpuBurstPercent": 50}),), False),
+        (EffectivePolicy(), (WEB,), False),
     ],
 )
-def test_when_it_is_on(by: Rules, pods: tuple[PodView, ...], enabled: bool) -> None:
+def test_when_it_is_on(by: EffectivePolicy, pods: tuple[PodView, ...], enabled: bool) -> None:
     assert CPUBurst().enabled(Node(pods, by).snapshot()) is enabled
 
 
 def test_its_place() -> None:
     strategy = next(each for each in STRATEGIES if each.name == "cpuBurst")
     assert (strategy.stage, strategy.gate) == (Stage.BURST, "CPUBurst")
-    assert not gates.why_shut(strategy, rules()), "on by default"
-    assert gates.why_shut(strategy, rules(features={"CPUBurst": False}))
+    assert not gates.why_shut(strategy, policy()), "on by default"
+    assert gates.why_shut(strategy, policy(features={"CPUBurst": False}))
 
 
 def test_every_opinion_says_why_and_can_be_computed_again() -> None:

@@ -163,8 +163,8 @@ def test_what_is_too_old_evicts_nobody(name: str) -> None:
 def test_requests_are_summed_again_only_if_pods_or_the_threshold_changed() -> None:
     there = node(ruled(ALL, **SETTINGS), asks("a", "30000"))
     sums = []
-    others = node(there.rules, asks("a", "40000"))
-    higher = structs.replace(there, rules=ruled(ALL, **{**SETTINGS, PRIORITY: 5000}))
+    others = node(there.policy, asks("a", "40000"))
+    higher = structs.replace(there, policy=ruled(ALL, **{**SETTINGS, PRIORITY: 5000}))
     states: Any = {}
     for each in (there, structs.replace(there, tick=2), others, there, higher):
         _, states = decide_all(each, (CPU,), states)

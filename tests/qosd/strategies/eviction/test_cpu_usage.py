@@ -11,7 +11,7 @@ from msgspec import structs
 from koord.model.formulas import recompute
 from qosd.decide.runner import State
 from qosd.decide.shortage import Measure, Resource, Rung
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot
 from qosd.sense.node import NodeRow
 from qosd.strategies import formulas
@@ -26,11 +26,11 @@ SETTINGS = {THRESHOLD: 80, LOWER: 78, PRIORITY: 5999}
 
 
 def at(
-    mean_milli: float, last_milli: float | None = None, rules: Rules | None = None, **aggregate: Any
+    mean_milli: float, last_milli: float | None = None, policy: EffectivePolicy | None = None, **aggregate: Any
 ) -> NodeSnapshot:
-    rules = rules or ruled(**SETTINGS)
+    policy = policy or ruled(**SETTINGS)
     values = {METRIC: {"": (mean_milli if last_milli is None else last_milli) / 1000}}
-    return node(rules, values=values, windows={cpu_window(METRIC, rules): {"": mean(mean_milli / 1000, **aggregate)}})
+    return node(policy, values=values, windows={cpu_window(METRIC, policy): {"": mean(mean_milli / 1000, **aggregate)}})
 
 
 @pytest.mark.parametrize(
@@ -85,15 +85,15 @@ SAID = "resourceUsedThresholdWithBE."
     ],
 )
 def test_settings_that_make_no_sense(settings: Mapping[str, int | None], sentence: str) -> None:
-    decision = decided(EVICTING, at(32_000, rules=ruled(**settings)))
+    decision = decided(EVICTING, at(32_000, policy=ruled(**settings)))
     assert (decision.sentence, decision.shortages) == (SAID + sentence, ())
 
 
 @pytest.mark.parametrize(("seconds", "is_refused"), [(1800, False), (1801, True), (5400, True), (6000, True)])
 def test_a_window_longer_than_samples_are_kept_is_refused(seconds: int, is_refused: bool) -> None:
-    rules = ruled(**SETTINGS, cpu_evict_time_window_seconds=seconds)
-    assert bool(EVICTING.windows_under(rules)) is not is_refused
-    result = turn(EVICTING, at(27_200, rules=rules))
+    policy = ruled(**SETTINGS, cpu_evict_time_window_seconds=seconds)
+    assert bool(EVICTING.windows_under(policy)) is not is_refused
+    result = turn(EVICTING, at(27_200, policy=policy))
     said = f"resourceUsedThresholdWithBE.cpuEvictTimeWindowSeconds: {seconds} is more than 1800, the seconds for which"
     assert result.sentence.startswith(said) is is_refused
     assert result.state is (State.ACTIVE if is_refused else State.FROZEN), "60 samples are less than a third of 1800"
@@ -102,8 +102,8 @@ def test_a_window_longer_than_samples_are_kept_is_refused(seconds: int, is_refus
 
 @pytest.mark.parametrize(("seconds", "count", "is_frozen"), [(30, 10, False), (30, 9, True), (None, 1, False)])
 def test_a_third_of_the_windows_samples_is_needed(seconds: int | None, count: int, is_frozen: bool) -> None:
-    rules = ruled(**SETTINGS, cpu_evict_time_window_seconds=seconds)
-    result = turn(EVICTING, at(27_200, rules=rules, count=count))
+    policy = ruled(**SETTINGS, cpu_evict_time_window_seconds=seconds)
+    result = turn(EVICTING, at(27_200, policy=policy, count=count))
     assert (result.state is State.FROZEN, bool(result.decision.shortages)) == (is_frozen, not is_frozen)
 
 

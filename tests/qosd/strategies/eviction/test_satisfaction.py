@@ -15,7 +15,7 @@ from koord.model.slo import CPUEvictPolicy
 from qosd.decide.runner import State
 from qosd.decide.shortage import Measure, Resource, Rung
 from qosd.model.metric import Metric
-from qosd.model.rules import Rules
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot
 from qosd.sense.besteffort import BestEffortRow
 from qosd.strategies import formulas
@@ -30,17 +30,21 @@ Figures = tuple[float, float, float | None]
 
 
 def at(
-    means: Figures, last: Figures | None = None, rules: Rules | None = None, count: int = 60, **aggregate: Any
+    means: Figures,
+    last: Figures | None = None,
+    policy: EffectivePolicy | None = None,
+    count: int = 60,
+    **aggregate: Any,
 ) -> NodeSnapshot:
-    rules = rules or ruled(**PERCENTS)
+    policy = policy or ruled(**PERCENTS)
     windows = {
-        cpu_window(metric, rules): {"": mean(by_object[""], count, **aggregate)}
+        cpu_window(metric, policy): {"": mean(by_object[""], count, **aggregate)}
         for metric, by_object in best_effort_cpu(*means).items()
     }
-    return node(rules, values=best_effort_cpu(*(last or means)), windows=windows)
+    return node(policy, values=best_effort_cpu(*(last or means)), windows=windows)
 
 
-def by_allocatable(amount_: str | None, **thresholds: Any) -> Rules:
+def by_allocatable(amount_: str | None, **thresholds: Any) -> EffectivePolicy:
     said = {} if amount_ is None else {BATCH_CPU: amount_}
     return ruled(said, **PERCENTS, cpu_evict_policy=CPUEvictPolicy.BY_ALLOCATABLE, **thresholds)
 
@@ -77,8 +81,8 @@ def test_release(means: Figures, last: Figures | None, release_milli: int) -> No
     ("usage_percent", "usage", "release_milli"), [(None, 8999, 0), (80, 7999, 0), (80, 8000, 6000), (0, 0, 6000)]
 )
 def test_the_use_of_the_limit_is_a_setting(usage_percent: int | None, usage: int, release_milli: int) -> None:
-    rules = ruled(**PERCENTS, cpu_evict_be_usage_threshold_percent=usage_percent)
-    assert amount(EVICTING, at((usage, 20000, 10000), rules=rules)) == release_milli
+    policy = ruled(**PERCENTS, cpu_evict_be_usage_threshold_percent=usage_percent)
+    assert amount(EVICTING, at((usage, 20000, 10000), policy=policy)) == release_milli
 
 
 def test_what_it_states() -> None:
@@ -104,11 +108,11 @@ def test_what_it_states() -> None:
     ],
 )
 def test_by_what_is_allocatable(allocatable: str, means: Figures, release_milli: int) -> None:
-    assert amount(EVICTING, at(means, rules=by_allocatable(allocatable))) == release_milli
+    assert amount(EVICTING, at(means, policy=by_allocatable(allocatable))) == release_milli
 
 
 def test_by_what_nobody_tells_is_allocatable() -> None:
-    decision = decided(EVICTING, at((9500, 20000, 10000), rules=by_allocatable(None)))
+    decision = decided(EVICTING, at((9500, 20000, 10000), policy=by_allocatable(None)))
     assert (decision.shortages, decision.sentence) == (
         (),
         "node.allocatable says nothing of kubernetes.io/batch-cpu, so nobody is evicted by it",
@@ -133,20 +137,20 @@ SAID = "resourceUsedThresholdWithBE.cpuEvictBESatisfaction"
     ],
 )
 def test_settings_that_make_no_sense(percents: Mapping[str, int | None], sentence: str) -> None:
-    decision = decided(EVICTING, at((9500, 20000, 10000), rules=ruled(**percents)))
+    decision = decided(EVICTING, at((9500, 20000, 10000), policy=ruled(**percents)))
     assert (decision.sentence, decision.shortages) == (sentence, ())
 
 
 def test_equal_percents_make_sense() -> None:
-    rules = ruled(**{LOWER: 60, UPPER: 60})
-    assert amount(EVICTING, at((9500, 20000, 10000), rules=rules)) == 2000
+    policy = ruled(**{LOWER: 60, UPPER: 60})
+    assert amount(EVICTING, at((9500, 20000, 10000), policy=policy)) == 2000
 
 
 @pytest.mark.parametrize(("seconds", "is_refused"), [(1800, False), (1801, True), (5400, True), (6000, True)])
 def test_a_window_longer_than_samples_are_kept_is_refused(seconds: int, is_refused: bool) -> None:
-    rules = ruled(**PERCENTS, cpu_evict_time_window_seconds=seconds)
-    assert bool(EVICTING.windows_under(rules)) is not is_refused
-    result = turn(EVICTING, at((9500, 20000, 10000), rules=rules))
+    policy = ruled(**PERCENTS, cpu_evict_time_window_seconds=seconds)
+    assert bool(EVICTING.windows_under(policy)) is not is_refused
+    result = turn(EVICTING, at((9500, 20000, 10000), policy=policy))
     said = f"resourceUsedThresholdWithBE.cpuEvictTimeWindowSeconds: {seconds} is more than 1800, the seconds for which"
     assert result.sentence.startswith(said) is is_refused
     assert result.state is (State.ACTIVE if is_refused else State.FROZEN), "60 samples are less than a third of 1800"
@@ -165,15 +169,15 @@ def test_a_window_longer_than_samples_are_kept_is_refused(seconds: int, is_refus
     ],
 )
 def test_a_third_of_the_windows_samples_is_needed(seconds: int | None, count: int, span_s: float, state: State) -> None:
-    rules = ruled(**PERCENTS, cpu_evict_time_window_seconds=seconds)
-    result = turn(EVICTING, at((9500, 20000, 10000), rules=rules, count=count, span_s=span_s))
+    policy = ruled(**PERCENTS, cpu_evict_time_window_seconds=seconds)
+    result = turn(EVICTING, at((9500, 20000, 10000), policy=policy, count=count, span_s=span_s))
     assert result.state is state
     assert bool(result.decision.shortages) is (state is State.ACTIVE)
 
 
 def test_samples_between_two_beats_are_no_more_of_the_past() -> None:
-    rules = ruled(**PERCENTS, cpu_evict_time_window_seconds=60)
-    decision = decided(EVICTING, at((9500, 20000, 10000), rules=rules, count=40, span_s=8.0))
+    policy = ruled(**PERCENTS, cpu_evict_time_window_seconds=60)
+    decision = decided(EVICTING, at((9500, 20000, 10000), policy=policy, count=40, span_s=8.0))
     assert (decision.shortages, decision.sentence) == ((), "the CPU of best-effort pods has not been measured yet")
 
 
@@ -206,7 +210,7 @@ def test_what_is_too_old_evicts_nobody(name: str, age_s: float, is_frozen: bool)
 
 def test_it_is_off_without_its_gate_and_without_enable() -> None:
     there = at((9500, 20000, 10000))
-    shut = structs.replace(there, rules=renamed(there.rules, features={}))
-    disabled = structs.replace(there, rules=ruled(enable=False, **PERCENTS))
+    shut = structs.replace(there, policy=renamed(there.policy, features={}))
+    disabled = structs.replace(there, policy=ruled(enable=False, **PERCENTS))
     assert [turn(EVICTING, each).state for each in (shut, disabled)] == [State.GATED, State.DISABLED]
-    assert [EVICTING.windows_under(each.rules) for each in (shut, disabled)] == [(), ()]
+    assert [EVICTING.windows_under(each.policy) for each in (shut, disabled)] == [(), ()]

@@ -15,7 +15,7 @@ from qosd.decide import gates
 from qosd.decide.decision import Decision
 from qosd.model.metric import Scope
 from qosd.model.pod import Resources
-from qosd.model.rules import HostFacts, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.model.snapshot import NodeSnapshot, PodFacts, PodView
 from qosd.sense.pressure import PRESSURE
 from qosd.sense.stalls import STALLS
@@ -23,7 +23,7 @@ from qosd.sense.usage import USAGE
 from qosd.strategies import formulas as all_formulas
 from qosd.strategies.memory.reclaim import MOST_ORDERS, MemoryReclaim
 from tests.fakes.clock import S
-from tests.qosd.contexts import MEMORY_QOS, V2, extended, rules
+from tests.qosd.contexts import MEMORY_QOS, V2, extended, policy
 from tests.qosd.podviews import EXITED, NOT_READY, snapshot, view
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -33,9 +33,9 @@ NO_PSI = {"pressure": "no /proc/pressure: the kernel has no PSI, or was booted w
 LIMITED = Resources(memory_limit_bytes=GIB)
 
 
-def by(host: HostFacts = STOCK, *classes: str, **settings: Any) -> Rules:
+def by(host: HostFacts = STOCK, *classes: str, **settings: Any) -> EffectivePolicy:
     strategy = {f"{name}Class": {"memoryQOS": {"enable": True, **settings}} for name in classes}
-    return rules(host, {"resourceQOSStrategy": strategy}, allocatableMemory="64Gi", **MEMORY_QOS)
+    return policy(host, {"resourceQOSStrategy": strategy}, allocatableMemory="64Gi", **MEMORY_QOS)
 
 
 def be(name: str = "b", **more: Any) -> PodView:
@@ -56,7 +56,7 @@ Charges = Mapping[str, tuple[float, float]]
 
 def at(
     second: float,
-    by: Rules,
+    by: EffectivePolicy,
     pods: tuple[PodView, ...],
     charges: Charges,
     stall: Mapping[str, float] | float = 0.0,
@@ -110,7 +110,7 @@ B, L = be(), ls()
 
 
 @pytest.mark.parametrize(
-    ("rules", "pods", "charges", "expected"),
+    ("policy", "pods", "charges", "expected"),
     [
         # nobody asks
         (by(STOCK), (B, L), FULL, {}),
@@ -141,8 +141,8 @@ B, L = be(), ls()
         (by(V1, "be", "ls"), (B, L), FULL, {}),
     ],
 )  # fmt: skip
-def test_whose_memory(rules: Rules, pods: Any, charges: Charges, expected: dict[str, object]) -> None:
-    assert first(rules, pods, charges) == expected
+def test_whose_memory(policy: EffectivePolicy, pods: Any, charges: Charges, expected: dict[str, object]) -> None:
+    assert first(policy, pods, charges) == expected
 
 
 CACHE = {"wmarkRatio": 0, "pageCacheLimitSize": 100 * MIB}
@@ -311,8 +311,8 @@ def test_what_is_said(host: HostFacts, absent: Any, sentence: str) -> None:
 
 
 def test_behind_the_gate_and_off_with_the_hook() -> None:
-    assert gates.why_shut(MemoryReclaim(), rules(STOCK)) == "feature gate CgroupReconcile is off (default)"
-    assert not MemoryReclaim().enabled(snapshot(rules(STOCK, hooks={"memory": False})))
+    assert gates.why_shut(MemoryReclaim(), policy(STOCK)) == "feature gate CgroupReconcile is off (default)"
+    assert not MemoryReclaim().enabled(snapshot(policy(STOCK, hooks={"memory": False})))
 
 
 def test_why_and_how_much_can_be_computed_again() -> None:

@@ -17,11 +17,11 @@ from qosd.act.composition import StagedOpinion, compose
 from qosd.decide import gates
 from qosd.decide.decision import Decision, Op, Stage
 from qosd.hooks import memory
-from qosd.model.rules import HostFacts, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.strategies import formulas as all_formulas
 from qosd.strategies.memory.tiers import MemoryTiers
-from tests.qosd.contexts import MEMORY_QOS, V2, extended, rules
+from tests.qosd.contexts import MEMORY_QOS, V2, extended, policy
 from tests.qosd.podviews import EXITED, NOT_READY, snapshot, view
 
 GIB = 1 << 30
@@ -35,17 +35,17 @@ V1 = HostFacts(1, files=frozenset({SOFT, "memory.force_empty"}))
 V1_VENDOR = HostFacts(1, files=frozenset({MIN, LOW, SOFT}))
 
 
-def by(host: HostFacts, *classes: str, allocatable: str = "64Gi", **settings: Any) -> Rules:
+def by(host: HostFacts, *classes: str, allocatable: str = "64Gi", **settings: Any) -> EffectivePolicy:
     strategy = {f"{name}Class": {"memoryQOS": {"enable": True, **settings}} for name in classes}
-    return rules(host, {"resourceQOSStrategy": strategy}, allocatableMemory=allocatable, **MEMORY_QOS)
+    return policy(host, {"resourceQOSStrategy": strategy}, allocatableMemory=allocatable, **MEMORY_QOS)
 
 
-def node(rules: Rules, *pods: PodView) -> NodeSnapshot:
-    return structs.replace(snapshot(rules, *pods), tiers=TIERS)
+def node(policy: EffectivePolicy, *pods: PodView) -> NodeSnapshot:
+    return structs.replace(snapshot(policy, *pods), tiers=TIERS)
 
 
-def decided(rules: Rules, *pods: PodView) -> Decision:
-    return MemoryTiers().decide(node(rules, *pods), None)[0]
+def decided(policy: EffectivePolicy, *pods: PodView) -> Decision:
+    return MemoryTiers().decide(node(policy, *pods), None)[0]
 
 
 def values(decision: Decision) -> dict[tuple[str, str], Any]:
@@ -143,10 +143,10 @@ def test_the_order_of_oom_kills_is_that_of_the_class_that_the_tier_stands_for() 
         "lsClass": {"memoryQOS": {"enable": True, "priority": 6, "oomKillGroup": 1}},
         "beClass": {"memoryQOS": {"enable": False, "priority": 1}},
     }
-    found = values(decided(rules(VENDOR, {"resourceQOSStrategy": strategy}, **MEMORY_QOS)))
+    found = values(decided(policy(VENDOR, {"resourceQOSStrategy": strategy}, **MEMORY_QOS)))
     names = "memory.priority", "memory.use_priority_oom"
     assert found == {(ROOT, names[0]): 9, (ROOT, names[1]): 1, (BURSTABLE, names[0]): 6, (BURSTABLE, names[1]): 0}
-    assert values(decided(rules(STOCK, {"resourceQOSStrategy": strategy}, **MEMORY_QOS))) == {}
+    assert values(decided(policy(STOCK, {"resourceQOSStrategy": strategy}, **MEMORY_QOS))) == {}
 
 
 class TestOnV1:
@@ -189,10 +189,10 @@ def test_what_is_said() -> None:
 
 
 def test_off_with_the_hook_and_behind_the_gate() -> None:
-    assert MemoryTiers().enabled(node(rules(STOCK)))
-    assert not MemoryTiers().enabled(node(rules(STOCK, hooks={"memory": False})))
+    assert MemoryTiers().enabled(node(policy(STOCK)))
+    assert not MemoryTiers().enabled(node(policy(STOCK, hooks={"memory": False})))
     shut = "feature gate CgroupReconcile is off (default)"
-    assert (gates.why_shut(MemoryTiers(), rules(STOCK)), gates.why_shut(MemoryTiers(), by(STOCK))) == (shut, "")
+    assert (gates.why_shut(MemoryTiers(), policy(STOCK)), gates.why_shut(MemoryTiers(), by(STOCK))) == (shut, "")
 
 
 class TestMemo:

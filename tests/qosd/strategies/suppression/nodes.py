@@ -26,7 +26,7 @@ from qosd.act.plan import Result
 from qosd.loop import NodeLoop, TickInputs
 from qosd.model.metric import Metric, Scope
 from qosd.model.pod import Resources
-from qosd.model.rules import HostFacts, Rules
+from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.model.snapshot import PodView
 from qosd.pace import TickReason
 from qosd.policy import besteffort
@@ -46,7 +46,7 @@ from qosd.sense.usage import USAGE
 from qosd.strategies import STRATEGIES
 from tests.fakes.clock import Clock, S
 from tests.fakes.kernelwriter import KernelWriter
-from tests.qosd.contexts import Now, extended, rules
+from tests.qosd.contexts import Now, extended, policy
 from tests.qosd.machine import Machine
 from tests.qosd.podviews import machine, view
 
@@ -207,7 +207,7 @@ class Node:
     def stop_suppressing(self, by_gate: bool) -> None:
         """By the feature gate, or by NodeSLO."""
         thresholds = {"resourceUsedThresholdWithBE": {"enable": by_gate}}
-        self.rules_file.current = rules(self.host, thresholds, features={"BECPUSuppress": not by_gate})
+        self.rules_file.current = policy(self.host, thresholds, features={"BECPUSuppress": not by_gate})
 
     def switched_off(self) -> None:
         self.loop.switched_off = frozenset(OWNERS)
@@ -241,7 +241,7 @@ class Node:
         self.undo.close()
 
 
-def _suppressing(host: HostFacts, policy: str) -> Rules:
-    thresholds = {"enable": True, "cpuSuppressPolicy": "cpuset" if policy == "pressure" else policy}
-    node = {"cpuSuppress": {"policy": "pressure"}} if policy == "pressure" else {}
-    return rules(host, {"resourceUsedThresholdWithBE": thresholds}, **node)
+def _suppressing(host: HostFacts, by: str) -> EffectivePolicy:
+    thresholds = {"enable": True, "cpuSuppressPolicy": "cpuset" if by == "pressure" else by}
+    node = {"cpuSuppress": {"policy": "pressure"}} if by == "pressure" else {}
+    return policy(host, {"resourceUsedThresholdWithBE": thresholds}, **node)

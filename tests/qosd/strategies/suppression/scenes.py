@@ -11,7 +11,7 @@ from msgspec import structs
 from koord.host.topology import Topology
 from koord.model.slo import CgroupBase, CgroupPath, HostApplication
 from qosd.model.metric import Metric, Scope
-from qosd.model.rules import BestEffortScheduling, Rules
+from qosd.model.policy import BestEffortScheduling, EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.policy.pooledrules import with_pools
 from qosd.policy.pools import compute_pools
@@ -21,7 +21,7 @@ from qosd.sense.pids import PIDS
 from qosd.sense.runqueue import RunQueueRow
 from qosd.sense.stalls import STALLS
 from qosd.sense.usage import USAGE
-from tests.qosd.contexts import V2, rules
+from tests.qosd.contexts import V2, policy
 from tests.qosd.podviews import machine, snapshot
 
 NAME = "cpuSuppress"
@@ -42,18 +42,18 @@ def suppressing(
     topology: Topology | None = None,
     node: Mapping[str, Any] | None = None,
     **thresholds: Any,
-) -> Rules:
+) -> EffectivePolicy:
     """Rules with suppression on, the pools of ``topology``, and what an earlier tick has left to best-effort pods."""
     topology = topology or machine(32)
     spec = {"resourceUsedThresholdWithBE": {"enable": True, **thresholds}}
-    made = rules(replace(V2, files=frozenset({"cpu.idle"})), spec, **(node or {}))
+    made = policy(replace(V2, files=frozenset({"cpu.idle"})), spec, **(node or {}))
     made = replace(made, slo=structs.replace(made.slo, host_applications=tuple(apps)))
     pools = compute_pools(topology, pods, made.node, {})
     return with_pools(made, pools, merged({NAME: left} if left else {}, pools.be, topology, pods))
 
 
 def using(
-    by: Rules,
+    by: EffectivePolicy,
     node_cores: float,
     *uses: Use,
     apps: Mapping[str, float] | None = None,

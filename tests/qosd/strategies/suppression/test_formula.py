@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from koord.model import cpuset
 from koord.model.slo import CgroupBase
-from qosd.model.rules import BestEffortScheduling
+from qosd.model.policy import BestEffortScheduling
 from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.suppression import allowance, formula
 from qosd.strategies.suppression.allowance import allowance_milli, uses_of

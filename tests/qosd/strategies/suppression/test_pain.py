@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from koord.host.topology import Topology
-from qosd.model.rules import BestEffortScheduling
+from qosd.model.policy import BestEffortScheduling
 from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.suppression import pain
 from qosd.strategies.suppression.allowance import uses_of

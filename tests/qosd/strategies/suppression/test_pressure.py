@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from qosd.model.rules import BestEffortScheduling, PressurePolicy
+from qosd.model.policy import BestEffortScheduling, PressurePolicy
 from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.suppression.ladder import Rung
 from qosd.strategies.suppression.strategy import SLICE_US, CPUSuppress
-from tests.qosd.contexts import V2, rules
+from tests.qosd.contexts import V2, policy
 from tests.qosd.podviews import machine, view
 from tests.qosd.strategies.suppression.scenes import suppressing, using
 
@@ -120,7 +120,7 @@ def test_where_nobody_is_latency_sensitive_nobody_suffers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extension", "own", "policy"),
+    ("extension", "own", "chosen"),
     [
         ({}, {}, None),
         ({"policy": "pressure"}, {}, PressurePolicy(20_000, 95)),
@@ -131,7 +131,7 @@ def test_where_nobody_is_latency_sensitive_nobody_suffers() -> None:
     ids=["neither", "the cluster", "the node", "both", "the node has the last word"],
 )
 def test_it_is_chosen_in_nodeslo_or_on_the_node(
-    extension: dict[str, Any], own: dict[str, Any], policy: PressurePolicy | None
+    extension: dict[str, Any], own: dict[str, Any], chosen: PressurePolicy | None
 ) -> None:
     spec = {"extensions": {"koord": {"cpuSuppress": extension}}}
-    assert rules(V2, spec, cpuSuppress=own).pressure_policy == policy
+    assert policy(V2, spec, cpuSuppress=own).pressure_policy == chosen

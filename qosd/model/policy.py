@@ -1,7 +1,7 @@
 """What hooks and strategies go by besides the pod: the node's SLO, the node's own settings, and facts of the host.
 
-All of it is immutable: a reload makes new Rules. CPU pools keep upstream's form (``cpu-shared-pools``: one entry
-per socket and NUMA node), so that a node's annotation can be pasted.
+All of it is immutable: a reload makes a new ``EffectivePolicy``. CPU pools keep upstream's form (``cpu-shared-pools``:
+one entry per socket and NUMA node), so that a node's annotation can be pasted.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class PressurePolicy(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class NodeRules:
+class NodeSettings:
     """The section ``node`` of the rules file."""
 
     cpu_manager_policy: CPUManagerPolicy = CPUManagerPolicy.NONE
@@ -136,7 +136,7 @@ class NodeRules:
     features: featuregates.Settings = field(default_factory=dict)
 
     @cached_property
-    def without_best_effort(self) -> NodeRules:
+    def without_best_effort(self) -> NodeSettings:
         """The same, while nothing is taken from best-effort pods."""
         return replace(
             self, best_effort=UNBOUNDED, best_effort_pools=(), be_tier_milli=0, be_below_tier_milli=0, be_tier_cpus=""
@@ -173,11 +173,11 @@ class HostFacts:
 
 
 @dataclass(frozen=True)
-class Rules:
+class EffectivePolicy:
     """``slo`` is the policy in force: laid over the defaults, disabled features neutral."""
 
     slo: NodeSLOSpec = field(default_factory=lambda: slo_defaults.in_force(NodeSLOSpec()))
-    node: NodeRules = field(default_factory=NodeRules)
+    node: NodeSettings = field(default_factory=NodeSettings)
     host: HostFacts = field(default_factory=HostFacts)
     policy_unknown: str = ""
     """Why nobody can tell the policy; "" = it is known. Then ``slo`` says nothing, so hooks give pods what these ask
@@ -190,7 +190,7 @@ class Rules:
     bad_settings: frozenset[str] = frozenset()
     """Below ``systemStrategy`` the paths whose values are wrong, and so not in ``slo``."""
 
-    def differ_for_best_effort_alone(self, other: Rules) -> bool:
+    def differ_for_best_effort_alone(self, other: EffectivePolicy) -> bool:
         """Do both say the same of all but best-effort pods and their tier?"""
         if self.slo is not other.slo or self.host is not other.host or self.policy_unknown != other.policy_unknown:
             return False
@@ -209,7 +209,7 @@ class Rules:
     def native_ratio(self) -> Fraction | None:
         """What native CFS quotas are divided by; None = they stay.
 
-        By default the feature gate is off: a ratio that this node's own rules state counts all the same, one that the
+        By default the feature gate is off: a ratio that this node's own policy states counts all the same, one that the
         cluster announces does not.
         """
         is_on, source = self.gate("CPUNormalization")
