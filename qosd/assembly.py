@@ -38,6 +38,7 @@ from qosd.hostwatch import HostWatch
 from qosd.locator import CgroupLocator, cfs_period_in
 from qosd.loop import NodeLoop
 from qosd.metrics import Metrics
+from qosd.model.besteffort import BestEffortLimits
 from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.node import BEST_EFFORT, JOURNAL, MODELS, NODE_OBJECT, NODE_SLO, POLICY, UNDO, Node
 from qosd.nri.plugin import Plugin
@@ -153,6 +154,9 @@ def _add_front_ends(node: Node) -> None:
     def in_force() -> EffectivePolicy:
         return policy.current
 
+    def limits() -> BestEffortLimits:
+        return policy.limits
+
     node.front_ends = FrontEnds(
         lambda: node.hooks.server.connections,
         lambda: node.plugin.runtime if node.plugin else "",
@@ -160,13 +164,14 @@ def _add_front_ends(node: Node) -> None:
     )
     node.hooks = HookServer(
         in_force, node.metrics, acts=node.front_ends.proxy_acts, seen=node.expect,
-        room_for=node.start_gate.room_for, originals=originals, as_listed=node.pods.as_listed,
+        room_for=node.start_gate.room_for, originals=originals, as_listed=node.pods.as_listed, limits=limits,
     )  # fmt: skip
     if options.nri_socket:
         served = Hooks(
             in_force, node.metrics, node.front_ends.nri_acts, partial(hostfacts.text_of, tree),
             announced=node.expect, pods_changed=node.pods.hint, later=node.event_loop.call_soon, originals=originals,
             has_resctrl_group=partial(hostfacts.has_resctrl_group, tree), as_listed=node.pods.as_listed,
+            limits=limits,
         )  # fmt: skip
         socket = Path(options.nri_socket)
         node.plugin = Plugin(socket, served, lambda attached: None, index=options.nri_plugin_index)

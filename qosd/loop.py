@@ -31,6 +31,7 @@ from qosd.decide.runner import (
     triggers_of,
     windows_of,
 )
+from qosd.model.besteffort import NO_LIMITS, BestEffortLimits
 from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import Aggregate, NodeSnapshot, PodView, Window
 from qosd.pace import TickReason
@@ -58,6 +59,7 @@ class TickInputs:
     allocatable: Reading = NOT_STATED
     kubelet: KubeletSays = NOTHING_SAID
     is_dismissed: bool | None = None
+    limits: BestEffortLimits = NO_LIMITS
 
 
 class NodeLoop:
@@ -135,6 +137,7 @@ class NodeLoop:
                 wall_ns=self._wall(),
                 monotonic_ns=now_ns,
                 policy=inputs.policy,
+                limits=inputs.limits,
                 topology=inputs.topology,
                 pods=inputs.pods,
                 values=self._sense.store.newest(),

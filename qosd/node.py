@@ -253,7 +253,7 @@ class Node:
         )
         return TickInputs(
             pods, policy, self.locator.topology, self.locator.tiers, exclusive, ages_s, self._stated_allocatable(),
-            says, self.is_dismissed(),
+            says, self.is_dismissed(), self.policy.limits,
         )  # fmt: skip
 
     def _fought_cpus(self, now_ns: int) -> Mapping[str, str]:

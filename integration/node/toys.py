@@ -18,7 +18,7 @@ from koord.model.qos import KubeQoS, QoSClass
 from qosd import strategies
 from qosd.decide.decision import Decision, Stage, Strategy
 from qosd.decide.shortage import OrderKey, Resource, Shortage, Victims
-from qosd.model.policy import BestEffortScheduling
+from qosd.model.besteffort import BestEffortScheduling
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger
 
 HOLDS, LACKS, LAST = "holds", "lacks", "last"

@@ -22,7 +22,8 @@ from koord.host.files import Target
 from koord.model.formulas import NO_INPUTS, Formula, Inputs
 from koord.model.lattice import Value
 from qosd.decide.shortage import Shortage
-from qosd.model.policy import BestEffortScheduling, EffectivePolicy
+from qosd.model.besteffort import BestEffortScheduling
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
 
 

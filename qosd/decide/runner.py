@@ -28,7 +28,8 @@ from qosd.decide import gates, rehearsal, relief, rungs
 from qosd.decide.decision import NO_OPINIONS, Act, Decision, Eviction, Op, Opinions, Stage, Strategy
 from qosd.decide.reliefstate import NOTHING_DONE, Relief
 from qosd.decide.shortage import Claim, Rung
-from qosd.model.policy import BestEffortScheduling, EffectivePolicy
+from qosd.model.besteffort import BestEffortScheduling
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
 
 _log = logging.getLogger(__name__)

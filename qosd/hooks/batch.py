@@ -17,11 +17,12 @@ from koord.model.formulas import FORMULA, Inputs
 from koord.model.quantity import MilliCPU
 from qosd.hooks import batchpod
 from qosd.hooks.edits import Edit, Edits
+from qosd.model.besteffort import BestEffortLimits
 from qosd.model.pod import MID, Amounts, PodContext
 from qosd.model.policy import EffectivePolicy
 
 
-def decide(pod: PodContext, policy: EffectivePolicy) -> Edits:
+def decide(pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits) -> Edits:
     if not pod.is_container:
         return batchpod.decide(pod, policy)
     amounts = pod.amounts_of(pod.container)

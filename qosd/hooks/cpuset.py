@@ -15,19 +15,20 @@ from koord.model.cfs import UNLIMITED
 from koord.model.crifields import Field
 from koord.model.qos import KubeQoS, QoSClass
 from qosd.hooks.edits import Abstention, Edit, Edits
+from qosd.model.besteffort import BestEffortLimits
 from qosd.model.pod import CGROUP_STAGES, HookStage, PodContext
 from qosd.model.policy import CPUManagerPolicy, EffectivePolicy, join
 
 _Choice = tuple[str, str] | None  # (CPU list, why); None = no opinion
 
 
-def decide(pod: PodContext, policy: EffectivePolicy) -> Edits:
+def decide(pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits) -> Edits:
     if policy.node.cpus_unknown and pod.stage not in CGROUP_STAGES:
         return Edits()
     items = []
     of_sandbox = pod.stage is HookStage.SANDBOX_CGROUP
     bound, why_bound = _bound(pod, policy)
-    choice = _cpus(pod, bound, why_bound, policy) if pod.is_container or of_sandbox else None
+    choice = _cpus(pod, bound, why_bound, policy, limits) if pod.is_container or of_sandbox else None
     if choice is not None:
         items.append(Edit(Field.CPUSET_CPUS, *choice))
     if bound and policy.node.unset_cpu_quota and not of_sandbox:
@@ -53,7 +54,7 @@ def _bound(pod: PodContext, policy: EffectivePolicy) -> tuple[str, str]:
     return str(wanted - taken), f"{why}, less {taken}, which kubelet gave exclusively" if taken else why
 
 
-def _cpus(pod: PodContext, bound: str, why_bound: str, policy: EffectivePolicy) -> _Choice:
+def _cpus(pod: PodContext, bound: str, why_bound: str, policy: EffectivePolicy, limits: BestEffortLimits) -> _Choice:
     if bound:
         return bound, why_bound
     is_system = pod.raw_qos is QoSClass.SYSTEM and bool(policy.node.system_cpuset)
@@ -65,7 +66,7 @@ def _cpus(pod: PodContext, bound: str, why_bound: str, policy: EffectivePolicy) 
     if is_system:
         return policy.node.system_cpuset, "SYSTEM pods use the system-QoS CPUs"
     if pod.treated_as(policy.node.derivation) is QoSClass.BE:
-        return _be_pool(pod, policy)
+        return _be_pool(pod, policy, limits)
     pool = join(policy.node.ls_pools)
     why = f"{pod.treated_as(policy.node.derivation)} without bound CPUs uses the LS pool (outside LSE and LSR)"
     return (pool, why) if pool else None
@@ -81,10 +82,10 @@ def _numa_pool(pod: PodContext, policy: EffectivePolicy) -> _Choice:
     return (cpus, f"the {name} pool of NUMA node {nodes}, where the scheduler placed it") if cpus else None
 
 
-def _be_pool(pod: PodContext, policy: EffectivePolicy) -> _Choice:
-    who, left = "free pods" if pod.is_free else "BE pods", policy.node.best_effort
+def _be_pool(pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits) -> _Choice:
+    who, left = "free pods" if pod.is_free else "BE pods", limits.scheduling
     is_held = pod.is_best_effort and bool(left.cpus)
-    pool = join(policy.node.best_effort_pools if is_held else policy.node.be_pools)
+    pool = join(limits.pools if is_held else policy.node.be_pools)
     if pool:
         why = f", as far as it is left to them ({left.why})" if is_held else ""
         return pool, f"{who} use the BE pool (outside LSE){why}"

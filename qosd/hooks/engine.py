@@ -1,6 +1,6 @@
 """All hooks over one pod context: the one place where their edits meet.
 
-Pure: the same context and policy give the same edits, whoever asks (the hook service before a container exists,
+Pure: the same context, policy and limits give the same edits, whoever asks (the hook service before a container exists,
 NodeInspect afterwards). Fails with UndeclaredEdit when a hook edits what the table does not grant it.
 """
 
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from qosd.hooks import tierquota
 from qosd.hooks.edits import Edits, merge
 from qosd.hooks.table import HOOKS, Hook
+from qosd.model.besteffort import NO_LIMITS, BestEffortLimits
 from qosd.model.pod import PodContext
 from qosd.model.policy import EffectivePolicy
 
@@ -21,11 +22,13 @@ class UndeclaredEdit(AssertionError):
     """A hook edited a field that its row of the table does not list: an error of ours."""
 
 
-def decide(pod: PodContext, policy: EffectivePolicy, hooks: Sequence[Hook] = HOOKS) -> Edits:
+def decide(
+    pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits = NO_LIMITS, hooks: Sequence[Hook] = HOOKS
+) -> Edits:
     """The merged edits of every one of ``hooks`` that is on and runs at ``pod.stage``, with the pod's problems."""
     stage = pod.stage
-    parts = [_run(hook, pod, policy) for hook in hooks if stage in hook.stages and is_on(hook, policy)]
-    return tierquota.below_tier(merge((Edits(problems=pod.problems), *parts)), pod, policy)
+    parts = [_run(hook, pod, policy, limits) for hook in hooks if stage in hook.stages and is_on(hook, policy)]
+    return tierquota.below_tier(merge((Edits(problems=pod.problems), *parts)), pod, policy, limits)
 
 
 def is_on(hook: Hook, policy: EffectivePolicy) -> bool:
@@ -33,9 +36,9 @@ def is_on(hook: Hook, policy: EffectivePolicy) -> bool:
     return policy.enabled(hook.name) and (not hook.gate or policy.gate(hook.gate).is_on)
 
 
-def decide_call(pod: PodContext, policy: EffectivePolicy) -> Edits:
+def decide_call(pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits = NO_LIMITS) -> Edits:
     """``decide``'s edits, with the bound of a newcomer, for a container that a CRI or NRI call is about."""
-    return tierquota.of_newcomer(decide(pod, policy), pod, policy)
+    return tierquota.of_newcomer(decide(pod, policy, limits), pod, limits)
 
 
 def carried(edits: Edits, policy: EffectivePolicy, *, restores: bool) -> Edits:
@@ -49,8 +52,8 @@ def carried(edits: Edits, policy: EffectivePolicy, *, restores: bool) -> Edits:
     return edits if (restores if in_cri is None else in_cri) else edits.without_limits
 
 
-def _run(hook: Hook, pod: PodContext, policy: EffectivePolicy) -> Edits:
-    edits = hook.decide(pod, policy)
+def _run(hook: Hook, pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits) -> Edits:
+    edits = hook.decide(pod, policy, limits)
     if not edits.items and not edits.abstentions:
         return edits
     undeclared = [edit.name for edit in edits.items if not hook.may_edit(edit)]

@@ -17,6 +17,7 @@ from koord.model.qos import KubeQoS, QoSClass
 from koord.model.qos_settings import CPUQOS
 from koord.model.slo import CPUPolicy
 from qosd.hooks.edits import Edit, Edits
+from qosd.model.besteffort import BestEffortLimits
 from qosd.model.pod import HookStage, PodContext
 from qosd.model.policy import EffectivePolicy
 
@@ -26,7 +27,7 @@ _DECIDING = (QoSClass.LSR, QoSClass.LS, QoSClass.BE)
 _OF_TIER = {KubeQoS.BURSTABLE: QoSClass.LS, KubeQoS.BEST_EFFORT: QoSClass.BE}
 
 
-def decide(pod: PodContext, policy: EffectivePolicy) -> Edits:
+def decide(pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits) -> Edits:
     if why_off(policy) or not (policy.host.cgroup_version == 2 or pod.stage is HookStage.POD_CGROUP):
         return Edits()
     qos = pod.treated_as(policy.node.derivation)

@@ -10,13 +10,14 @@ from __future__ import annotations
 from koord.model.crifields import Field
 from koord.model.qos import KubeQoS, QoSClass
 from qosd.hooks.edits import Edit, Edits
+from qosd.model.besteffort import BestEffortLimits
 from qosd.model.pod import PodContext
 from qosd.model.policy import EffectivePolicy
 
 FILE = "cpu.idle"
 
 
-def decide(pod: PodContext, policy: EffectivePolicy) -> Edits:
+def decide(pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits) -> Edits:
     settings = policy.class_settings(QoSClass.BE).cpu_qos
     wanted = settings is not None and bool(settings.enable) and settings.sched_idle == 1
     if not wanted or pod.kube_qos is not KubeQoS.BEST_EFFORT:

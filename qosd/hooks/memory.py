@@ -17,6 +17,7 @@ from koord.model.formulas import FORMULA, Inputs
 from qosd.hooks import memoryqos
 from qosd.hooks.edits import Edit, Edits
 from qosd.hooks.memoryqos import MemoryCase
+from qosd.model.besteffort import BestEffortLimits
 from qosd.model.pod import CALL_STAGES, PodContext
 from qosd.model.policy import EffectivePolicy
 
@@ -32,7 +33,7 @@ _MAINLINE_V2 = frozenset({MIN, LOW, HIGH})
 _NOTHING: frozenset[str] = frozenset()
 
 
-def decide(pod: PodContext, policy: EffectivePolicy) -> Edits:
+def decide(pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits) -> Edits:
     files = _files(pod, policy)
     case = memoryqos.of(pod, policy) if files else None
     if case is None:

@@ -18,13 +18,14 @@ from koord.model.crifields import Field
 from koord.model.formulas import FORMULA, Inputs
 from koord.model.qos import QoSClass
 from qosd.hooks.edits import Edit, Edits
+from qosd.model.besteffort import BestEffortLimits
 from qosd.model.pod import PodContext
 from qosd.model.policy import EffectivePolicy
 
 ANNOTATION = "qosd.koord.sh/cpu-quota-spec-and-scaled"
 
 
-def decide(pod: PodContext, policy: EffectivePolicy) -> Edits:
+def decide(pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits) -> Edits:
     ratio = ratio_of(pod, policy)
     spec_us = spec_quota_us(pod)
     if ratio is None or spec_us <= 0:

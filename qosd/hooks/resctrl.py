@@ -13,6 +13,7 @@ from koord.model.annotations.pod import KEYS
 from koord.model.crifields import Field
 from koord.model.qos import QoSClass
 from qosd.hooks.edits import Edit, Edits
+from qosd.model.besteffort import BestEffortLimits
 from qosd.model.pod import PodContext
 from qosd.model.policy import EffectivePolicy
 
@@ -24,7 +25,7 @@ GATE = "RdtResctrl"
 CLASS_GROUPS = frozenset(_GROUPS.values())
 
 
-def decide(pod: PodContext, policy: EffectivePolicy) -> Edits:
+def decide(pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits) -> Edits:
     group, why = group_of(pod, policy)
     if not group or not policy.node.rdt_verified:
         return Edits()

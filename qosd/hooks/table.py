@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from koord.model.crifields import Field
 from qosd.hooks import batch, cpuset, groupidentity, idle, memory, memoryqos, normalization, resctrl
 from qosd.hooks.edits import Edit, Edits
+from qosd.model.besteffort import BestEffortLimits
 from qosd.model.pod import CONTAINER_STAGES, POD_STAGES, HookStage, PodContext
 from qosd.model.policy import EffectivePolicy
 
@@ -31,7 +32,7 @@ class Hook:
     name: str
     stages: frozenset[HookStage]
     rows: frozenset[str]
-    decide: Callable[[PodContext, EffectivePolicy], Edits]
+    decide: Callable[[PodContext, EffectivePolicy, BestEffortLimits], Edits]
     annotates: bool = False
     strategy: str = RECONCILER
     gate: str = ""

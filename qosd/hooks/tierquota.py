@@ -23,6 +23,7 @@ from koord.model.formulas import FORMULA, Inputs
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
 from qosd.hooks.edits import Abstention, Edit, Edits
+from qosd.model.besteffort import BestEffortLimits
 from qosd.model.pod import PodContext
 from qosd.model.policy import EffectivePolicy
 
@@ -32,15 +33,15 @@ def depends_on_tier(policy: EffectivePolicy) -> bool:
     return policy.host.cgroup_version == 1
 
 
-def below_tier(edits: Edits, pod: PodContext, policy: EffectivePolicy) -> Edits:
+def below_tier(edits: Edits, pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits) -> Edits:
     """``edits`` with no quota and no CPU set that cgroup v1 would refuse below the tier's."""
     if pod.kube_qos is not KubeQoS.BEST_EFFORT or not depends_on_tier(policy):
         return edits
-    return _within_quota(_within_cpus(edits, policy), pod, policy)
+    return _within_quota(_within_cpus(edits, limits), pod, limits)
 
 
-def _within_cpus(edits: Edits, policy: EffectivePolicy) -> Edits:
-    tier, edit = cpuset.parse(policy.node.be_tier_cpus), edits.get(Field.CPUSET_CPUS)
+def _within_cpus(edits: Edits, limits: BestEffortLimits) -> Edits:
+    tier, edit = cpuset.parse(limits.tier_cpus), edits.get(Field.CPUSET_CPUS)
     wanted = cpuset.parse(str(edit.value)) if edit is not None and tier else EMPTY
     if edit is None or wanted <= tier:
         return edits
@@ -52,21 +53,21 @@ def _within_cpus(edits: Edits, policy: EffectivePolicy) -> Edits:
     return _with(edits, edit, replace(edit, value=str(wanted & tier), why=why))
 
 
-def _within_quota(edits: Edits, pod: PodContext, policy: EffectivePolicy) -> Edits:
-    tier_milli = policy.node.be_tier_milli
+def _within_quota(edits: Edits, pod: PodContext, limits: BestEffortLimits) -> Edits:
+    tier_milli = limits.tier_milli
     edit = edits.get(Field.CPU_QUOTA) if tier_milli else None
-    most_milli = policy.node.be_below_tier_milli or tier_milli
+    most_milli = limits.below_tier_milli or tier_milli
     if edit is None or not isinstance(edit.value, int) or edit.value <= _quota_us(most_milli, pod):
         return edits
-    why = f"{edit.why}; the BestEffort tier has less, or had just now ({policy.node.best_effort.why})"
+    why = f"{edit.why}; the BestEffort tier has less, or had just now ({limits.scheduling.why})"
     return _with(edits, edit, replace(edit, value=UNLIMITED, why=why, computed={}, factor=None))
 
 
-def of_newcomer(edits: Edits, pod: PodContext, policy: EffectivePolicy) -> Edits:
+def of_newcomer(edits: Edits, pod: PodContext, limits: BestEffortLimits) -> Edits:
     """``edits`` with the bound of a best-effort container that no tier bounds."""
-    left = policy.node.best_effort
+    left = limits.scheduling
     is_bounded = bool(left.cpu_milli) and pod.is_container and pod.is_best_effort
-    if not is_bounded or (pod.kube_qos is KubeQoS.BEST_EFFORT and policy.node.be_tier_milli == left.cpu_milli):
+    if not is_bounded or (pod.kube_qos is KubeQoS.BEST_EFFORT and limits.tier_milli == left.cpu_milli):
         return edits
     edit, most_us = edits.get(Field.CPU_QUOTA), _quota_us(left.cpu_milli, pod)
     quota_us = edit.value if edit is not None else pod.requested.cpu_quota_us

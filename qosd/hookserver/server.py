@@ -28,6 +28,7 @@ from qosd.hooks import engine
 from qosd.hooks.edits import Edits
 from qosd.hookserver import translate
 from qosd.metrics import Metrics
+from qosd.model.besteffort import NO_LIMITS, BestEffortLimits
 from qosd.model.pod import HookStage, PodContext, Request
 from qosd.model.policy import EffectivePolicy
 from qosd.originals import OriginalsRecorder
@@ -95,7 +96,8 @@ _CONTAINER = _Form(
 
 
 class HookServer:
-    """Answers hook calls by the policy that ``policy()`` returns at that moment; ``clock`` is monotonic seconds.
+    """Answers hook calls by the policy and the limits that ``policy()`` and ``limits()`` return at that moment;
+    ``clock`` is monotonic seconds.
 
     Where ``acts()`` is false, another front end edits, and every answer is "no edits". ``seen`` is told, once it is
     answered, of each pod whose sandbox is about to be made; ``room_for``, asked with the UID of each pod of which a
@@ -114,8 +116,9 @@ class HookServer:
         room_for: Callable[[str], Awaitable[object] | None] = lambda uid: None,
         originals: OriginalsRecorder | None = None,
         as_listed: Callable[[Request], Request] = lambda request: request,
+        limits: Callable[[], BestEffortLimits] = lambda: NO_LIMITS,
     ) -> None:
-        self._rules, self._metrics, self._clock = policy, metrics, clock
+        self._policy, self._limits, self._metrics, self._clock = policy, limits, metrics, clock
         self._acts, self._seen, self._room_for, self._originals = acts, seen, room_for, originals
         self._as_listed = as_listed
         self.server = UnaryServer(self.methods())
@@ -181,8 +184,8 @@ class HookServer:
     def _decide(self, pod: PodContext, restores: bool) -> _Decision:
         if not self._acts():
             return _Decision(pod, Edits(problems=pod.problems), acts=False)
-        policy = self._rules()
-        edits = engine.carried(engine.decide_call(pod, policy), policy, restores=restores)
+        policy = self._policy()
+        edits = engine.carried(engine.decide_call(pod, policy, self._limits()), policy, restores=restores)
         return _Decision(pod, edits.without_annotating if pod.stage is HookStage.UPDATE else edits, acts=True)
 
     @staticmethod

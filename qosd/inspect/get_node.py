@@ -66,7 +66,7 @@ def _add_report(message: inspect.GetNodeResponse, report: TickReport, tree: Tree
         message.observed_unix_ns = snapshot.wall_ns
         message.capacity.CopyFrom(_capacity(snapshot))
         message.usage.extend(_usage(snapshot))
-        left = node.best_effort_pools if node.best_effort.cpus else ()
+        left = snapshot.limits.pools if snapshot.limits.scheduling.cpus else ()
         message.pools.extend([*_pools("LS", node.ls_pools), *_pools("BE", node.be_pools), *_pools("best-effort", left)])
 
 

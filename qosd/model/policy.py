@@ -7,7 +7,7 @@ one entry per socket and NUMA node), so that a node's annotation can be pasted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
@@ -43,35 +43,6 @@ class Pool:
     cpuset: str
 
 
-class BestEffortScheduling(msgspec.Struct, frozen=True):
-    """What one strategy leaves to best-effort pods (``PodContext.is_best_effort``) of the CPU, and how they run on it.
-
-    ``cpus``: of their pool these (a list; "" = all of it). ``cpu_milli``: so much CPU time for all of them together
-    (0 = as much as there is). ``has_lowest_weight``: beside others they have next to none. ``is_idle``: they run when
-    nobody else would (``cpu.idle``). ``slice_us``: how long a task of theirs runs before another's turn (0 = the
-    kernel's own). It holds for newcomers as well: hooks, NRI and reconciler follow it. ``on_trial``: the field whose
-    value is an experiment with an end, "" = none is.
-    """
-
-    why: str
-    cpus: str = ""
-    cpu_milli: int = 0
-    has_lowest_weight: bool = False
-    is_idle: bool = False
-    slice_us: int = 0
-    on_trial: str = ""
-
-    @property
-    def lasting(self) -> BestEffortScheduling:
-        """It without what is on trial."""
-        if not self.on_trial:
-            return self
-        return msgspec.structs.replace(self, **{self.on_trial: getattr(UNBOUNDED, self.on_trial)}, on_trial="")
-
-
-UNBOUNDED = BestEffortScheduling("")
-
-
 class PressurePolicy(msgspec.Struct, frozen=True):
     """CPU suppression by the pain of latency-sensitive containers. ``set_point_us``: the pain, in µs per second, that
     counts as none; ``ceiling_percent``: of the node, what may be used where best-effort pods' time is limited."""
@@ -87,17 +58,6 @@ class NodeSettings:
     cpu_manager_policy: CPUManagerPolicy = CPUManagerPolicy.NONE
     ls_pools: tuple[Pool, ...] = ()
     be_pools: tuple[Pool, ...] = ()
-    best_effort: BestEffortScheduling = UNBOUNDED
-    """Not from the file, as the two below: what the strategies leave to best-effort pods, all of them together."""
-    best_effort_pools: tuple[Pool, ...] = ()
-    """What of ``be_pools``."""
-    be_tier_milli: int = 0
-    """What they leave to kubelet's BestEffort tier, with those of its pods that are no best-effort pods; 0 = as much as
-    there is."""
-    be_below_tier_milli: int = 0
-    """The largest quota that stands below the tier on cgroup v1; 0 = all that the tier has."""
-    be_tier_cpus: str = ""
-    """The CPU set of that tier on cgroup v1, where another agent made it smaller than the pods' root's; else ""."""
     be_cpu_manager: bool = False
     kubelet_cpus: CPUSet = EMPTY
     """Not from the file: the CPUs that kubelet's CPU manager gave exclusively to pods that stay on them."""
@@ -134,13 +94,6 @@ class NodeSettings:
     """Not from the file: what kubelet keeps for itself, the system and its hard eviction threshold."""
     hooks: Mapping[str, bool] = field(default_factory=dict)
     features: featuregates.Settings = field(default_factory=dict)
-
-    @cached_property
-    def without_best_effort(self) -> NodeSettings:
-        """The same, while nothing is taken from best-effort pods."""
-        return replace(
-            self, best_effort=UNBOUNDED, best_effort_pools=(), be_tier_milli=0, be_below_tier_milli=0, be_tier_cpus=""
-        )
 
     @cached_property
     def derivation(self) -> DerivationRules:
@@ -189,12 +142,6 @@ class EffectivePolicy:
     """Of the cluster's NodeSLO that ``slo`` is made of; 0 = there is none."""
     bad_settings: frozenset[str] = frozenset()
     """Below ``systemStrategy`` the paths whose values are wrong, and so not in ``slo``."""
-
-    def differ_for_best_effort_alone(self, other: EffectivePolicy) -> bool:
-        """Do both say the same of all but best-effort pods and their tier?"""
-        if self.slo is not other.slo or self.host is not other.host or self.policy_unknown != other.policy_unknown:
-            return False
-        return self.gate_flags == other.gate_flags and self.node.without_best_effort == other.node.without_best_effort
 
     def gate(self, name: str) -> featuregates.GateState:
         """The feature gate of that name, and who says so."""

@@ -20,6 +20,7 @@ from koord.model import cpuset
 from koord.model.core import Volume
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
+from qosd.model.besteffort import NO_LIMITS, BestEffortLimits
 from qosd.model.metric import Metric
 from qosd.model.pod import PodContext, Resources, SpecContainer
 from qosd.model.policy import EffectivePolicy
@@ -216,6 +217,8 @@ class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
     pods: tuple[PodView, ...]
     values: Mapping[Metric, Mapping[str, float]]
     ages_s: Mapping[str, float]
+    limits: BestEffortLimits = NO_LIMITS
+    """What is left to best-effort pods."""
     kubelet_cpus: Mapping[str, str] = MappingProxyType({})
     """Exclusive CPUs that kubelet's CPU manager gave, as cpuset lists by pod UID."""
     tiers: Mapping[KubeQoS, str] = MappingProxyType({})

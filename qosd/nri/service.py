@@ -21,6 +21,7 @@ from qosd.accounting import account
 from qosd.hooks import engine
 from qosd.hooks.edits import Edits
 from qosd.metrics import Metrics
+from qosd.model.besteffort import NO_LIMITS, BestEffortLimits
 from qosd.model.pod import HookStage, PodContext, Request
 from qosd.model.policy import EffectivePolicy
 from qosd.nri import mux, translate
@@ -72,7 +73,8 @@ class Peer:
 
 
 class Hooks:
-    """Decides by the policy that ``policy()`` returns at that moment, if ``acting()``; ``clock`` is monotonic seconds.
+    """Decides by the policy and the limits that ``policy()`` and ``limits()`` return at that moment, if ``acting()``;
+    ``clock`` is monotonic seconds.
 
     ``parent_sets``: see translate. ``announced`` is called with a pod whose containers come next, before the runtime
     goes on; ``pods_changed`` afterwards, when a pod or a container came, went or was changed by somebody else: hints
@@ -90,13 +92,15 @@ class Hooks:
         announced: Callable[[PodContext], object] = lambda pod: None,
         pods_changed: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
+        limits: Callable[[], BestEffortLimits] = lambda: NO_LIMITS,
         later: Callable[..., object] = lambda function, *arguments: function(*arguments),
         originals: OriginalsRecorder | None = None,
         has_resctrl_group: Callable[[str], bool] = lambda name: True,
         as_listed: Callable[[Request], Request] = lambda request: request,
     ) -> None:
         self._originals, self._has_resctrl_group, self._as_listed = originals, has_resctrl_group, as_listed
-        self._rules, self._metrics, self._acting, self._parent_sets = policy, metrics, acting, parent_sets
+        self._policy, self._limits, self._metrics, self._acting = policy, limits, metrics, acting
+        self._parent_sets = parent_sets
         self._announced, self._pods_changed, self._clock, self._later = announced, pods_changed, clock, later
 
     def created(self, pod: nri.PodSandbox, container: nri.Container) -> nri.ContainerAdjustment | None:
@@ -192,8 +196,8 @@ class Hooks:
         if not self._acting():
             self._metrics.hook_calls[request.stage.value, CALLER, "yielded"] += 1
             return None
-        pod, policy = PodContext.read(self._as_listed(request)), self._rules()
-        edits = engine.decide_call(pod, policy)
+        pod, policy = PodContext.read(self._as_listed(request)), self._policy()
+        edits = engine.decide_call(pod, policy, self._limits())
         self._later(account, self._metrics, pod, edits, CALLER)
         return pod, policy, edits
 

@@ -125,7 +125,7 @@ def rdt_class(pod: PodContext, policy: EffectivePolicy) -> str:
     if not policy.host.resctrl_groups:
         return ""
     without_configuration = replace(policy, node=replace(policy.node, rdt_verified=True))
-    edits = engine.decide(pod.at(HookStage.RUN_SANDBOX, Resources()), without_configuration, _RESCTRL)
+    edits = engine.decide(pod.at(HookStage.RUN_SANDBOX, Resources()), without_configuration, hooks=_RESCTRL)
     edit = edits.get(Field.ANNOTATION, resctrl.ANNOTATION)
     return str(edit.value) if edit else ""
 

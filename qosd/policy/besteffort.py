@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from koord.service import wholefile
-from qosd.model.policy import BestEffortScheduling
+from qosd.model.besteffort import BestEffortScheduling
 
 _MAX_BYTES = 1 << 20
 _log = logging.getLogger(__name__)

@@ -14,32 +14,22 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from koord.host.topology import Topology
+from qosd.model.besteffort import NO_LIMITS, BestEffortLimits, BestEffortScheduling
 from qosd.model.pod import PodContext
-from qosd.model.policy import BestEffortScheduling, EffectivePolicy
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import PodView
+from qosd.policy import scheduling
 from qosd.policy.pools import Pools, compute_pools
 from qosd.policy.rulesfile import InForce
-from qosd.policy.scheduling import Scheduling, merged
 
 _NOBODY: Mapping[str, str] = MappingProxyType({})
 EXPECTED_NS = 60 * 10**9
 """How long a pod that a hook announced counts without being seen: creating its sandbox may have failed."""
 
 
-def with_pools(policy: EffectivePolicy, pools: Pools, scheduling: Scheduling, tier_cpus: str = "") -> EffectivePolicy:
-    """``policy`` with these pools and kubelet's CPUs, and what is left of them; ``policy`` itself if it has all
-    that."""
-    node = replace(
-        policy.node,
-        ls_pools=pools.ls,
-        be_pools=pools.be,
-        best_effort=scheduling.best_effort,
-        best_effort_pools=scheduling.pools,
-        be_tier_milli=scheduling.tier_milli,
-        be_below_tier_milli=scheduling.below_tier_milli,
-        be_tier_cpus=tier_cpus,
-        kubelet_cpus=pools.kubelet,
-    )
+def with_pools(policy: EffectivePolicy, pools: Pools) -> EffectivePolicy:
+    """``policy`` with these pools and kubelet's CPUs; ``policy`` itself if it has all that."""
+    node = replace(policy.node, ls_pools=pools.ls, be_pools=pools.be, kubelet_cpus=pools.kubelet)
     return policy if node == policy.node else replace(policy, node=node)
 
 
@@ -62,6 +52,7 @@ class PooledRules:
         self._seen: _Inputs | None = None
         self._expected: dict[str, tuple[PodContext, int]] = {}
         self._tier_cpus = ""
+        self._limits = NO_LIMITS
         self.best_effort: Mapping[str, BestEffortScheduling] = {}
         """What strategies leave to best-effort pods, by strategy."""
 
@@ -71,6 +62,13 @@ class PooledRules:
         if self._file.current is not self._from:
             self._make()
         return self._current
+
+    @property
+    def limits(self) -> BestEffortLimits:
+        """What is left to best-effort pods, now; the same object while it is equal."""
+        if self._file.current is not self._from:
+            self._make()
+        return self._limits
 
     @property
     def pools(self) -> Pools:
@@ -111,13 +109,13 @@ class PooledRules:
         return self._current is not before
 
     def leave(self, best_effort: Mapping[str, BestEffortScheduling]) -> bool:
-        """What strategies leave to best-effort pods, by strategy, from now on. Has that changed the rules?"""
-        before, self.best_effort = self._current, best_effort
+        """What strategies leave to best-effort pods, by strategy, from now on. Has that changed the limits?"""
+        before, self.best_effort = self._limits, best_effort
         self._make()
-        return self._current is not before
+        return self._limits is not before
 
     def bound_tier(self, cpus: str) -> bool:
-        """What kubelet's BestEffort tier has from now on (``TierCPUs``). Has that changed the rules?"""
+        """What kubelet's BestEffort tier has from now on (``TierCPUs``). Has that changed the limits?"""
         if cpus == self._tier_cpus:
             return False
         self._tier_cpus = cpus
@@ -140,16 +138,16 @@ class PooledRules:
         pools = Pools(policy.node.ls_pools, policy.node.be_pools) if seen is None else self._computed(seen, policy)
         left = {} if policy.policy_unknown else self.best_effort
         topology, pods = (None, ()) if seen is None else (seen.topology, seen.pods)
-        below_milli = self._current.node.be_below_tier_milli
-        scheduling = merged(left, pools.be, topology, pods, policy.node, below_milli)
+        pooled = with_pools(policy, pools)
+        limits, warnings = scheduling.limits(left, pooled.node, topology, pods, self._limits, self._tier_cpus)
+        self._limits = self._limits if limits == self._limits else limits
         self._pools = self._pools if pools == self._pools else pools
         unknown = policy.node.cpus_unknown
         frozen = (f"{unknown}: which CPUs kubelet gave exclusively is unknown, so no CPU set is widened",)
-        self._warnings = (*(frozen if unknown else ()), *pools.warnings, *scheduling.warnings)
-        made_of = self._pools, scheduling, self._tier_cpus
-        unchanged = policy is self._from and with_pools(self._current, *made_of) is self._current
+        self._warnings = (*(frozen if unknown else ()), *pools.warnings, *warnings)
+        unchanged = policy is self._from and with_pools(self._current, pools) is self._current
         if not unchanged:
-            self._from, self._current = policy, with_pools(policy, *made_of)
+            self._from, self._current = policy, pooled
 
     def _computed(self, inputs: _Inputs, policy: EffectivePolicy) -> Pools:
         """While nobody can tell the policy, nobody knows what is reserved, or given in the file."""

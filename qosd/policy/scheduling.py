@@ -8,14 +8,14 @@ kubelet's BestEffort tier has room for its pods that are not covered, or no boun
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from koord.host.topology import Topology
 from koord.model import cpuset
 from koord.model.cpuset import CPUSet, CPUSetError
 from koord.model.qos import KubeQoS
+from qosd.model.besteffort import NO_LIMITS, BestEffortLimits, BestEffortScheduling
 from qosd.model.kata import is_kata
-from qosd.model.policy import UNBOUNDED, BestEffortScheduling, NodeSettings, Pool
+from qosd.model.policy import NodeSettings, Pool
 from qosd.model.snapshot import PodView, live
 from qosd.policy.pools import by_node, joined
 
@@ -23,37 +23,28 @@ NO_NODE_SETTINGS = NodeSettings()
 _RISES = 1.25
 
 
-@dataclass(frozen=True, slots=True)
-class Scheduling:
-    """``best_effort``: all strategies together; ``pools``: their pool; the others: see ``NodeSettings``."""
-
-    best_effort: BestEffortScheduling = UNBOUNDED
-    pools: tuple[Pool, ...] = ()
-    tier_milli: int = 0
-    below_tier_milli: int = 0
-    warnings: tuple[str, ...] = ()
-
-
-def merged(
+def limits(
     by_strategy: Mapping[str, BestEffortScheduling],
-    be_pools: tuple[Pool, ...],
+    node: NodeSettings,
     topology: Topology | None,
     pods: Iterable[PodView] = (),
-    node: NodeSettings = NO_NODE_SETTINGS,
-    below_tier_milli: int = 0,
-) -> Scheduling:
-    """What ``by_strategy`` leaves of ``be_pools``; without a topology nobody knows yet which memory node has a CPU.
+    before: BestEffortLimits = NO_LIMITS,
+    tier_cpus: str = "",
+) -> tuple[BestEffortLimits, tuple[str, ...]]:
+    """What ``by_strategy`` leaves to best-effort pods on a node with these ``pods``, and warnings.
 
-    ``below_tier_milli``: as it is so far.
+    ``node``: with its pools. ``topology`` None: nobody knows yet which memory node has a CPU. ``before``: the limits so
+    far. ``tier_cpus``: see ``BestEffortLimits``.
     """
+    be_pools = node.be_pools
     if not by_strategy:
-        return Scheduling(pools=be_pools)
+        return BestEffortLimits(pools=be_pools, tier_cpus=tier_cpus), ()
     cpus, reasons, warnings = _cpus(by_strategy, joined(be_pools), is_known=topology is not None)
     times = {name: each for name, each in by_strategy.items() if each.cpu_milli}
     cpu_milli, scarcest = min(((each.cpu_milli, name) for name, each in times.items()), default=(0, ""))
     reasons += [scarcest] if scarcest and scarcest not in reasons else []
     reasons = reasons or [name for name, each in by_strategy.items() if each.why]
-    best_effort = BestEffortScheduling(
+    scheduling = BestEffortScheduling(
         why="; ".join(f"{name}: {by_strategy[name].why}" for name in reasons),
         cpus=str(cpus) if cpus != joined(be_pools) else "",
         cpu_milli=cpu_milli,
@@ -64,7 +55,8 @@ def merged(
     )
     pools = by_node(topology, cpus) if topology is not None else ((Pool(0, 0, str(cpus)),) if cpus else ())
     has_milli = tier_milli(cpu_milli, pods, node)
-    return Scheduling(best_effort, pools, has_milli, below_tier(has_milli, below_tier_milli), tuple(warnings))
+    below_milli = below_tier(has_milli, before.below_tier_milli)
+    return BestEffortLimits(scheduling, pools, has_milli, below_milli, tier_cpus), tuple(warnings)
 
 
 def _on_trial(each_leaves: Iterable[BestEffortScheduling]) -> str:

@@ -64,7 +64,9 @@ class GroupIdentity(Strategy):
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, _Memory]:
         last = memory if isinstance(memory, _Memory) else None
-        of_pods, pods = decide_each(snapshot, None if last is None else last.pods, _of_pod)
+        of_pods, pods = decide_each(
+            snapshot, None if last is None else last.pods, partial(_of_pod, policy=snapshot.policy)
+        )
         inputs = (snapshot.policy, snapshot.tiers)
         of_node, node = decide_anew(None if last is None else last.node, inputs, partial(_of_node, *inputs))
         parts = (of_node, of_pods)
@@ -75,7 +77,7 @@ class GroupIdentity(Strategy):
 
 
 def _of_pod(pod: PodView, policy: EffectivePolicy) -> PodOpinions:
-    edit = engine.decide(pod_cgroup(pod), policy, _HOOKS).get(Field.UNIFIED, FILE)
+    edit = engine.decide(pod_cgroup(pod), policy, hooks=_HOOKS).get(Field.UNIFIED, FILE)
     if edit is None:
         return PodOpinions()
     value = int(edit.value)

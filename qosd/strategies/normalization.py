@@ -12,6 +12,7 @@ the containers limit the pod.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -41,7 +42,7 @@ class PodNormalization(Strategy):
         return snapshot.policy.enabled(HOOK) and ratio is not None and ratio > 1
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, PodMemo]:
-        return decide_each(snapshot, memory, of_pod)
+        return decide_each(snapshot, memory, partial(of_pod, policy=snapshot.policy))
 
 
 def of_pod(pod: PodView, policy: EffectivePolicy) -> PodOpinions:

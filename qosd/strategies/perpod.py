@@ -1,8 +1,9 @@
 """Opinions pod by pod, worked out again only for what changed.
 
-A pod's opinions follow from its view and the policy alone, and both keep their identity while they are unchanged. So
-a tick at which nothing happened costs two comparisons and returns the very same objects, and one new container costs
-one pod. Invariant: the opinions are those of all pods of the snapshot, as if none had been remembered.
+A pod's opinions follow from its view, the policy and the limits of best-effort pods alone, and these keep their
+identity while they are unchanged. So a tick at which nothing happened costs two comparisons and returns the very same
+objects, and one new container costs one pod. Invariant: the opinions are those of all pods of the snapshot, as if none
+had been remembered.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from koord.host.order import QUOTA
 from koord.model.qos import KubeQoS
 from qosd.decide.decision import Decision, Opinion
 from qosd.hooks import tierquota
-from qosd.model.policy import EffectivePolicy, NodeSettings
+from qosd.model.besteffort import NO_LIMITS, BestEffortLimits
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot, PodView
 
 T = TypeVar("T")
@@ -37,33 +39,44 @@ class PodMemo:
     """What was decided of which objects."""
 
     policy: EffectivePolicy
+    limits: BestEffortLimits
     pods: tuple[PodView, ...]
     by_uid: Mapping[str, tuple[PodView, PodOpinions]]
     decision: Decision
 
 
 def decide_each(
-    snapshot: NodeSnapshot, memo: PodMemo | None, of_pod: Callable[[PodView, EffectivePolicy], PodOpinions]
+    snapshot: NodeSnapshot,
+    memo: PodMemo | None,
+    of_pod: Callable[[PodView], PodOpinions],
+    limits: BestEffortLimits = NO_LIMITS,
 ) -> tuple[Decision, PodMemo]:
-    """The decision made of every pod's opinions; ``memo`` is what the last call returned."""
+    """The decision made of every pod's opinions; ``memo`` is what the last call returned.
+
+    ``limits``: those of best-effort pods, where ``of_pod`` depends on them and not on the policy alone.
+    """
     policy, pods = snapshot.policy, snapshot.pods
-    if memo is not None and memo.policy is policy and memo.pods is pods:
+    if memo is not None and memo.policy is policy and memo.limits is limits and memo.pods is pods:
         return memo.decision, memo
-    known = _valid(memo, policy) if memo is not None else {}
-    by_uid = of_each(pods, known, lambda pod: of_pod(pod, policy))
+    known = _valid(memo, policy, limits) if memo is not None else {}
+    by_uid = of_each(pods, known, of_pod)
     decision = _decision([found for _, found in by_uid.values()], memo)
-    return decision, PodMemo(policy, pods, by_uid, decision)
+    return decision, PodMemo(policy, limits, pods, by_uid, decision)
 
 
-def _valid(memo: PodMemo, policy: EffectivePolicy) -> Mapping[str, tuple[PodView, PodOpinions]]:
-    """What of the last decision holds by ``policy``: what is left to best-effort pods moves each second while they are
-    suppressed. It is no other pod's matter, but for those in their tier; and where it is CPU time alone, it is at most
-    that of those with a quota."""
-    if memo.policy is policy:
-        return memo.by_uid
-    if not policy.differ_for_best_effort_alone(memo.policy):
+def _valid(
+    memo: PodMemo, policy: EffectivePolicy, limits: BestEffortLimits
+) -> Mapping[str, tuple[PodView, PodOpinions]]:
+    """What of the last decision holds: the limits of best-effort pods move each second while they are suppressed.
+
+    They concern no other pods but those in the tier of best-effort pods; and where CPU time alone differs, of these
+    at most the ones with a quota.
+    """
+    if memo.policy is not policy:
         return {}
-    is_time = _differ_in_time_alone(memo.policy.node, policy.node)
+    if memo.limits is limits:
+        return memo.by_uid
+    is_time = _differ_in_time_alone(memo.limits, limits)
     if is_time and not tierquota.depends_on_tier(policy):
         return memo.by_uid
     return {
@@ -78,11 +91,11 @@ def _is_best_effort(pod: PodView) -> bool:
     return pod.context.is_best_effort or pod.kube_qos is KubeQoS.BEST_EFFORT
 
 
-def _differ_in_time_alone(one: NodeSettings, other: NodeSettings) -> bool:
+def _differ_in_time_alone(one: BestEffortLimits, other: BestEffortLimits) -> bool:
     """Is nothing another but the CPU time of best-effort pods and of their tier, and no CPU set has a reason?"""
-    both = {structs.replace(each.best_effort, cpu_milli=0, why="") for each in (one, other)}
-    is_same = (one.best_effort_pools, one.be_tier_cpus) == (other.best_effort_pools, other.be_tier_cpus)
-    return not other.best_effort.cpus and is_same and len(both) == 1
+    both = {structs.replace(each.scheduling, cpu_milli=0, why="") for each in (one, other)}
+    is_same = (one.pools, one.tier_cpus) == (other.pools, other.tier_cpus)
+    return not other.scheduling.cpus and is_same and len(both) == 1
 
 
 def _has_quota(found: PodOpinions) -> bool:

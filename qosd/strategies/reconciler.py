@@ -14,6 +14,7 @@ refuse costs itself only and is said. The order of writes (shrink, then grow) is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -27,6 +28,7 @@ from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.hooks import engine
 from qosd.hooks.edits import Abstention, Edit
 from qosd.hooks.table import RECONCILER, hooks_of, rows_of
+from qosd.model.besteffort import BestEffortLimits
 from qosd.model.kata import is_kata
 from qosd.model.pod import HookStage, PodContext
 from qosd.model.policy import EffectivePolicy, NodeSettings
@@ -49,15 +51,16 @@ class HookReconciler(Strategy):
         return True
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, PodMemo]:
-        return decide_each(snapshot, memory, of_pod)
+        limits = snapshot.limits
+        return decide_each(snapshot, memory, partial(of_pod, policy=snapshot.policy, limits=limits), limits)
 
 
-def of_pod(pod: PodView, policy: EffectivePolicy) -> PodOpinions:
+def of_pod(pod: PodView, policy: EffectivePolicy, limits: BestEffortLimits) -> PodOpinions:
     """The opinions on all cgroups of one pod."""
     opinions: dict[Target, Opinion] = {}
     refused: list[str] = []
     for cgroup, requested_of in cgroups_of(pod, policy.node):
-        edits = engine.decide(requested_of, policy, _OWN)
+        edits = engine.decide(requested_of, policy, limits, _OWN)
         for edit in edits.items:
             row = _row(edit, policy.host.cgroup_version)
             if row is None:

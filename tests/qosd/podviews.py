@@ -11,6 +11,7 @@ from msgspec import structs
 from koord.host.topology import CPU, Topology
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
+from qosd.model.besteffort import NO_LIMITS, BestEffortLimits
 from qosd.model.pod import HookStage, PodContext, Resources, SpecContainer
 from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView
@@ -76,12 +77,15 @@ def named(name: str, context: PodContext) -> PodContext:
     return structs.replace(context, request=structs.replace(context.request, name=name, uid=name))
 
 
-def snapshot(policy: EffectivePolicy, *pods: PodView, topology: Topology | None = None) -> NodeSnapshot:
+def snapshot(
+    policy: EffectivePolicy, *pods: PodView, topology: Topology | None = None, limits: BestEffortLimits = NO_LIMITS
+) -> NodeSnapshot:
     return NodeSnapshot(
         tick=1,
         wall_ns=0,
         monotonic_ns=0,
         policy=policy,
+        limits=limits,
         topology=topology or machine(),
         pods=pods,
         values={},

@@ -197,8 +197,8 @@ class Node:
             strategy = {f"{name}Class": {"memoryQOS": self.settings} for name in ("lsr", "ls", "be", "system")}
             spec = {"resourceQOSStrategy": strategy} if self.settings else {}
             node = {"features": dict(self.gates), "hooks": self.hooks, "allocatableMemory": "12Gi"}
-            self._said, self._rules = said, policy(self.host, spec, **node)
-        return self._rules
+            self._said, self._policy = said, policy(self.host, spec, **node)
+        return self._policy
 
     def tick(self, reason: TickReason = TickReason.BEAT) -> None:
         self.clock.ns += S if reason is TickReason.BEAT else S // 50

@@ -1,9 +1,9 @@
 """Long time slices for the tasks of best-effort pods, where suppression has found that these help (Linux 6.12).
 
 A task that runs in long slices is preempted, and so preempts others by its coming back, less often. Forks inherit it.
-Which slice is in the policy, with all else that is left to best-effort pods. Pods in virtual machines are left alone:
-their threads are the machine's. Invariant: where no slice is left to them, nothing is wanted, so every thread gets back
-what it had.
+Which slice is part of what is left to best-effort pods (``qosd.model.besteffort``). Pods in virtual machines are left
+alone: their threads are the machine's. Invariant: where no slice is left to them, nothing is wanted, so every thread
+gets back what it had.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from koord.host.sched import SLICE
 from koord.host.taskattributes import TaskAttribute
 from qosd.decide.decision import Decision, Stage, Strategy
+from qosd.model.besteffort import BestEffortScheduling
 from qosd.model.policy import NodeSettings
 from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, running_containers
 from qosd.policy.scheduling import is_covered
@@ -39,15 +40,15 @@ class BestEffortSlices(Strategy):
         return True
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memo]:
-        inputs = (snapshot.policy, snapshot.pods)
-        return decide_anew(memory, inputs, partial(_decision, snapshot.policy.node, snapshot.pods))
+        inputs = (snapshot.policy.node, snapshot.limits.scheduling, snapshot.pods)
+        return decide_anew(memory, inputs, partial(_decision, *inputs))
 
 
-def _decision(node: NodeSettings, pods: tuple[PodView, ...]) -> Decision:
-    slice_us = node.best_effort.slice_us
+def _decision(node: NodeSettings, left: BestEffortScheduling, pods: tuple[PodView, ...]) -> Decision:
+    slice_us = left.slice_us
     if not slice_us:
         return Decision("tasks run in the kernel's own slices")
-    why = f"best-effort tasks run for {slice_us} us in one go: {node.best_effort.why}"
+    why = f"best-effort tasks run for {slice_us} us in one go: {left.why}"
     acts = tuple([
         TaskAttribute(SLICE, container.cgroup, slice_us, why, pod.key)
         for pod in pods

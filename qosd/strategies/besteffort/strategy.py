@@ -1,8 +1,7 @@
 """What strategies leave to best-effort pods, on the kernel's files: quotas of tier and containers, weights of pods.
 
 A strategy that holds best-effort work back says so of all best-effort pods together (``BestEffortScheduling``), and
-the policy carries it, for the pods that run and for those that come (``qosd.policy.scheduling``). Here it is put on
-cgroups:
+it holds for the pods that run and for those that come (``qosd.policy.scheduling``). Here it is put on cgroups:
 
     CPU time        the quota of kubelet's BestEffort tier where all of them, and nobody else, are below it, and nobody
                     fights for it; else one quota for each container of theirs, with which the tier's guests keep theirs
@@ -33,6 +32,7 @@ from koord.model.formulas import FORMULA, Inputs
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
 from qosd.decide.decision import Decision, Opinion, Opinions, Stage, Strategy
+from qosd.model.besteffort import BestEffortLimits
 from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, live, running_containers
 from qosd.policy.scheduling import is_covered, is_guest
@@ -48,6 +48,7 @@ class _Memory(msgspec.Struct, frozen=True, eq=False):
     """What was decided of which objects."""
 
     policy: EffectivePolicy
+    limits: BestEffortLimits
     pods: tuple[PodView, ...]
     tiers: Mapping[KubeQoS, str]
     is_contested: bool
@@ -55,7 +56,8 @@ class _Memory(msgspec.Struct, frozen=True, eq=False):
     decision: Decision
 
     def holds(self, node: NodeSnapshot, is_contested: bool) -> bool:
-        is_same = self.policy is node.policy and self.pods is node.pods and self.tiers is node.tiers
+        is_same = self.policy is node.policy and self.limits is node.limits
+        is_same = is_same and self.pods is node.pods and self.tiers is node.tiers
         return is_same and self.is_contested == is_contested
 
 
@@ -72,7 +74,8 @@ class BestEffort(Strategy):
         return True
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, _Memory]:
-        """Depends on the policy, the pods, and, where containers are bounded one by one, on what they use."""
+        """Depends on the policy, the limits, the pods, and, where containers are bounded one by one, on what they
+        use."""
         last = memory if isinstance(memory, _Memory) else None
         is_contested = _is_contested(snapshot)
         holds = last is not None and last.holds(snapshot, is_contested)
@@ -88,7 +91,9 @@ class BestEffort(Strategy):
         decision = scene.decision(division)
         if last is not None and last.decision == decision:
             decision = last.decision
-        return decision, _Memory(snapshot.policy, snapshot.pods, snapshot.tiers, is_contested, division, decision)
+        return decision, _Memory(
+            snapshot.policy, snapshot.limits, snapshot.pods, snapshot.tiers, is_contested, division, decision
+        )
 
 
 def _is_contested(snapshot: NodeSnapshot) -> bool:
@@ -102,13 +107,13 @@ class _Scene:
 
     def __init__(self, snapshot: NodeSnapshot, is_contested: bool) -> None:
         self._is_contested = is_contested
-        self._rules: EffectivePolicy = snapshot.policy
-        self.left = snapshot.policy.node.best_effort
+        self._policy: EffectivePolicy = snapshot.policy
+        self.left = snapshot.limits.scheduling
         self._tier = snapshot.tiers.get(KubeQoS.BEST_EFFORT, "")
         node = snapshot.policy.node
         self._pods = [pod for pod in snapshot.pods if is_covered(pod, node) and pod.cgroup and live(pod)]
         self._has_guests = any(is_guest(pod, node) for pod in snapshot.pods)
-        self._tier_milli = node.be_tier_milli if self._tier else 0
+        self._tier_milli = snapshot.limits.tier_milli if self._tier else 0
 
     @property
     def is_divided(self) -> bool:
@@ -144,7 +149,7 @@ class _Scene:
     def _of_containers(self, division: Division) -> Opinions:
         """cgroup v1 takes no quota above the tier's: who would have one is bounded by the tier alone."""
         why = f"its part of {self.left.cpu_milli}m: {self.left.why}"
-        most_milli = self._tier_milli if self._rules.host.cgroup_version == 1 else 0
+        most_milli = self._tier_milli if self._policy.host.cgroup_version == 1 else 0
         return {
             Target(container.cgroup, QUOTA): _quota(milli, why, pod.key, container.requested.quota_period_us)
             for pod, container, milli in self._divided(division)

@@ -1,4 +1,5 @@
-"""Which containers may burst, from which quota, and how: what follows from a pod's view and the policy alone.
+"""Which containers may burst, from which quota, and how: what follows from a pod's view, the policy and the limits of
+best-effort pods alone.
 
 Eligible are pods that are not labelled LSE, LSR or BE, nor treated as BE (free pods, unlabelled ones of kubelet's
 BestEffort tier), and no kata pods. Of these, the containers that run and have a CFS quota: under bound CPUs there is
@@ -29,9 +30,10 @@ from koord.model.qos_settings import CPUBurstPolicy
 from koord.model.slo import CPUBurstStrategy
 from qosd.decide.decision import NO_OPINIONS, Opinion, Opinions
 from qosd.hooks import engine, normalization
+from qosd.model.besteffort import NO_LIMITS, BestEffortLimits
 from qosd.model.kata import is_kata
 from qosd.model.policy import EffectivePolicy
-from qosd.model.snapshot import ContainerView, PodView, live, running_containers
+from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, live, running_containers
 from qosd.strategies.burst import steps
 from qosd.strategies.reconciler import container_cgroup
 
@@ -103,6 +105,7 @@ class Plan:
     """All pods of which something may burst, by UID. ``by_uid``: of every pod, what was found."""
 
     policy: EffectivePolicy
+    limits: BestEffortLimits
     pods: tuple[PodView, ...]
     by_uid: Mapping[str, tuple[PodView, PodCandidates | None]]
     eligible: tuple[tuple[str, PodCandidates], ...]
@@ -115,20 +118,24 @@ class Plan:
         return sum(len(pod.containers) for _, pod in self.eligible)
 
 
-def planned(policy: EffectivePolicy, pods: tuple[PodView, ...], last: Plan | None) -> Plan:
+def planned(snapshot: NodeSnapshot, last: Plan | None) -> Plan:
     """``last`` itself if nothing changed; else what is new in it."""
-    if last is not None and last.policy is policy and last.pods is pods:
+    policy, limits, pods = snapshot.policy, snapshot.limits, snapshot.pods
+    is_known = last is not None and last.policy is policy
+    is_limited_so = last is not None and last.limits is limits
+    if last is not None and is_known and is_limited_so and last.pods is pods:
         return last
-    is_known = last is not None and (last.policy is policy or policy.differ_for_best_effort_alone(last.policy))
     by_uid = {}
     for pod in pods:
         entry = None if last is None else last.by_uid.get(pod.uid)
-        holds = is_known and entry is not None and entry[0] is pod and pod.kube_qos is not KubeQoS.BEST_EFFORT
-        by_uid[pod.uid] = entry if entry is not None and holds else (pod, _same(entry, candidates(pod, policy)))
+        holds = is_known and (is_limited_so or pod.kube_qos is not KubeQoS.BEST_EFFORT)
+        if entry is None or entry[0] is not pod or not holds:
+            entry = pod, _same(entry, candidates(pod, policy, limits))
+        by_uid[pod.uid] = entry
     eligible = tuple([(uid, found) for uid, (_, found) in by_uid.items() if found is not None])
     if last is not None and last.eligible == eligible:
         eligible = last.eligible
-    return Plan(policy, pods, by_uid, eligible, node_strategy(policy).share_pool_threshold_percent or 0)
+    return Plan(policy, limits, pods, by_uid, eligible, node_strategy(policy).share_pool_threshold_percent or 0)
 
 
 def _same(entry: tuple[PodView, PodCandidates | None] | None, found: PodCandidates | None) -> PodCandidates | None:
@@ -145,15 +152,15 @@ def is_wanted(policy: CPUBurstPolicy | None) -> bool:
     return policy in _BUFFERING or policy in _RAISING
 
 
-def candidates(pod: PodView, policy: EffectivePolicy) -> PodCandidates | None:
+def candidates(pod: PodView, policy: EffectivePolicy, limits: BestEffortLimits = NO_LIMITS) -> PodCandidates | None:
     """None: the pod is not eligible, or nothing of it may burst. Tokens are counted whatever the policy is."""
-    if not _is_eligible(pod, policy):
+    if not _is_eligible(pod, policy, limits):
         return None
     settings = _settings(pod, policy)
     if not (is_wanted(settings.policy) or settings.has_bucket):
         return None
     running = running_containers(pod)
-    containers = tuple([each for each in (_candidate(pod, one, policy) for one in running) if each is not None])
+    containers = tuple([each for each in (_candidate(pod, one, policy, limits) for one in running) if each is not None])
     if not containers:
         return None
     buffers = NO_OPINIONS
@@ -165,13 +172,13 @@ def candidates(pod: PodView, policy: EffectivePolicy) -> PodCandidates | None:
     return PodCandidates(pod.key, quota, settings, raises, containers, buffers)
 
 
-def _is_eligible(pod: PodView, policy: EffectivePolicy) -> bool:
+def _is_eligible(pod: PodView, policy: EffectivePolicy, limits: BestEffortLimits) -> bool:
     context, node = pod.context, policy.node
     if not live(pod) or context.raw_qos in _NEVER or is_kata(pod, node):
         return False
     if context.treated_as(node.derivation) is QoSClass.BE:
         return False
-    return not (node.be_tier_milli and pod.kube_qos is KubeQoS.BEST_EFFORT)
+    return not (limits.tier_milli and pod.kube_qos is KubeQoS.BEST_EFFORT)
 
 
 def _settings(pod: PodView, policy: EffectivePolicy) -> Settings:
@@ -186,10 +193,12 @@ def _settings(pod: PodView, policy: EffectivePolicy) -> Settings:
     )
 
 
-def _candidate(pod: PodView, container: ContainerView, policy: EffectivePolicy) -> Candidate | None:
+def _candidate(
+    pod: PodView, container: ContainerView, policy: EffectivePolicy, limits: BestEffortLimits
+) -> Candidate | None:
     """None: it has no quota."""
     context = container_cgroup(pod, container, policy.node)
-    edit = engine.decide(context, policy).get(Field.CPU_QUOTA)
+    edit = engine.decide(context, policy, limits).get(Field.CPU_QUOTA)
     spec_us = normalization.spec_quota_us(context)
     base_us = spec_us if edit is None else edit.value
     if not isinstance(base_us, int) or base_us <= 0:

@@ -75,7 +75,7 @@ class CPUBurst(Strategy):
         last = memory if isinstance(memory, Memory) else None
         elapsed_ns = 0 if last is None else snapshot.sampled_ns - last.round_ns
         is_whole = last is None or elapsed_ns >= ROUND_NS
-        plan = planned(snapshot.policy, snapshot.pods, None if last is None else last.plan)
+        plan = planned(snapshot, None if last is None else last.plan)
         if last is not None and last.plan is plan and not is_whole:
             return last.decision, last
         current = Round(snapshot, plan, None if last is None else last.bursts, elapsed_ns, is_whole)

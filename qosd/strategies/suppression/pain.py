@@ -88,7 +88,7 @@ def _pains(snapshot: NodeSnapshot, uses: Uses) -> Iterator[Pain]:
     online = snapshot.topology.online
     places = _Places(snapshot, online)
     best_effort, others = _Loads(), _Loads()
-    best_effort.add(uses.best_effort_milli / 1000, _within(join(snapshot.policy.node.best_effort_pools), online))
+    best_effort.add(uses.best_effort_milli / 1000, _within(join(snapshot.limits.pools), online))
     others.add(uses.system_milli / 1000, online)
     for pod in snapshot.pods:
         cores = _number(snapshot, _POD_CORES, pod.cgroup)

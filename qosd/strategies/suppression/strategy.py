@@ -9,9 +9,9 @@
 ``node``, or in ``extensions.koord`` of NodeSLO. Where the kernel does not tell pressure, the policy of NodeSLO stands
 in for it.
 
-What it decides, the policy carries to hooks and to the strategy ``bestEffort``, which puts it on the kernel's files; it
-has no file of its own. Invariants: one step for each set of samples; without samples, what is in force stays; the
-first decision after a start goes on from what best-effort pods have; the same object while nothing of it changes.
+Hooks and the strategies ``hooks``, ``bestEffort`` and ``bestEffortSlices`` go by what it decides in the same tick; it
+has no file of its own. Invariants: one step for each set of samples; without samples, what is in force stays; the first
+decision after a start goes on from what best-effort pods have; the same object while nothing of it changes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from msgspec.structs import replace
 from koord.model import cpuset
 from koord.model.slo import CPUSuppressPolicy
 from qosd.decide.decision import Decision, Stage, Strategy
-from qosd.model.policy import BestEffortScheduling, PressurePolicy, join
+from qosd.model.besteffort import BestEffortScheduling
+from qosd.model.policy import PressurePolicy, join
 from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, Window, live
 from qosd.policy.scheduling import is_covered
 from qosd.predict.workload import workload_name
@@ -99,7 +100,7 @@ def _resumed(snapshot: NodeSnapshot) -> _Memory:
 
     Steps that limit nothing are tried anew, since nobody knows whether they helped or were on trial.
     """
-    left, now_ns = snapshot.policy.node.best_effort, snapshot.monotonic_ns
+    left, now_ns = snapshot.limits.scheduling, snapshot.monotonic_ns
     limits = ((Rung.TIME, bool(left.cpu_milli)), (Rung.CPUS, bool(left.cpus)))
     taken = frozenset([rung for rung, is_in_force in limits if is_in_force])
     milli = left.cpu_milli or 1000 * len(cpuset.parse(left.cpus))

@@ -26,7 +26,8 @@ from qosd.decide.runner import (
     windows_of,
 )
 from qosd.decide.shortage import Resource, Rung, Shortage, Victims
-from qosd.model.policy import BestEffortScheduling, EffectivePolicy, NodeSettings
+from qosd.model.besteffort import BestEffortScheduling
+from qosd.model.policy import EffectivePolicy, NodeSettings
 from qosd.model.snapshot import Aggregate, NodeSnapshot, PressureTrigger, Window
 from qosd.sense.node import NodeRow
 from tests.qosd.decide.scenes import be, node

@@ -62,10 +62,10 @@ class TestBadInput:
             "wrong",
             frozenset({HookStage.CREATE}),
             frozenset({"memory.high"}),
-            lambda pod, policy: Edits((Edit(Field.CPU_QUOTA, 1, "no reason"),)),
+            lambda pod, policy, limits: Edits((Edit(Field.CPU_QUOTA, 1, "no reason"),)),
         )
         with pytest.raises(engine.UndeclaredEdit, match="wrong edits cpu_quota"):
-            engine.decide(pod(), policy(), (wrong,))
+            engine.decide(pod(), policy(), hooks=(wrong,))
 
 
 class TestCPUSet:

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from msgspec import structs
 
 from koord.model.crifields import Field
 from koord.model.formulas import recompute
 from qosd.hooks import engine
+from qosd.model.besteffort import BestEffortLimits, BestEffortScheduling
 from qosd.model.pod import HookStage, Resources
-from qosd.model.policy import BestEffortScheduling, EffectivePolicy
 from tests.qosd.contexts import V2, extended, policy
 from tests.qosd.podviews import on_v1, view
 
 WHY = "suppress: LS pods are busy"
 
 
-def leaving(cpu_milli: int, tier_milli: int | None = None) -> EffectivePolicy:
-    """``tier_milli`` None: the tier holds nobody but best-effort pods."""
-    made = policy(V2)
+def leaving(cpu_milli: int, tier_milli: int | None = None) -> BestEffortLimits:
+    """``tier_milli`` None: the tier holds best-effort pods alone."""
     left = BestEffortScheduling(WHY, cpu_milli=cpu_milli)
-    tier = cpu_milli if tier_milli is None else tier_milli
-    return replace(made, node=replace(made.node, best_effort=left, be_tier_milli=tier))
+    return BestEffortLimits(left, tier_milli=cpu_milli if tier_milli is None else tier_milli)
 
 
 @pytest.mark.parametrize(
@@ -47,8 +43,8 @@ def test_no_quota_stands_in_the_tiers_way(
     pod = view("job", qos, tier, EXTENDED=extended("main", kind=kind, request="1000", limit=limit))
     context = pod.context.at(stage, Resources(), "main" if stage is HookStage.CREATE else "", {})
     context = structs.replace(context, seen_containers=("main",))
-    by = leaving(1500, tier_milli)
-    edits = [engine.decide(context, each).get(Field.CPU_QUOTA) for each in (on_v1(by), by)]
+    by, limits = policy(V2), leaving(1500, tier_milli)
+    edits = [engine.decide(context, each, limits).get(Field.CPU_QUOTA) for each in (on_v1(by), by)]
     if tier == "Burstable" and stage is HookStage.POD_CGROUP:
         assert edits == [None, None], "kubelet's list has to tell of its containers"
         return
@@ -77,16 +73,17 @@ def test_a_newcomer_has_no_more_than_all_of_them(
 ) -> None:
     requested = Resources(cpu_quota_us=requested_us or None)
     context = view("job", qos, tier).context.at(HookStage.CREATE, requested, "main", {})
-    by = leaving(1500, tier_milli)
-    edit = engine.decide_call(context, by).get(Field.CPU_QUOTA)
+    by, limits = policy(V2), leaving(1500, tier_milli)
+    edit = engine.decide_call(context, by, limits).get(Field.CPU_QUOTA)
     assert (edit and edit.value) == quota_us
     if edit is not None:
         assert (recompute(edit.computed), edit.hook, WHY in edit.why) == (quota_us, "batchResource", True)
-    assert engine.decide(context, by).get(Field.CPU_QUOTA) is None, "once it runs, it gets its own part"
+    assert engine.decide(context, by, limits).get(Field.CPU_QUOTA) is None, "once it runs, it gets its own part"
 
 
 def test_of_what_hooks_give_it_the_smaller_counts_under_its_own_period() -> None:
     pod = view("job", "BE", "BestEffort", EXTENDED=extended("main", request="1000", limit="4000"))
     context = pod.context.at(HookStage.CREATE, Resources(cpu_period_us=50_000), "main", {})
-    (edit,) = [each for each in engine.decide_call(context, leaving(1500, 0)).items if each.field is Field.CPU_QUOTA]
+    edits = engine.decide_call(context, policy(V2), leaving(1500, 0))
+    (edit,) = [each for each in edits.items if each.field is Field.CPU_QUOTA]
     assert (edit.value, recompute(edit.computed), "batch-cpu limit" in edit.why) == (75_000, 75_000, True)

@@ -39,9 +39,9 @@ from qosd.decide.runner import Decisions, State, StrategyResult, decide_all
 from qosd.inspect import acts, daemon, plan
 from qosd.inspect.inspector import Inspector
 from qosd.inspect.service import SERVICE, answer_of, listening
+from qosd.model.besteffort import BestEffortScheduling
 from qosd.model.metric import Scope
 from qosd.model.pod import SpecContainer
-from qosd.model.policy import BestEffortScheduling
 from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot
 from qosd.report import TickReport
 from qosd.sense.node import NodeRow

@@ -25,8 +25,9 @@ from qosd.decide.runner import Decisions, State, StrategyResult
 from qosd.koordlet.page import KoordletPage, ScrapeInputs
 from qosd.koordlet.table import KOORDLET, PREFIX, KoordletMetric
 from qosd.metrics import Metrics
+from qosd.model.besteffort import BestEffortScheduling
 from qosd.model.metric import Scope
-from qosd.model.policy import BestEffortScheduling, EffectivePolicy, Pool
+from qosd.model.policy import EffectivePolicy, Pool
 from qosd.report import TickReport
 from qosd.sense.besteffort import BestEffortRow
 from qosd.sense.cycles import CyclesRow

@@ -13,6 +13,7 @@ from koord.model.qos import DerivationRules, KubeQoS, QoSClass
 from koord.pb.cri import api_pb2 as cri
 from qosd.decide.decision import Op
 from qosd.hooks import normalization
+from qosd.model.besteffort import NO_LIMITS
 from qosd.model.pod import Resources
 from qosd.model.snapshot import NO_FACTS
 from qosd.pods import source as timing
@@ -166,7 +167,7 @@ async def test_a_quota_that_was_scaled_at_creation_is_not_scaled_again(
         n.runtime.adjusted[main] = adjusted
         n.runtime.start(main)
         await n.source.refresh()
-        opinions = of_pod(n.pod("web"), policy(cpuNormalizationRatio=ratio)).opinions
+        opinions = of_pod(n.pod("web"), policy(cpuNormalizationRatio=ratio), NO_LIMITS).opinions
         found = opinions[Target(n.container("web", "main").cgroup, "cpu_quota")]
         assert (found.op, found.value) == (Op.SET, quota_us)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qosd.model.policy import BestEffortScheduling
+from qosd.model.besteffort import BestEffortScheduling
 from qosd.policy import besteffort
 
 LEFT = {"suppress": BestEffortScheduling("LS pods use 12 of 16 CPUs", "0-1,4", is_idle=True, slice_us=100_000)}

@@ -8,12 +8,13 @@ import pytest
 
 from koord.host.topology import Topology
 from qosd.hooks import cpuset
+from qosd.hooks.edits import Edit
+from qosd.model.besteffort import UNBOUNDED, BestEffortLimits, BestEffortScheduling
 from qosd.model.pod import HookStage, Resources
-from qosd.model.policy import UNBOUNDED, BestEffortScheduling, EffectivePolicy, Pool, join
+from qosd.model.policy import EffectivePolicy, Pool, join
 from qosd.model.snapshot import PodView
 from qosd.policy.pooledrules import EXPECTED_NS, PooledRules, with_pools
 from qosd.policy.pools import Pools
-from qosd.policy.scheduling import Scheduling
 from tests.qosd.contexts import Now, policy
 from tests.qosd.podviews import machine, view
 
@@ -28,6 +29,10 @@ class Node:
         self.file = Now(policy(**node))
         self.now_ns = 0
         self.pooled = PooledRules(self.file)
+
+    def edits(self, pod: PodView) -> tuple[Edit, ...]:
+        context = pod.context.at(HookStage.CREATE, Resources(), "main", {})
+        return cpuset.decide(context, self.pooled.current, self.pooled.limits).items
 
     def sees(self, *pods: PodView, topology: Topology = MACHINE) -> EffectivePolicy:
         return self.pooled.update(topology, pods, NOBODY, self.now_ns)
@@ -114,12 +119,11 @@ class TestExpectedPods:
         assert not node.pooled.expect(view("ls", "LS").context, 0)
 
 
-def test_with_pools_keeps_rules_that_have_them() -> None:
+def test_with_pools_keeps_a_policy_that_has_them() -> None:
     pools = Pools(ls=(Pool(0, 0, "4-13"),), be=(Pool(0, 0, "2-13"),))
-    scheduling = Scheduling(BestEffortScheduling("busy", cpu_milli=1500), pools.be, 1500)
-    made = with_pools(policy(), pools, scheduling)
-    assert (made.node.ls_pools, made.node.best_effort.cpu_milli) == (pools.ls, 1500)
-    assert with_pools(made, pools, scheduling) is made
+    made = with_pools(policy(), pools)
+    assert made.node.ls_pools == pools.ls
+    assert with_pools(made, pools) is made
 
 
 class TestWhatIsLeftToBestEffort:
@@ -129,18 +133,18 @@ class TestWhatIsLeftToBestEffort:
         node = Node()
         first = node.sees(view("ls", "LS"))
         assert node.pooled.leave(self.LEFT)
-        left = node.pooled.current.node
-        assert (join(left.ls_pools), join(left.be_pools), join(left.best_effort_pools)) == ("0-15", "0-15", "4")
+        assert node.pooled.current is first, "the policy is what it was"
+        assert join(node.pooled.limits.pools) == "4"
         assert not node.pooled.leave(dict(self.LEFT))
         assert node.pooled.leave({})
-        assert node.pooled.current.node == first.node
+        assert node.pooled.limits == BestEffortLimits(pools=first.node.be_pools)
 
     def test_those_that_run_and_those_that_come_are_told_why(self) -> None:
         node = Node()
         job = view("job", "BE", "BestEffort")
         node.sees(job)
         node.pooled.leave(self.LEFT)
-        (edit,) = cpuset.decide(job.context.at(HookStage.CREATE, Resources(), "main", {}), node.pooled.current).items
+        (edit,) = node.edits(job)
         assert (edit.value, edit.why) == (
             "4",
             "BE pods use the BE pool (outside LSE), as far as it is left to them (suppress: busy)",
@@ -152,29 +156,30 @@ class TestWhatIsLeftToBestEffort:
         guest = view("guest", "" if band == "koord-mid" else "LS", "BestEffort", band=band)
         node.sees(guest)
         node.pooled.leave(self.LEFT)
-        (edit,) = cpuset.decide(guest.context.at(HookStage.CREATE, Resources(), "main", {}), node.pooled.current).items
+        (edit,) = node.edits(guest)
         assert edit.value == "0-15"
 
     def test_it_counts_before_the_pods_are_known(self) -> None:
         node = Node()
         assert node.pooled.leave({"a": BestEffortScheduling("busy", cpu_milli=1500, is_idle=True)})
-        before = node.pooled.current.node
-        assert (before.best_effort.cpu_milli, before.be_tier_milli, before.be_pools) == (1500, 1500, ())
-        after = node.sees(view("ls", "LS")).node
-        assert (after.best_effort, join(after.best_effort_pools)) == (before.best_effort, "0-15")
+        before = node.pooled.limits
+        assert (before.scheduling.cpu_milli, before.tier_milli, before.pools) == (1500, 1500, ())
+        node.sees(view("ls", "LS"))
+        after = node.pooled.limits
+        assert (after.scheduling, join(after.pools)) == (before.scheduling, "0-15")
         assert node.pooled.leave({})
-        assert node.pooled.current.node.best_effort == UNBOUNDED
+        assert node.pooled.limits.scheduling == UNBOUNDED
 
     def test_it_outlasts_pods_and_files(self) -> None:
         node = Node()
         assert node.pooled.leave(self.LEFT)
-        before = node.pooled.current.node
-        assert (join(before.ls_pools), join(before.best_effort_pools)) == ("", "4"), "before the pods are known"
+        pools = node.pooled.current.node.ls_pools, node.pooled.limits.pools
+        assert [join(each) for each in pools] == ["", "4"], "before the pods are known"
         node.sees(view("ls", "LS"))
         node.sees(LSE)
-        assert join(node.pooled.current.node.best_effort_pools) == "4"
+        assert join(node.pooled.limits.pools) == "4"
         node.file.current = policy(reservation={"reservedCPUs": "15"})
-        assert join(node.pooled.current.node.best_effort_pools) == "4"
+        assert join(node.pooled.limits.pools) == "4"
 
     def test_without_a_known_policy_there_is_nothing_to_narrow(self) -> None:
         node = Node()

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koord.host.topology import Topology
 from koord.model import cpuset
-from qosd.model.policy import UNBOUNDED, BestEffortScheduling, Pool, join
+from qosd.model.besteffort import UNBOUNDED, BestEffortLimits, BestEffortScheduling
+from qosd.model.policy import NodeSettings, Pool, join
 from qosd.model.snapshot import PodView
 from qosd.policy.pools import by_node
-from qosd.policy.scheduling import Scheduling, merged, tier_milli
+from qosd.policy.scheduling import limits, tier_milli
 from tests.qosd.contexts import extended
 from tests.qosd.podviews import NOT_READY, machine, view
 
 WHOLE = (Pool(0, 0, "0-15"),)
+SIXTEEN = machine()
 NONE_LEFT = "leaves CPUs 20 to best-effort pods, of which none is in the BE pool 0-15"
+
+
+def made(
+    by_strategy: Mapping[str, BestEffortScheduling],
+    be_pools: tuple[Pool, ...] = WHOLE,
+    topology: Topology | None = SIXTEEN,
+    pods: Sequence[PodView] = (),
+) -> BestEffortLimits:
+    return limits(by_strategy, NodeSettings(be_pools=be_pools), topology, pods)[0]
 
 
 @pytest.mark.parametrize(
@@ -35,43 +47,41 @@ NONE_LEFT = "leaves CPUs 20 to best-effort pods, of which none is in the BE pool
 )
 def test_what_is_left_of_the_pool(left: dict[str, str], cpus: str, why: str, warning: str) -> None:
     by_strategy = {name: BestEffortScheduling("busy", its) for name, its in left.items()}
-    found = merged(by_strategy, WHOLE, machine())
+    found, warnings = limits(by_strategy, NodeSettings(be_pools=WHOLE), machine())
     assert join(found.pools) == cpus
-    assert found.best_effort.cpus == ("" if cpus == "0-15" else cpus)
+    assert found.scheduling.cpus == ("" if cpus == "0-15" else cpus)
     if why:
-        assert found.best_effort.why == why
-    assert [text for text in found.warnings if warning in text] == list(found.warnings)
-    assert bool(found.warnings) == bool(warning)
+        assert found.scheduling.why == why
+    assert [text for text in warnings if warning in text] == list(warnings)
+    assert bool(warnings) == bool(warning)
 
 
 def test_an_unknown_pool_stays_unknown() -> None:
-    found = merged({"suppress": BestEffortScheduling("busy", "0")}, (), machine())
-    assert (found.pools, found.best_effort.cpus) == ((), "")
+    found = made({"suppress": BestEffortScheduling("busy", "0")}, ())
+    assert (found.pools, found.scheduling.cpus) == ((), "")
 
 
 def test_before_the_pods_are_known_two_of_an_earlier_run_meet_and_nonsense_is_nothing() -> None:
     left = {name: BestEffortScheduling("", cpus) for name, cpus in (("a", "0-3"), ("b", "x"), ("c", "2-5"))}
-    assert join(merged(left, (), None).pools) == "2-3"
+    assert join(made(left, (), None).pools) == "2-3"
 
 
 def test_memory_nodes_keep_their_own_part() -> None:
     topology = machine(nodes=2)
     whole = by_node(topology, cpuset.parse("0-15"))
-    found = merged({"suppress": BestEffortScheduling("busy", "7-8")}, whole, topology)
+    found = made({"suppress": BestEffortScheduling("busy", "7-8")}, whole, topology)
     assert [(pool.node, pool.cpuset) for pool in found.pools] == [(0, "7"), (1, "8")]
 
 
 def test_of_several_the_strictest_counts() -> None:
-    found = merged(
+    found = made(
         {
             "a": BestEffortScheduling("calm", cpu_milli=2000, has_lowest_weight=True),
             "b": BestEffortScheduling("any", slice_us=5_000),
             "c": BestEffortScheduling("busy", cpu_milli=1500, is_idle=True, slice_us=100_000),
-        },
-        WHOLE,
-        machine(),
+        }
     )
-    assert found.best_effort == BestEffortScheduling(
+    assert found.scheduling == BestEffortScheduling(
         "c: busy", cpu_milli=1500, has_lowest_weight=True, is_idle=True, slice_us=100_000
     )
 
@@ -79,12 +89,12 @@ def test_of_several_the_strictest_counts() -> None:
 @pytest.mark.parametrize(("other", "on_trial"), [(UNBOUNDED, "cpu_milli"), (BestEffortScheduling("", "0", 2000), "")])
 def test_what_is_on_trial_lasts_where_another_wants_it_too(other: BestEffortScheduling, on_trial: str) -> None:
     trial = BestEffortScheduling("busy", cpu_milli=1500, is_idle=True, on_trial="cpu_milli")
-    assert merged({"a": trial, "b": other}, WHOLE, machine()).best_effort.on_trial == on_trial
+    assert made({"a": trial, "b": other}).scheduling.on_trial == on_trial
     assert (trial.lasting, other.lasting) == (BestEffortScheduling("busy", is_idle=True), other)
 
 
 def test_nothing_is_left_out_where_nobody_says_so() -> None:
-    assert merged({}, WHOLE, machine()) == Scheduling(UNBOUNDED, WHOLE)
+    assert made({}) == BestEffortLimits(pools=WHOLE)
 
 
 BE = view("be", "BE", "BestEffort")
@@ -126,11 +136,11 @@ def test_the_tier_has_room_for_all_that_its_guests_may_use(cpu_milli: int, pods:
 def test_best_effort_always_has_a_cpu_and_no_guest_less_than_its_limit(
     by_strategy: dict[str, BestEffortScheduling], pods: list[PodView]
 ) -> None:
-    found = merged(by_strategy, WHOLE, machine(), pods)
+    found = made(by_strategy, pods=pods)
     assert cpuset.parse(join(found.pools))
     assert cpuset.parse(join(found.pools)) <= cpuset.parse("0-15")
     times = [each.cpu_milli for each in by_strategy.values() if each.cpu_milli]
-    assert found.best_effort.cpu_milli == min(times, default=0)
+    assert found.scheduling.cpu_milli == min(times, default=0)
     if found.tier_milli:
         assert found.tier_milli == min(times) + (4000 if MID in pods else 0)
         assert not {LS, ENDLESS_MID}.intersection(pods)

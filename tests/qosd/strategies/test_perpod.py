@@ -12,10 +12,11 @@ from msgspec import structs
 
 from koord.host.files import Target
 from qosd.decide.decision import Opinion
-from qosd.model.policy import BestEffortScheduling, EffectivePolicy, HostFacts, Pool
+from qosd.model.besteffort import NO_LIMITS, BestEffortLimits, BestEffortScheduling
+from qosd.model.policy import EffectivePolicy, HostFacts, Pool
 from qosd.model.snapshot import PodView
-from qosd.strategies import reconciler
 from qosd.strategies.perpod import PodOpinions, decide_each
+from qosd.strategies.reconciler import HookReconciler
 from tests.qosd.contexts import EXTENDED, V2, extended, policy
 from tests.qosd.podviews import snapshot, view
 
@@ -29,41 +30,42 @@ V1 = replace(V2, cgroup_version=1)
 BY = policy(V1)
 
 
-def left(cpu_milli: int) -> EffectivePolicy:
-    node = replace(BY.node, best_effort=BestEffortScheduling("busy", cpu_milli=cpu_milli), be_tier_milli=cpu_milli)
-    return replace(BY, node=node)
+LEFT = BestEffortLimits(BestEffortScheduling("busy", cpu_milli=1500), tier_milli=1500)
 
 
 class Asked:
     """Which pods an opinion was made for."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: BestEffortLimits = NO_LIMITS) -> None:
         self.names: list[str] = []
+        self.limits = limits
 
-    def __call__(self, pod: PodView, by: EffectivePolicy) -> PodOpinions:
+    def __call__(self, pod: PodView) -> PodOpinions:
         self.names.append(pod.name)
-        milli = by.node.best_effort.cpu_milli
+        milli = self.limits.scheduling.cpu_milli
         return PodOpinions({Target(pod.cgroup, "cpu_quota"): Opinion.set(100 * milli or -1, "as it is left")})
 
 
 @pytest.mark.parametrize(
-    ("second", "pods", "expected"),
+    ("second", "limits", "pods", "expected"),
     [
-        (BY, PODS, []),
-        (left(1500), PODS, ["job", "batch", "guest"]),
-        (replace(BY, node=replace(BY.node, limits_in_cri=False)), PODS, ["web", "job", "batch", "guest"]),
-        (replace(BY, slo=structs.replace(BY.slo)), PODS, ["web", "job", "batch", "guest"]),
-        (BY, (*PODS[1:], view("new", "LS")), ["new"]),
+        (BY, NO_LIMITS, PODS, []),
+        (BY, LEFT, PODS, ["job", "batch", "guest"]),
+        (replace(BY, node=replace(BY.node, limits_in_cri=False)), NO_LIMITS, PODS, ["web", "job", "batch", "guest"]),
+        (replace(BY, slo=structs.replace(BY.slo)), NO_LIMITS, PODS, ["web", "job", "batch", "guest"]),
+        (BY, NO_LIMITS, (*PODS[1:], view("new", "LS")), ["new"]),
     ],
     ids=["nothing", "what is left to best-effort pods", "a setting", "the SLO", "a pod"],
 )
-def test_only_whom_a_change_concerns(second: EffectivePolicy, pods: tuple[PodView, ...], expected: list[str]) -> None:
-    asked = Asked()
+def test_only_whom_a_change_concerns(
+    second: EffectivePolicy, limits: BestEffortLimits, pods: tuple[PodView, ...], expected: list[str]
+) -> None:
+    asked = Asked(limits)
     _, memo = decide_each(snapshot(BY, *PODS), None, asked)
     asked.names.clear()
-    decision, _ = decide_each(snapshot(second, *pods), memo, asked)
+    decision, _ = decide_each(snapshot(second, *pods), memo, asked, limits)
     assert asked.names == expected
-    fresh, _ = decide_each(snapshot(second, *pods), None, Asked())
+    fresh, _ = decide_each(snapshot(second, *pods), None, Asked(limits), limits)
     web = Target(PODS[0].cgroup, "cpu_quota")
     assert {**_values(decision.opinions), web: 0} == {**_values(fresh.opinions), web: 0}
 
@@ -81,13 +83,9 @@ MOVES = (
 """What may be left to best-effort pods."""
 
 
-def leaving(by: EffectivePolicy, fields: Mapping[str, Any], number: int) -> EffectivePolicy:
+def leaving(fields: Mapping[str, Any], number: int) -> BestEffortLimits:
     left = BestEffortScheduling(f"reason {number}" if fields else "", **fields)
-    pools = (Pool(0, 0, left.cpus or "0-3"),)
-    node = replace(
-        by.node, be_pools=(Pool(0, 0, "0-3"),), best_effort=left, best_effort_pools=pools, be_tier_milli=left.cpu_milli
-    )
-    return replace(by, node=node)
+    return BestEffortLimits(left, (Pool(0, 0, left.cpus or "0-3"),), left.cpu_milli)
 
 
 @pytest.mark.parametrize("host", [V1, V2])
@@ -100,13 +98,13 @@ def test_whatever_moves_the_hooks_decide_as_if_nothing_were_remembered(host: Hos
         view("elsewhere", "BE", **batch),
         view("guest", "LS", "BestEffort", **batch),
     )
-    by = policy(host)
-    every = [leaving(by, fields, number) for number, fields in enumerate(MOVES)]
+    by, hooks = policy(host), HookReconciler()
+    by = replace(by, node=replace(by.node, be_pools=(Pool(0, 0, "0-3"),)))
+    every = [leaving(fields, number) for number, fields in enumerate(MOVES)]
     for before, after in itertools.permutations(every, 2):
-        _, memo = decide_each(snapshot(before, *pods), None, reconciler.of_pod)
-        remembering, _ = decide_each(snapshot(after, *pods), memo, reconciler.of_pod)
-        fresh, _ = decide_each(snapshot(after, *pods), None, reconciler.of_pod)
-        assert after.differ_for_best_effort_alone(before)
+        _, memo = hooks.decide(snapshot(by, *pods, limits=before), None)
+        remembering, _ = hooks.decide(snapshot(by, *pods, limits=after), memo)
+        fresh, _ = hooks.decide(snapshot(by, *pods, limits=after), None)
         assert remembering == fresh
 
 
@@ -115,15 +113,15 @@ def test_time_alone_is_nobodys_matter_but_of_quotas_below_the_tier(host: HostFac
     """And these only v1 refuses."""
     looked: list[str] = []
 
-    def of_pod(pod: PodView, by: EffectivePolicy) -> PodOpinions:
+    def of_pod(pod: PodView) -> PodOpinions:
         looked.append(pod.name)
         return PodOpinions({Target(pod.cgroup, name): Opinion.set(2, "least")})
 
-    by = policy(host)
-    before, after = (leaving(by, {"cpu_milli": milli}, milli) for milli in (1000, 1500))
-    _, memo = decide_each(snapshot(before, *PODS), None, of_pod)
+    seen = snapshot(policy(host), *PODS)
+    before, after = (leaving({"cpu_milli": milli}, milli) for milli in (1000, 1500))
+    _, memo = decide_each(seen, None, of_pod, before)
     looked.clear()
-    decide_each(snapshot(after, *PODS), memo, of_pod)
+    decide_each(snapshot(seen.policy, *PODS), memo, of_pod, after)
     assert looked == []
 
 

@@ -25,7 +25,6 @@ from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.model.snapshot import PodView
 from qosd.policy.pooledrules import PooledRules, with_pools
 from qosd.policy.pools import compute_pools
-from qosd.policy.scheduling import Scheduling
 from qosd.strategies.groupidentity import GroupIdentity
 from qosd.strategies.reconciler import HookReconciler
 from tests.qosd.contexts import MEMORY_QOS, V2, V2_VENDOR, Now, extended, policy
@@ -302,7 +301,7 @@ class TestAnLSEPodThatArrivesLast:
     def decide(self, memory: Any, *pods: PodView) -> tuple[Mapping[Target, Opinion], Any]:
         by = policy(V1)
         pools = compute_pools(machine(), pods, by.node, {})
-        pooled = with_pools(by, pools, Scheduling(pools=pools.be))
+        pooled = with_pools(by, pools)
         decision, memory = HookReconciler().decide(snapshot(pooled, *pods), memory)
         return decision.opinions, memory
 

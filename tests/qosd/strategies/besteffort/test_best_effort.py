@@ -14,8 +14,9 @@ from koord.host.reconcile.state import FileState, Phase
 from koord.model.formulas import recompute
 from koord.model.qos import KubeQoS
 from qosd.decide.decision import Decision
+from qosd.model.besteffort import BestEffortLimits, BestEffortScheduling
 from qosd.model.pod import Resources
-from qosd.model.policy import BestEffortScheduling, EffectivePolicy, HostFacts
+from qosd.model.policy import HostFacts
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.policy.scheduling import tier_milli
 from qosd.strategies.besteffort.strategy import BestEffort
@@ -40,14 +41,11 @@ def _lets(excess: str, used_milli: int) -> str:
     return f"{excess}, of which the BestEffort tier's quota lets {used_milli}m be used"
 
 
-def leaving(left: BestEffortScheduling, pods: Sequence[PodView], host: HostFacts = V2) -> EffectivePolicy:
-    made = policy(host)
-    node = replace(made.node, best_effort=left, be_tier_milli=tier_milli(left.cpu_milli, pods))
-    return replace(made, node=node)
-
-
-def node(left: BestEffortScheduling, *pods: PodView, tiers: Mapping[KubeQoS, str] = TIERS) -> NodeSnapshot:
-    return structs.replace(snapshot(leaving(left, pods), *pods), tiers=tiers)
+def node(
+    left: BestEffortScheduling, *pods: PodView, tiers: Mapping[KubeQoS, str] = TIERS, host: HostFacts = V2
+) -> NodeSnapshot:
+    limits = BestEffortLimits(left, tier_milli=tier_milli(left.cpu_milli, pods))
+    return structs.replace(snapshot(policy(host), *pods, limits=limits), tiers=tiers)
 
 
 def decided(left: BestEffortScheduling, *pods: PodView) -> Decision:
@@ -128,8 +126,7 @@ FAST_BATCH = view("fast", "BE", "Burstable", container_requested=PERIOD_10_MS)
 def test_quotas_are_of_the_period_of_their_cgroup_and_on_v1_within_the_tiers(
     host: HostFacts, cpu_milli: int, pods: Sequence[PodView], quotas: Files
 ) -> None:
-    by = leaving(BestEffortScheduling(WHY, cpu_milli=cpu_milli), pods, host)
-    decision, _ = BestEffort().decide(structs.replace(snapshot(by, *pods), tiers=TIERS), None)
+    decision, _ = BestEffort().decide(node(BestEffortScheduling(WHY, cpu_milli=cpu_milli), *pods, host=host), None)
     assert files(decision, "cpu_quota") == {cgroup: f"at most {value}" for cgroup, value in quotas.items()}
     for opinion in decision.opinions.values():
         assert recompute(opinion.inputs) == opinion.value

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from msgspec import structs
 
 from koord.host.sched import SLICE
 from koord.host.taskattributes import TaskAttribute
-from qosd.model.policy import BestEffortScheduling, EffectivePolicy
+from qosd.model.besteffort import BestEffortLimits, BestEffortScheduling
+from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.besteffort.slices import BestEffortSlices
 from tests.qosd.contexts import V2, policy
 from tests.qosd.podviews import EXITED, RUNNING, snapshot, view
@@ -20,13 +19,13 @@ KATA = structs.replace(view("kata", "BE", "BestEffort"), runtime_handler="kata-q
 PODS = (JOB, BATCH, GUEST, WEB, KATA)
 
 
-def leaving(slice_us: int) -> EffectivePolicy:
-    made = policy(V2)
-    return replace(made, node=replace(made.node, best_effort=BestEffortScheduling("busy", slice_us=slice_us)))
+def leaving(slice_us: int) -> NodeSnapshot:
+    limits = BestEffortLimits(BestEffortScheduling("busy", slice_us=slice_us))
+    return snapshot(policy(V2), *PODS, limits=limits)
 
 
 def test_threads_of_best_effort_containers_that_run() -> None:
-    decision, _ = BestEffortSlices().decide(snapshot(leaving(100_000), *PODS), None)
+    decision, _ = BestEffortSlices().decide(leaving(100_000), None)
     why = "best-effort tasks run for 100000 us in one go: busy"
     assert decision.acts == (
         TaskAttribute(SLICE, f"{JOB.cgroup}/main", 100_000, why, "default/job"),
@@ -36,10 +35,10 @@ def test_threads_of_best_effort_containers_that_run() -> None:
 
 
 def test_where_none_is_left_to_them_nothing_is_wanted() -> None:
-    decision, _ = BestEffortSlices().decide(snapshot(leaving(0), *PODS), None)
+    decision, _ = BestEffortSlices().decide(leaving(0), None)
     assert (decision.acts, decision.sentence) == ((), "tasks run in the kernel's own slices")
 
 
-def test_rules_that_change_otherwise_change_no_decision() -> None:
-    first, memory = BestEffortSlices().decide(snapshot(leaving(100_000), *PODS), None)
-    assert BestEffortSlices().decide(snapshot(leaving(100_000), *PODS), memory)[0] is first
+def test_a_policy_that_changes_otherwise_change_no_decision() -> None:
+    first, memory = BestEffortSlices().decide(leaving(100_000), None)
+    assert BestEffortSlices().decide(leaving(100_000), memory)[0] is first

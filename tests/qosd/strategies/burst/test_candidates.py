@@ -15,27 +15,36 @@ from koord.model.podtotal import Role
 from koord.model.quantity import MilliCPU
 from koord.model.requirements import ContainerAmounts
 from qosd.decide.decision import Op
+from qosd.model.besteffort import NO_LIMITS, BestEffortLimits, BestEffortScheduling
 from qosd.model.pod import Resources, SpecContainer
-from qosd.model.policy import BestEffortScheduling, EffectivePolicy, Pool
+from qosd.model.policy import EffectivePolicy, Pool
 from qosd.model.snapshot import PodFacts, PodView
 from qosd.strategies import formulas
-from qosd.strategies.burst.candidates import PodCandidates, candidates, planned
+from qosd.strategies.burst.candidates import Plan, PodCandidates, candidates, planned
 from tests.qosd.contexts import extended
-from tests.qosd.podviews import EXITED, NOT_READY, RUNNING, view
+from tests.qosd.podviews import EXITED, NOT_READY, RUNNING, snapshot, view
 from tests.qosd.strategies.burst.scenes import HOST, buffer, bursting, limited
 
-RULES = bursting()
+BURSTING = bursting()
 CREATED = "CONTAINER_CREATED"
 MID = {"band": "koord-mid", "EXTENDED": extended(kind="mid", request="500", limit="2000")}
 
 
-def found(pod: PodView, by: EffectivePolicy = RULES) -> PodCandidates:
+def found(pod: PodView, by: EffectivePolicy = BURSTING) -> PodCandidates:
     one = candidates(pod, by)
     assert one is not None
     return one
 
 
-def bases(pod: PodView, by: EffectivePolicy = RULES) -> dict[str, int]:
+def plan(
+    *pods: PodView, last: Plan | None = None, by: EffectivePolicy = BURSTING, limits: BestEffortLimits = NO_LIMITS
+) -> Plan:
+    seen = snapshot(by, limits=limits)
+    same = last is not None and last.pods == pods
+    return planned(structs.replace(seen, pods=last.pods if last is not None and same else pods), last)
+
+
+def bases(pod: PodView, by: EffectivePolicy = BURSTING) -> dict[str, int]:
     one = candidates(pod, by)
     return {} if one is None else {each.name: each.base_us for each in one.containers}
 
@@ -69,7 +78,7 @@ def bases(pod: PodView, by: EffectivePolicy = RULES) -> dict[str, int]:
     ],
 )  # fmt: skip
 def test_eligible(pod: PodView, is_eligible: bool) -> None:
-    assert (candidates(pod, RULES) is not None) is is_eligible
+    assert (candidates(pod, BURSTING) is not None) is is_eligible
 
 
 def test_handlers_of_the_rules_are_katas() -> None:
@@ -110,10 +119,9 @@ def test_a_quota_that_was_scaled_at_creation_counts_as_kubelets() -> None:
 
 
 def test_nothing_bursts_in_a_tier_that_is_bounded() -> None:
-    by = bursting()
-    by = replace(by, node=replace(by.node, be_tier_milli=2000))
-    assert bases(limited(qos="LS", tier="BestEffort", **MID), by) == {}
-    assert bases(limited(), by) == {"main": 100_000}
+    limits = BestEffortLimits(tier_milli=2000)
+    assert candidates(limited(qos="LS", tier="BestEffort", **MID), bursting(), limits) is None
+    assert candidates(limited(), bursting(), limits) is not None
 
 
 @pytest.mark.parametrize(
@@ -200,8 +208,8 @@ def test_a_pod_has_a_buffer_only_if_each_of_its_containers_has_a_quota() -> None
     pod = limited("web", "LS", 100_000, "main", "side")
     sandbox, main, side = pod.containers
     unlimited = structs.replace(side, requested=Resources())
-    assert buffers_of(structs.replace(pod, containers=(sandbox, main, unlimited)), RULES) == {"/main": 100_000}
-    assert buffers_of(structs.replace(pod, cgroup=""), RULES).keys() == {"/kubepods/burstable/podweb/main",
+    assert buffers_of(structs.replace(pod, containers=(sandbox, main, unlimited)), BURSTING) == {"/main": 100_000}
+    assert buffers_of(structs.replace(pod, cgroup=""), BURSTING).keys() == {"/kubepods/burstable/podweb/main",
                                                                         "/kubepods/burstable/podweb/side"}  # fmt: skip
 
 
@@ -250,35 +258,39 @@ def test_buffers_can_be_computed_again() -> None:
 
 def test_a_plan_keeps_what_did_not_change() -> None:
     web, other, job = limited("web"), limited("other"), limited("job", "BE")
-    first = planned(RULES, (web, other, job), None)
+    first = plan(web, other, job)
     assert [uid for uid, _ in first.eligible] == ["web", "other"]
     assert (first.count, first.pool_percent) == (2, 50)
-    assert planned(RULES, first.pods, first) is first
-    again = planned(RULES, (web, limited("other"), job), first)
+    assert plan(*first.pods, last=first) is first
+    again = plan(web, limited("other"), job, last=first)
     assert again.eligible is first.eligible, "another view that says the same"
-    second = planned(RULES, (web, limited("other", quota_us=50_000), job), first)
+    second = plan(web, limited("other", quota_us=50_000), job, last=first)
     assert second.eligible[0][1] is first.eligible[0][1]
     assert second.eligible[1][1] is not first.eligible[1][1]
 
 
 @pytest.mark.parametrize(
-    ("changes", "is_same"),
+    ("changes", "limits", "is_same"),
     [
-        ({"best_effort": BestEffortScheduling("busy", "0-1"), "best_effort_pools": (Pool(0, 0, "0-1"),)}, True),
-        ({"be_tier_milli": 1500}, False),
-        ({"cpu_normalization_ratio": Fraction(6, 5)}, False),
-        ({"hooks": {"cpuNormalization": False}}, True),
+        ({}, BestEffortLimits(BestEffortScheduling("busy", "0-1"), (Pool(0, 0, "0-1"),)), True),
+        ({}, BestEffortLimits(tier_milli=1500), False),
+        ({"cpu_normalization_ratio": Fraction(6, 5)}, NO_LIMITS, False),
+        ({"hooks": {"cpuNormalization": False}}, NO_LIMITS, True),
     ],
 )
-def test_what_moves_every_second_makes_no_other_plan(changes: dict[str, Any], is_same: bool) -> None:
-    """Suppression makes other pools, and so other rules, again and again."""
+def test_what_moves_every_second_makes_no_other_plan(
+    changes: dict[str, Any], limits: BestEffortLimits, is_same: bool
+) -> None:
+    """Suppression makes other limits again and again."""
     mid = limited("mid", "LS", tier="BestEffort", **MID)
-    first = planned(RULES, (limited(), mid), None)
-    other = replace(RULES, node=replace(RULES.node, **changes))
-    assert (planned(other, first.pods, first).eligible is first.eligible) is is_same
+    first = plan(limited(), mid)
+    other = replace(BURSTING, node=replace(BURSTING.node, **changes)) if changes else BURSTING
+    again = plan(*first.pods, last=first, by=other, limits=limits)
+    assert (again.eligible is first.eligible) is is_same
 
 
 def test_nor_is_anything_worked_out_again_for_it() -> None:
-    bounded = [replace(RULES, node=replace(RULES.node, be_tier_milli=milli)) for milli in (1500, 2500)]
-    first = planned(bounded[0], (limited(),), None)
-    assert planned(bounded[1], first.pods, first).by_uid["web"] is first.by_uid["web"]
+    bounded = [BestEffortLimits(tier_milli=milli) for milli in (1500, 2500)]
+    first = plan(limited(), limits=bounded[0])
+    again = plan(*first.pods, last=first, limits=bounded[1])
+    assert again.by_uid["web"] is first.by_uid["web"]

@@ -17,7 +17,7 @@ from qosd.act.composition import StagedOpinion, compose
 from qosd.decide import gates
 from qosd.decide.decision import Decision, Op, Stage
 from qosd.hooks import memory
-from qosd.model.policy import EffectivePolicy, HostFacts
+from qosd.model.policy import EffectivePolicy, HostFacts, Pool
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.strategies import formulas as all_formulas
 from qosd.strategies.memory.tiers import MemoryTiers
@@ -201,7 +201,7 @@ class TestMemo:
         first, memory = strategy.decide(node(asked, *pods), None)
         again, same = strategy.decide(structs.replace(node(asked), pods=memory.pods), memory)
         assert (again is first, same is memory) == (True, True)
-        pools = replace(asked, node=replace(asked.node, be_tier_milli=500))
+        pools = replace(asked, node=replace(asked.node, be_pools=(Pool(0, 0, "0-1"),)))
         others = structs.replace(node(pools), pods=memory.pods)
         assert strategy.decide(others, memory)[0] is first, "CPU pools are none of its business"
         equal = by(STOCK, "ls", **PERCENTS)

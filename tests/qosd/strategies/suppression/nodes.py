@@ -190,7 +190,10 @@ class Node:
         self.load = load or self.load
         self.clock.ns += S
         by = self.pooled.update(self.topology, self.pods, {}, self.clock.ns)
-        result = self.loop.tick(TickInputs(self.pods, by, self.topology, TIERS, {}, {"pods": 0.5}), TickReason.BEAT)
+        result = self.loop.tick(
+            TickInputs(self.pods, by, self.topology, TIERS, {}, {"pods": 0.5}, limits=self.pooled.limits),
+            TickReason.BEAT,
+        )
         assert isinstance(result, Result)
         assert set(result.results) <= {"done"}, result.sentence
         left = self.loop.report.decisions.best_effort

@@ -10,12 +10,13 @@ from msgspec import structs
 
 from koord.host.topology import Topology
 from koord.model.slo import CgroupBase, CgroupPath, HostApplication
+from qosd.model.besteffort import BestEffortScheduling
 from qosd.model.metric import Metric, Scope
-from qosd.model.policy import BestEffortScheduling, EffectivePolicy
+from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.policy.pooledrules import with_pools
 from qosd.policy.pools import compute_pools
-from qosd.policy.scheduling import merged
+from qosd.policy.scheduling import limits
 from qosd.sense.node import NodeRow
 from qosd.sense.pids import PIDS
 from qosd.sense.runqueue import RunQueueRow
@@ -37,19 +38,17 @@ def app(name: str, qos: str, base: CgroupBase = CgroupBase.CGROUP_ROOT) -> HostA
 
 def suppressing(
     apps: Sequence[HostApplication] = (),
-    left: BestEffortScheduling | None = None,
     pods: Sequence[PodView] = (),
     topology: Topology | None = None,
     node: Mapping[str, Any] | None = None,
     **thresholds: Any,
 ) -> EffectivePolicy:
-    """Rules with suppression on, the pools of ``topology``, and what an earlier tick has left to best-effort pods."""
+    """A policy with suppression on, and the pools of ``topology``."""
     topology = topology or machine(32)
     spec = {"resourceUsedThresholdWithBE": {"enable": True, **thresholds}}
     made = policy(replace(V2, files=frozenset({"cpu.idle"})), spec, **(node or {}))
     made = replace(made, slo=structs.replace(made.slo, host_applications=tuple(apps)))
-    pools = compute_pools(topology, pods, made.node, {})
-    return with_pools(made, pools, merged({NAME: left} if left else {}, pools.be, topology, pods))
+    return with_pools(made, compute_pools(topology, pods, made.node, {}))
 
 
 def using(
@@ -61,8 +60,10 @@ def using(
     waits: Mapping[str, tuple[float, float, float]] | None = None,
     delays_us: Mapping[str, float] | None = None,
     at_s: float = 0.0,
+    left: BestEffortScheduling | None = None,
 ) -> NodeSnapshot:
-    """``waits``: by pod (ms waited, ms throttled, tasks), of its container ``main``; ``delays_us``: its mean wait."""
+    """``left``: to best-effort pods, by an earlier tick. ``waits``: by pod (ms waited, ms throttled, tasks), of its
+    container ``main``; ``delays_us``: its mean wait."""
     pods = [pod for pod, _ in uses]
     of_pods = {pod.cgroup: cores for pod, cores in uses}
     mains = {pod.name: f"{pod.cgroup}/main" for pod in pods}
@@ -76,5 +77,7 @@ def using(
         scale = 1 if metric is TASKS else 1000
         values[metric] = {mains[name]: scale * figures[place] for name, figures in (waits or {}).items()}
     values[RunQueueRow.run_queue_delay_us] = {mains[name]: delay for name, delay in (delays_us or {}).items()}
-    made = snapshot(by, *pods, topology=topology or machine(32))
+    topology = topology or machine(32)
+    in_force, _ = limits({NAME: left} if left else {}, by.node, topology, pods)
+    made = snapshot(by, *pods, topology=topology, limits=in_force)
     return structs.replace(made, values=values, monotonic_ns=int(at_s * 1e9), sampled_ns=int(at_s * 1e9))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from koord.model import cpuset
 from koord.model.slo import CgroupBase
-from qosd.model.policy import BestEffortScheduling
+from qosd.model.besteffort import BestEffortScheduling
 from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.suppression import allowance, formula
 from qosd.strategies.suppression.allowance import allowance_milli, uses_of
@@ -24,9 +24,9 @@ RESERVED = {"reservation": {"resources": {"cpu": "1500m"}}}
 EXAMPLE: dict[str, Any] = {"apps": [app("daemon", "LS")], "node": RESERVED}
 
 
-def example(**more: Any) -> NodeSnapshot:
+def example(left: BestEffortScheduling | None = None, **more: Any) -> NodeSnapshot:
     """32 CPUs, threshold 65: the node uses 14, LS pods 8, BE pods 3, a host application 1; 1.5 are reserved."""
-    return using(suppressing(**{**EXAMPLE, **more}), 14.0, (LS, 8.0), (BE, 3.0), apps={"daemon": 1.0})
+    return using(suppressing(**{**EXAMPLE, **more}), 14.0, (LS, 8.0), (BE, 3.0), apps={"daemon": 1.0}, left=left)
 
 
 def allowed(snapshot: NodeSnapshot, percent: int = 65, least: int | None = None) -> int:
@@ -251,10 +251,10 @@ class TestPolicies:
         assert after == (found.cpu_milli or len(cpuset.parse(found.cpus)))
 
     def test_growth_is_by_the_second_however_often_the_node_is_looked_at(self) -> None:
-        by = suppressing(left=BestEffortScheduling("", cpu_milli=4000), cpuSuppressPolicy="cfsQuota")
+        by, had = suppressing(cpuSuppressPolicy="cfsQuota"), BestEffortScheduling("", cpu_milli=4000)
         sizes, memory = [], None
         for number in range(16):
-            left, _, memory = self.decide(using(by, 0.0, at_s=10 + number / 5), memory)
+            left, _, memory = self.decide(using(by, 0.0, at_s=10 + number / 5, left=had), memory)
             sizes.append(left.cpu_milli)
         assert sizes == [7200] * 5 + [10_400] * 5 + [13_600] * 5 + [16_800]
 
@@ -267,7 +267,7 @@ class TestPolicies:
 
     def test_without_samples_what_is_in_force_stays(self) -> None:
         held = BestEffortScheduling("busy", cpu_milli=4000)
-        left, sentence, memory = self.decide(using(suppressing(left=held), float("nan")))
+        left, sentence, memory = self.decide(using(suppressing(), float("nan"), left=held))
         assert (left.cpu_milli, sentence) == (4000, "nothing has been measured yet: what is in force stays")
         left, _, memory = self.decide(example(cpuSuppressPolicy="cfsQuota"))
         again, _, _ = self.decide(using(suppressing(), float("nan")), memory)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from koord.host.topology import Topology
-from qosd.model.policy import BestEffortScheduling
+from qosd.model.besteffort import BestEffortScheduling
 from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.suppression import pain
 from qosd.strategies.suppression.allowance import uses_of
@@ -116,8 +116,8 @@ def test_what_ran_elsewhere_does_not_count() -> None:
     waits = {"p": (40.0, 0.0, 1.0)}
 
     def by_cpus(cpus: str, topology: Topology = SIXTEEN) -> float:
-        by = suppressing(left=BestEffortScheduling("", cpus), pods=[bound], topology=topology)
-        found = worst(using(by, 3.0, (bound, 1.0), (BE, 2.0), topology=topology, waits=waits))
+        by, left = suppressing(pods=[bound], topology=topology), BestEffortScheduling("", cpus)
+        found = worst(using(by, 3.0, (bound, 1.0), (BE, 2.0), topology=topology, waits=waits, left=left))
         assert found is not None
         return found.pain / 1000
 

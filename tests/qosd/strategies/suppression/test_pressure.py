@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from qosd.model.policy import BestEffortScheduling, PressurePolicy
+from qosd.model.besteffort import BestEffortScheduling
+from qosd.model.policy import PressurePolicy
 from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.suppression.ladder import Rung
 from qosd.strategies.suppression.strategy import SLICE_US, CPUSuppress
@@ -24,11 +25,12 @@ WEIGHT = BestEffortScheduling("latency-sensitive pods come first", has_lowest_we
 
 def node(waited_ms: float, at_s: float, left: BestEffortScheduling | None = None, slices: bool = True) -> NodeSnapshot:
     """Two CPUs of four are best-effort's, and one is the service's."""
-    by = suppressing(left=left, topology=FOUR, node=PRESSURE, pods=(WEB, JOB))
+    by = suppressing(topology=FOUR, node=PRESSURE, pods=(WEB, JOB))
     by = with_fields(by, host=with_fields(by.host, has_task_slices=slices))
     return using(
-        by, 3.0, (WEB, 1.0), (JOB, 2.0), topology=FOUR, waits={WEB.name: (waited_ms, 0.0, 1.0)}, at_s=1000 + at_s
-    )
+        by, 3.0, (WEB, 1.0), (JOB, 2.0), topology=FOUR, waits={WEB.name: (waited_ms, 0.0, 1.0)}, at_s=1000 + at_s,
+        left=left,
+    )  # fmt: skip
 
 
 class Run:
