@@ -38,8 +38,7 @@ from qosd.hostwatch import HostWatch
 from qosd.locator import CgroupLocator, cfs_period_in
 from qosd.loop import NodeLoop
 from qosd.metrics import Metrics
-from qosd.model.besteffort import BestEffortLimits
-from qosd.model.policy import EffectivePolicy, HostFacts
+from qosd.model.policy import HostFacts
 from qosd.node import BEST_EFFORT, JOURNAL, MODELS, NODE_OBJECT, NODE_SLO, POLICY, UNDO, Node
 from qosd.nri.plugin import Plugin
 from qosd.nri.service import Hooks
@@ -53,12 +52,10 @@ from qosd.pods.kubelet import SERVING_CERTIFICATES, KubeletClient
 from qosd.pods.kubeletconfig import KubeletConfigSource
 from qosd.pods.podlists import PodLists
 from qosd.pods.source import PodSource
-from qosd.policy import besteffort, hostfacts
+from qosd.policy import besteffort, hostfacts, kubeletpolicy
 from qosd.policy.clusterpolicy import ClusterPolicy
 from qosd.policy.kept import Keeper
-from qosd.policy.kubeletpolicy import PolicyRules
-from qosd.policy.pooledrules import PooledRules
-from qosd.policy.rulesfile import RulesSource
+from qosd.policy.source import PolicySource
 from qosd.policy.tiercpus import TierCPUs
 from qosd.predict import checkpoint
 from qosd.predict.predictor import Predictor
@@ -91,7 +88,7 @@ def assemble(
         pace.wake()
 
     def cluster_policy_changed() -> None:
-        if rules_file.recompose():
+        if policy.recompose():
             pace.wake()
 
     kept_policy, kept_slo, kept_node = (
@@ -100,17 +97,16 @@ def assemble(
     cluster_policy = ClusterPolicy(
         cluster_policy_changed, is_expected=bool(options.kubeconfig), kept_slo=kept_slo, kept_node=kept_node
     )
-    rules_file = RulesSource(
-        options.rules_file, partial(_host_facts, locator), metrics, kept_policy, gate_flags=options.feature_gates,
-        cluster=cluster_policy,
-    )  # fmt: skip
     cpu_manager = CPUManagerFile(event_loop, options.kubelet_state_dir / "cpu_manager_state", kubelet_policy_changed)
-    kubelet_config = KubeletConfigSource(kubelet, lambda: rules_file.current.host.memory_total_bytes, pace.wake)
-    policy = PooledRules(PolicyRules(rules_file, cpu_manager, kubelet_config))
+    kubelet_config = KubeletConfigSource(kubelet, lambda: policy.current.host.memory_total_bytes, pace.wake)
+    policy = PolicySource(
+        options.rules_file, partial(_host_facts, locator), metrics, kept_policy, gate_flags=options.feature_gates,
+        cluster=cluster_policy, kubelet=partial(kubeletpolicy.said_by, cpu_manager, kubelet_config),
+    )  # fmt: skip
 
     undo, read_only = _undo_record(options, lock_fd)
     if undo.entries:  # else there was no best-effort pod, or all was given back meanwhile
-        policy.leave(besteffort.load(options.run_dir / BEST_EFFORT))
+        policy.set_best_effort_limits(besteffort.load(options.run_dir / BEST_EFFORT))
     writer = undo.writer(locator.tree)  # as the run before, until the containers show how the runtime spells
     journal = Journal(_directory(options.state_dir) / JOURNAL, options.journal_rows)
     units = systemd_units.of_host(writer, undo)
@@ -133,16 +129,16 @@ def assemble(
     )  # fmt: skip
     urgency = Urgency(event_loop, locator.tree, pace.urge)
     node = Node(
-        options=options, metrics=metrics, pace=pace, locator=locator, rules_file=rules_file,
+        options=options, metrics=metrics, pace=pace, locator=locator,
         kept_policies=(kept_policy, kept_slo, kept_node), cluster_policy=cluster_policy,
         cpu_manager=cpu_manager, kubelet_config=kubelet_config, pod_lists=pod_lists, policy=policy, undo=undo,
         read_only=read_only, writer=writer, journal=journal, actuator=actuator, files=kept_files, sense=sense,
         predictor=predictor, loop=loop, pods=pods, disk=disk, end_temporary=end_temporary,
         tier_cpus=TierCPUs(locator.tree, LOOK_FOR_S),
-        host=HostWatch(locator, rules_file, cpu_manager, pods, actuator.files, pace, urgency),
+        host=HostWatch(locator, policy, cpu_manager, pods, actuator.files, pace, urgency),
     )  # fmt: skip
     _add_front_ends(node)
-    metrics.gauges = figures.of(loop, journal, kept_files, rules_file)
+    metrics.gauges = figures.of(loop, journal, kept_files, policy)
     return node
 
 
@@ -151,27 +147,20 @@ def _add_front_ends(node: Node) -> None:
     tree, options, policy = node.locator.tree, node.options, node.policy
     originals = OriginalsRecorder(node.undo, node.writer, node.metrics)
 
-    def in_force() -> EffectivePolicy:
-        return policy.current
-
-    def limits() -> BestEffortLimits:
-        return policy.limits
-
     node.front_ends = FrontEnds(
         lambda: node.hooks.server.connections,
         lambda: node.plugin.runtime if node.plugin else "",
         enabled=lambda: HookReconciler.name not in node.loop.off,
     )
     node.hooks = HookServer(
-        in_force, node.metrics, acts=node.front_ends.proxy_acts, seen=node.expect,
-        room_for=node.start_gate.room_for, originals=originals, as_listed=node.pods.as_listed, limits=limits,
+        policy.in_force, node.metrics, acts=node.front_ends.proxy_acts, seen=node.expect,
+        room_for=node.start_gate.room_for, originals=originals, as_listed=node.pods.as_listed,
     )  # fmt: skip
     if options.nri_socket:
         served = Hooks(
-            in_force, node.metrics, node.front_ends.nri_acts, partial(hostfacts.text_of, tree),
+            policy.in_force, node.metrics, node.front_ends.nri_acts, partial(hostfacts.text_of, tree),
             announced=node.expect, pods_changed=node.pods.hint, later=node.event_loop.call_soon, originals=originals,
             has_resctrl_group=partial(hostfacts.has_resctrl_group, tree), as_listed=node.pods.as_listed,
-            limits=limits,
         )  # fmt: skip
         socket = Path(options.nri_socket)
         node.plugin = Plugin(socket, served, lambda attached: None, index=options.nri_plugin_index)

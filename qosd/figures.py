@@ -13,17 +13,17 @@ from koord.service.metrics import Family, Gauge, Kind
 from qosd.act.journal import Journal
 from qosd.loop import NodeLoop
 from qosd.policy.provenance import Origin
-from qosd.policy.rulesfile import RulesSource
+from qosd.policy.source import PolicySource
 
 
 class _Sources(NamedTuple):
     loop: NodeLoop
     journal: Journal
     kept_files: KeptFiles
-    rules_file: RulesSource
+    policy: PolicySource
 
     def policy_age_s(self) -> float:
-        found = self.rules_file.overall.age_s(time.time())
+        found = self.policy.overall.age_s(time.time())
         return math.nan if found is None else found
 
 
@@ -48,17 +48,17 @@ _GAUGES = (
     _gauge(
         "policy_is_last_good",
         "1 while the source of the policy is away or bad, and what it said last is in force.",
-        lambda of: of.rules_file.overall.origin is Origin.LAST_GOOD,
+        lambda of: of.policy.overall.origin is Origin.LAST_GOOD,
     ),
     _gauge(
         "policy_is_unknown",
         "1 while the policy cannot be told, and every strategy is frozen.",
-        lambda of: of.rules_file.overall.origin is Origin.UNKNOWN,
+        lambda of: of.policy.overall.origin is Origin.UNKNOWN,
     ),
 )
 FAMILIES: tuple[Family, ...] = tuple([family for family, _ in _GAUGES])
 
 
-def of(loop: NodeLoop, journal: Journal, kept_files: KeptFiles, rules_file: RulesSource) -> tuple[Gauge, ...]:
-    sources = _Sources(loop, journal, kept_files, rules_file)
+def of(loop: NodeLoop, journal: Journal, kept_files: KeptFiles, policy: PolicySource) -> tuple[Gauge, ...]:
+    sources = _Sources(loop, journal, kept_files, policy)
     return tuple([(family, partial(value, sources)) for family, value in _GAUGES])

@@ -18,7 +18,7 @@ from qosd.pods.cpumanager import CPUManagerFile
 from qosd.pods.source import PodSource
 from qosd.pods.watch import CgroupWatch
 from qosd.policy.resctrlwatch import ResctrlWatch
-from qosd.policy.rulesfile import RulesSource
+from qosd.policy.source import PolicySource
 from qosd.urgency import Urgency
 
 _LOOK_AGAIN_S = 10.0
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class HostWatch:
-    """Keeps ``locator``, and what ``rules_file`` knows of the host, in step with the host.
+    """Keeps ``locator``, and what ``policy`` knows of the host, in step with the host.
 
     ``pods`` and ``files`` hear of what happens below kubelet's cgroups; ``urgency`` has its triggers in the tiers.
     """
@@ -35,14 +35,14 @@ class HostWatch:
     def __init__(
         self,
         locator: CgroupLocator,
-        rules_file: RulesSource,
+        policy: PolicySource,
         cpu_manager: CPUManagerFile,
         pods: PodSource,
         files: FileActor,
         pace: Pace,
         urgency: Urgency,
     ) -> None:
-        self._locator, self._rules_file, self._cpu_manager = locator, rules_file, cpu_manager
+        self._locator, self._policy, self._cpu_manager = locator, policy, cpu_manager
         self._pods, self._files, self._pace, self._urgency = pods, files, pace, urgency
         self._event_loop = asyncio.get_running_loop()
         self._looked_s = self._counted_s = _NEVER_S
@@ -104,10 +104,10 @@ class HostWatch:
         self._looked_s = time.monotonic()
         if self._locator.find((*announced, *(pod.cgroup for pod in self._pods.current))):
             self._follow()
-            self._rules_file.look_at_host()  # what the host supports shows below kubelet's cgroups
+            self._policy.look_at_host()  # what the host supports shows below kubelet's cgroups
 
     def _host_changed(self) -> None:
-        if self._rules_file.look_at_host():
+        if self._policy.look_at_host():
             self._pace.wake()
 
     def _look_soon(self) -> None:

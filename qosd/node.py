@@ -48,8 +48,7 @@ from qosd.policy import besteffort
 from qosd.policy.clusterpolicy import ClusterPolicy
 from qosd.policy.kept import Keeper
 from qosd.policy.nodeobject import NodeFacts
-from qosd.policy.pooledrules import PooledRules
-from qosd.policy.rulesfile import RulesSource
+from qosd.policy.source import PolicySource
 from qosd.policy.tiercpus import TierCPUs
 from qosd.predict import checkpoint
 from qosd.predict.predictor import NOT_STATED, Predictor
@@ -77,11 +76,10 @@ class Node:
     locator: CgroupLocator
     kept_policies: tuple[Keeper, ...]
     cluster_policy: ClusterPolicy
-    rules_file: RulesSource
     cpu_manager: CPUManagerFile
     kubelet_config: KubeletConfigSource
     pod_lists: PodLists | None
-    policy: PooledRules
+    policy: PolicySource
     undo: UndoRecord
     read_only: str
     writer: Writer
@@ -115,7 +113,6 @@ class Node:
         self._weights: Weights | None = None
         self._cfs_period_us: int | None = None
         self._learnt_of: tuple[PodView, ...] = ()
-        self._said: tuple[str, ...] = ()
         self._fought: Mapping[str, str] = {}
         self._fought_in: Mapping[Target, FileState] | None = None
         self._allocatable_of: NodeFacts | None = None
@@ -126,7 +123,7 @@ class Node:
 
     def start(self) -> None:
         """Read what is there and begin to follow it."""
-        self.rules_file.load()
+        self.policy.load()
         self.host.start()
         self._bound_tier()
         for lost in self.predictor.load(self.options.state_dir / MODELS):
@@ -175,7 +172,7 @@ class Node:
 
     def reload_policy(self) -> None:
         """Read the rules file again."""
-        self.rules_file.load()
+        self.policy.load()
         self.pace.wake()
 
     async def tick(self, reason: TickReason) -> Result | None:
@@ -213,7 +210,9 @@ class Node:
         if left is not None and left != self.policy.best_effort:
             lasting = {name: each.lasting for name, each in left.items()}
             self.disk.submit(besteffort.save, self.options.run_dir / BEST_EFFORT, lasting)
-            if self.policy.leave(left):
+            before = self.policy.limits
+            self.policy.set_best_effort_limits(left)
+            if self.policy.limits is not before:
                 self.pace.wake()
 
     async def plan(self) -> Plan | None:
@@ -246,7 +245,6 @@ class Node:
         ages_s = dict(self.pods.ages_s)
         if self.pods.age_s is not None:
             ages_s["pods"] = self.pods.age_s
-        self._say(self.policy.warnings)
         config = self.kubelet_config.current
         says = KubeletSays(
             self.cpu_manager.current.default_cpus, None if config is None else config.writes_memory_protection
@@ -276,7 +274,7 @@ class Node:
         """How the runtime spells shares as weights (v2), and kubelet's CFS period: from what the containers show."""
         self._learnt_of = pods
         if self.policy.current.host.files is None:
-            self.rules_file.look_at_host()  # the first pods' cgroups show what kubelet's have
+            self.policy.look_at_host()  # the first pods' cgroups show what kubelet's have
         known = self._weights, self._cfs_period_us
         self._weights = self._weights or weights_of(self.writer, pods)
         self._cfs_period_us = self._cfs_period_us or cfs_period_of(pods)
@@ -291,13 +289,6 @@ class Node:
         except UndoError as error:
             _log.warning("koordctl restore must be told --weights %s: %s", self.writer.weights.value, error)
         self.actuator.files.respelled()
-
-    def _say(self, warnings: tuple[str, ...]) -> None:
-        """Each of the pools' warnings once."""
-        for warning in warnings:
-            if warning not in self._said:
-                _log.warning("%s", warning)
-        self._said = warnings
 
     # what front ends tell
 

@@ -25,7 +25,7 @@ from qosd.model.policy import HostFacts
 from qosd.nri.plugin import Plugin
 from qosd.nri.service import Hooks
 from qosd.originals import OriginalsRecorder
-from qosd.policy import rulesfile as rules
+from qosd.policy.source import PolicySource
 
 
 class Attached:
@@ -39,12 +39,12 @@ class Attached:
         self.heard: list[bool] = []
         self.announced: list[PodContext] = []
         self.metrics = Metrics()
-        source = rules.RulesSource(rules_file, HostFacts, self.metrics)
+        source = PolicySource(rules_file, HostFacts, self.metrics)
         source.load()
         writer = Writer(cgroup.detect(Path("/sys/fs/cgroup"), Path("/proc/self/mountinfo").read_text()))
         originals = None if undo is None else OriginalsRecorder(undo, writer, self.metrics)
         hooks = Hooks(
-            lambda: source.current,
+            source.in_force,
             self.metrics,
             lambda: self.acting,
             _set_of,
@@ -74,12 +74,12 @@ def attached(plugin_socket: Path, rules_file: Path, undo: UndoRecord | None = No
 def proxied(backend: Path, directory: Path, rules_file: Path) -> Iterator[Path]:
     """The CRI socket of a proxy before ``backend``, whose hook server has the rules of ``rules_file``."""
     metrics = Metrics()
-    source = rules.RulesSource(rules_file, HostFacts, metrics)
+    source = PolicySource(rules_file, HostFacts, metrics)
     source.load()
     hook_files, hook_socket = directory / "hookserver.d", directory / "hooks.sock"
 
     async def serve() -> None:
-        async with listening(hook_socket, HookServer(lambda: source.current, metrics)):
+        async with listening(hook_socket, HookServer(source.in_force, metrics)):
             registration.Registration(hook_files, hook_socket, "Fail", REGISTERED).keep(source.current)
             await asyncio.get_running_loop().create_future()
 

@@ -36,7 +36,7 @@ def is_on(hook: Hook, policy: EffectivePolicy) -> bool:
     return policy.enabled(hook.name) and (not hook.gate or policy.gate(hook.gate).is_on)
 
 
-def decide_call(pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits = NO_LIMITS) -> Edits:
+def decide_call(pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits) -> Edits:
     """``decide``'s edits, with the bound of a newcomer, for a container that a CRI or NRI call is about."""
     return tierquota.of_newcomer(decide(pod, policy, limits), pod, limits)
 

@@ -28,7 +28,7 @@ from qosd.hooks import engine
 from qosd.hooks.edits import Edits
 from qosd.hookserver import translate
 from qosd.metrics import Metrics
-from qosd.model.besteffort import NO_LIMITS, BestEffortLimits
+from qosd.model.besteffort import BestEffortLimits
 from qosd.model.pod import HookStage, PodContext, Request
 from qosd.model.policy import EffectivePolicy
 from qosd.originals import OriginalsRecorder
@@ -108,7 +108,7 @@ class HookServer:
 
     def __init__(
         self,
-        policy: Callable[[], EffectivePolicy],
+        in_force: Callable[[], tuple[EffectivePolicy, BestEffortLimits]],
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
         acts: Callable[[], bool] = lambda: True,
@@ -116,9 +116,8 @@ class HookServer:
         room_for: Callable[[str], Awaitable[object] | None] = lambda uid: None,
         originals: OriginalsRecorder | None = None,
         as_listed: Callable[[Request], Request] = lambda request: request,
-        limits: Callable[[], BestEffortLimits] = lambda: NO_LIMITS,
     ) -> None:
-        self._policy, self._limits, self._metrics, self._clock = policy, limits, metrics, clock
+        self._in_force, self._metrics, self._clock = in_force, metrics, clock
         self._acts, self._seen, self._room_for, self._originals = acts, seen, room_for, originals
         self._as_listed = as_listed
         self.server = UnaryServer(self.methods())
@@ -184,8 +183,8 @@ class HookServer:
     def _decide(self, pod: PodContext, restores: bool) -> _Decision:
         if not self._acts():
             return _Decision(pod, Edits(problems=pod.problems), acts=False)
-        policy = self._policy()
-        edits = engine.carried(engine.decide_call(pod, policy, self._limits()), policy, restores=restores)
+        policy, limits = self._in_force()
+        edits = engine.carried(engine.decide_call(pod, policy, limits), policy, restores=restores)
         return _Decision(pod, edits.without_annotating if pod.stage is HookStage.UPDATE else edits, acts=True)
 
     @staticmethod

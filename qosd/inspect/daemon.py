@@ -72,7 +72,7 @@ def front_ends(node: Node) -> list[inspect.FrontEnd]:
 
 def policy(node: Node, wall_ns: int) -> inspect.Policy:
     """Where the policy in force comes from; without ``age_s``: no source ever said it."""
-    source, now_s = node.rules_file, wall_ns / 1e9
+    source, now_s = node.policy, wall_ns / 1e9
     message = _provenance(source.overall, now_s)
     message.layers.extend(_provenance(each, now_s, layer) for layer, each in source.layers.items())
     return message
@@ -124,8 +124,8 @@ def warnings(node: Node) -> list[str]:
         node.cpu_manager.problem,
         node.kubelet_config.problem,
         "" if node.pod_lists is None else node.pod_lists.problem,
-        *node.rules_file.warnings,
         *node.policy.warnings,
+        *node.policy.cpu_warnings,
         *node.host.problems,
         *node.pods.problems,
         *(

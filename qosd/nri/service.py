@@ -21,7 +21,7 @@ from qosd.accounting import account
 from qosd.hooks import engine
 from qosd.hooks.edits import Edits
 from qosd.metrics import Metrics
-from qosd.model.besteffort import NO_LIMITS, BestEffortLimits
+from qosd.model.besteffort import BestEffortLimits
 from qosd.model.pod import HookStage, PodContext, Request
 from qosd.model.policy import EffectivePolicy
 from qosd.nri import mux, translate
@@ -85,21 +85,20 @@ class Hooks:
 
     def __init__(
         self,
-        policy: Callable[[], EffectivePolicy],
+        in_force: Callable[[], tuple[EffectivePolicy, BestEffortLimits]],
         metrics: Metrics,
         acting: Callable[[], bool],
         parent_sets: translate.ParentSets,
         announced: Callable[[PodContext], object] = lambda pod: None,
         pods_changed: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
-        limits: Callable[[], BestEffortLimits] = lambda: NO_LIMITS,
         later: Callable[..., object] = lambda function, *arguments: function(*arguments),
         originals: OriginalsRecorder | None = None,
         has_resctrl_group: Callable[[str], bool] = lambda name: True,
         as_listed: Callable[[Request], Request] = lambda request: request,
     ) -> None:
         self._originals, self._has_resctrl_group, self._as_listed = originals, has_resctrl_group, as_listed
-        self._policy, self._limits, self._metrics, self._acting = policy, limits, metrics, acting
+        self._in_force, self._metrics, self._acting = in_force, metrics, acting
         self._parent_sets = parent_sets
         self._announced, self._pods_changed, self._clock, self._later = announced, pods_changed, clock, later
 
@@ -196,8 +195,8 @@ class Hooks:
         if not self._acting():
             self._metrics.hook_calls[request.stage.value, CALLER, "yielded"] += 1
             return None
-        pod, policy = PodContext.read(self._as_listed(request)), self._policy()
-        edits = engine.decide_call(pod, policy, self._limits())
+        pod, (policy, limits) = PodContext.read(self._as_listed(request)), self._in_force()
+        edits = engine.decide_call(pod, policy, limits)
         self._later(account, self._metrics, pod, edits, CALLER)
         return pod, policy, edits
 

@@ -37,9 +37,9 @@ from koord.model import schema, slo
 from koord.model.core import Node
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec
-from qosd.policy.composition import NOT_SET, ClusterStated, bad_settings
 from qosd.policy.kept import CopyUnusable, Kept, PolicyDocument
 from qosd.policy.nodeobject import NodeFacts
+from qosd.policy.overlay import NOT_SET, ClusterOverrides, bad_settings
 from qosd.policy.provenance import Origin, Provenance
 
 T = TypeVar("T")
@@ -232,11 +232,11 @@ class ClusterPolicy:
         return self._node.word.value if self._node.word is not None else None
 
     @property
-    def stated(self) -> ClusterStated:
+    def stated(self) -> ClusterOverrides:
         word = self._slo.word
         if word is None:
-            return ClusterStated(node=self.node, node_source=self._node_name)
-        return ClusterStated(word.value, word.generation, word.name, self.node, self._node_name, word.bad_settings)
+            return ClusterOverrides(node=self.node, node_source=self._node_name)
+        return ClusterOverrides(word.value, word.generation, word.name, self.node, self._node_name, word.bad_settings)
 
     @property
     def layers(self) -> Mapping[str, Provenance]:

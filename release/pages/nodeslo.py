@@ -20,7 +20,6 @@ from koord.model.slo_rules import Pair
 from qosd.metrics import Metrics
 from qosd.model.policy import HostFacts
 from qosd.policy import sloeffects
-from qosd.policy.rulesfile import RulesSource
 from qosd.policy.slofields import (
     APPLICATION,
     BURST,
@@ -34,6 +33,7 @@ from qosd.policy.slofields import (
     SLOField,
     Use,
 )
+from qosd.policy.source import PolicySource
 from qosd.strategies import speakers
 from release.pages.markdown import NONE, code, table
 
@@ -171,15 +171,15 @@ def _pair(path: str, pair: Pair) -> str:
 
 
 def _effects() -> str:
-    return _EFFECTS.format(policy=_EXAMPLE, warnings="\n".join(warnings_of(_EXAMPLE)))
+    return _EFFECTS.format(rules=_EXAMPLE, warnings="\n".join(warnings_of(_EXAMPLE)))
 
 
-def warnings_of(policy: str) -> Sequence[str]:
+def warnings_of(rules: str) -> Sequence[str]:
     """What koord-qosd says of these rules, on a stock kernel with cgroup v1."""
     with tempfile.TemporaryDirectory() as directory, _silence():
         file = Path(directory) / "qosd-rules.yaml"
-        file.write_text(policy, encoding="utf-8")
-        source = RulesSource(file, lambda: _STOCK_V1, Metrics())
+        file.write_text(rules, encoding="utf-8")
+        source = PolicySource(file, lambda: _STOCK_V1, Metrics())
         source.load()
         return [f"warning: {warning}".replace(str(file), "/etc/koord/qosd-rules.yaml") for warning in source.warnings]
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from qosd.hooks import engine
 from qosd.hooks.edits import Edits
 from qosd.model.pod import HookStage, PodContext, Request, Resources
 from qosd.model.policy import EffectivePolicy, HostFacts
+from qosd.policy.pools import Pools
 from qosd.policy.rulesfile import read
 
 QOS, PRIORITY = "koordinator.sh/qosClass", "koordinator.sh/priority-class"
@@ -26,18 +27,14 @@ V2 = HostFacts(cgroup_version=2, resctrl_groups=frozenset({"LSR", "LS", "BE"}))
 V2_VENDOR = replace(V2, files=frozenset({"cpu.bvt_warp_ns"}))
 MEMORY_QOS: Mapping[str, Any] = {"features": {"CgroupReconcile": True}}
 """The section ``node`` with the feature gate of memory QoS on."""
-T = TypeVar("T")
-
-
-@dataclass
-class Now(Generic[T]):
-    """What stands in a file that can change."""
-
-    current: T
 
 
 def policy(host: HostFacts = V2_VENDOR, spec: Mapping[str, Any] | None = None, **node: Any) -> EffectivePolicy:
     return read(Path("rules.yaml"), {"spec": spec or {}, "node": node}, host)
+
+
+def with_pools(by: EffectivePolicy, pools: Pools) -> EffectivePolicy:
+    return replace(by, node=replace(by.node, ls_pools=pools.ls, be_pools=pools.be, kubelet_cpus=pools.kubelet))
 
 
 def pod(

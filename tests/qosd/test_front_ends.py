@@ -12,6 +12,7 @@ from koord.pb.hooks import api_pb2 as hooks
 from qosd.frontends import FrontEnd, FrontEnds
 from qosd.hookserver.server import SERVICE, HookServer, listening
 from qosd.metrics import Metrics
+from qosd.model.besteffort import NO_LIMITS
 from qosd.model.pod import PodContext
 from tests.qosd.contexts import STATUS, policy
 
@@ -79,7 +80,7 @@ async def test_a_hook_server_that_does_not_act_answers_without_edits(
 ) -> None:
     seen: list[PodContext] = []
     metrics = Metrics()
-    server = HookServer(policy, metrics, acts=lambda: acts, seen=seen.append)
+    server = HookServer(lambda: (policy(), NO_LIMITS), metrics, acts=lambda: acts, seen=seen.append)
     request = hooks.PodSandboxHookRequest(annotations={STATUS: '{"cpuset":"2-3"}'})
     request.pod_meta.uid = "u"
     assert server.server.connections == 0

@@ -51,7 +51,7 @@ async def test_cpus_whose_owner_is_named_in_an_unknown_way_are_in_no_pool(v1: Ma
         best_effort, service = running(alive, "job", "/besteffort", "BE"), running(alive, "web", "", "LS")
         await alive.until(lambda: v1.holds(best_effort, "cpuset_cpus") == "0-1", "the pool that is left")
         await alive.until(lambda: v1.holds(service, "cpuset_cpus") == "0-1", "the pool that is left")
-        assert str(alive.node.policy.pools.kubelet) == "2-3"
+        assert str(alive.node.policy.current.node.kubelet_cpus) == "2-3"
         assert [said for said in daemon.warnings(alive.node) if "cpu_manager_state" in said] == [
             "cpu_manager_state keeps CPUs 2-3 out of its defaultCpuSet and names their owner in no way that is known "
             "here: they are in no pool"

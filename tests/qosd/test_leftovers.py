@@ -222,7 +222,7 @@ class TestValuesThatStay:
         scene = Scene(Machine(tmp_path, V2))
         scene.put(TIER, {"memory.min": str(MIB)})
         async with on_runtime(scene.machine) as alive:
-            await alive.until(lambda: alive.node.pods.current and alive.node.policy.pools.ls, "the pods")
+            await alive.until(lambda: alive.node.pods.current and alive.node.policy.current.node.ls_pools, "the pods")
             said = [each for each in daemon.warnings(alive.node) if "another agent" in each]
             assert said == [
                 "another agent may have left what stays as it is, since kubelet has not told whether its feature "
@@ -236,17 +236,17 @@ class TestValuesThatStay:
     async def test_what_a_dry_run_finds_is_shown_and_stays(self, scene: Scene) -> None:
         scene.put(TIER, LEFT["suppression's quota"][2][scene.machine.version])
         async with on_runtime(scene.machine, dry_run=True) as alive:
-            await alive.until(lambda: alive.node.pods.current and alive.node.policy.pools.ls, "the pods")
+            await alive.until(lambda: alive.node.pods.current and alive.node.policy.current.node.ls_pools, "the pods")
             await alive.node.tick(TickReason.BEAT)
             assert Target(TIER, "cpu_quota") in {write.target for write in await planned_writes(alive)}
         assert scene.machine.holds(TIER, "cpu_quota") == 118_100
 
     async def test_a_value_of_an_earlier_run_has_the_base_of_that(self, scene: Scene) -> None:
         async with on_runtime(scene.machine) as alive:
-            await alive.until(lambda: alive.node.policy.pools.ls, "the pools")
+            await alive.until(lambda: alive.node.policy.current.node.ls_pools, "the pools")
         before = [scene.machine.holds(cgroup, row) for cgroup in (JOB, WEB) for row in ("cpu_quota", "cpu_shares")]
         async with on_runtime(scene.machine) as alive:
-            await alive.until(lambda: alive.node.policy.pools.ls, "the pools")
+            await alive.until(lambda: alive.node.policy.current.node.ls_pools, "the pools")
             assert alive.node.journal.flush()
             assert not [entry for entry in alive.node.journal.query() if entry.result == "leftover"]
         assert before == [
@@ -309,7 +309,7 @@ async def by_hook_server(node: Node, name: str) -> str:
 
 
 async def by_nri(node: Node, name: str) -> str:
-    served = Hooks(lambda: node.policy.current, Metrics(), lambda: True, partial(hostfacts.text_of, node.locator.tree))
+    served = Hooks(node.policy.in_force, Metrics(), lambda: True, partial(hostfacts.text_of, node.locator.tree))
     pod = nri.PodSandbox(id=name, name=name, uid=name, labels={QOS: "BE"})
     pod.linux.cgroup_parent = f"{TIER}/pod{name}"
     adjustment = served.created(pod, nri.Container(id=f"{name}-1", pod_sandbox_id=name, name="main"))
@@ -330,7 +330,7 @@ async def test_a_container_can_be_made_in_a_tier_that_another_agent_keeps_small(
     async with on_runtime(scene.machine) as alive:
         assert within(await answer(alive.node, "early"), "1", version), "before the first tick"
         await alive.until(lambda: scene.machine.holds(TIER, "cpuset_cpus") in ("0-3", ""), "the tier's CPUs")
-        await alive.until(lambda: alive.node.policy.pools.be, "the pools")
+        await alive.until(lambda: alive.node.policy.current.node.be_pools, "the pools")
         assert await answer(alive.node, "later") == "0-3"
         scene.put(TIER, {"cpuset.cpus": "2"})
         await alive.node.tick(TickReason.BEAT)

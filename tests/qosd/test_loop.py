@@ -32,7 +32,7 @@ from qosd.model.metric import Scope
 from qosd.model.policy import EffectivePolicy, HostFacts, NodeSettings
 from qosd.model.snapshot import NodeSnapshot, PodView, PressureTrigger, Window
 from qosd.pace import TickReason
-from qosd.policy.rulesfile import RulesSource
+from qosd.policy.source import PolicySource
 from qosd.predict.bank import Bank
 from qosd.predict.predictor import Predictor
 from qosd.sense.build import Sense
@@ -430,7 +430,7 @@ def test_a_strategy_that_is_switched_off_gives_its_files_back(rig: Rig) -> None:
 
 def test_a_gate_of_the_rules_is_switched_live_and_what_stood_behind_it_is_given_back(rig: Rig) -> None:
     file = rig.root / "rules.yaml"
-    source = RulesSource(file, HostFacts, Metrics(), gate_flags={"BECPUEvict": True})
+    source = PolicySource(file, HostFacts, Metrics(), gate_flags={"BECPUEvict": True})
     rig.wanting.gate = "BECPUEvict"
 
     def sentence(text: str) -> str:

@@ -314,7 +314,7 @@ async def test_an_announced_pods_cpus_are_left_before_it_starts(v1: Machine) -> 
         container = v1.runtime.container(sandbox, "main")
         v1.runtime.start(container)
         cgroup = v1.runtime.cgroup(container)
-        await alive.until(lambda: alive.node.pods.current and alive.node.policy.pools.ls, "the LS pool")
+        await alive.until(lambda: alive.node.pods.current and alive.node.policy.current.node.ls_pools, "the LS pool")
         assert v1.holds(cgroup, "cpuset_cpus") == "0-3"
         announce(alive.node, "/kubepods/podnew", {QOS: "LSE"}, **{STATUS: '{"cpuset": "2-3"}'})
         await alive.until(lambda: v1.holds(cgroup, "cpuset_cpus") == "0-1", "a smaller LS pool")
@@ -333,12 +333,12 @@ class TestKubeletsCPUManagerThatCannotBeWatched:
     ) -> None:
         async with on_runtime(v1) as alive:
             v1.runtime.pod("web", labels={QOS: "LS"})
-            await alive.until(lambda: alive.node.policy.pools.ls, "the LS pool")
+            await alive.until(lambda: alive.node.policy.current.node.ls_pools, "the LS pool")
             assert any("cpu_manager_state cannot be watched" in one for one in daemon.warnings(alive.node))
             v1.put("kubelet/cpu_manager_state", EXCLUSIVE)
             monkeypatch.setattr("qosd.hostwatch._LOOK_AGAIN_S", 0.0)
             await alive.until(lambda: alive.node.policy.current.node.cpu_manager_policy == "static", "kubelet's policy")
-            await alive.until(lambda: str(alive.node.policy.pools.kubelet) == "2-3", "them set aside")
+            await alive.until(lambda: str(alive.node.policy.current.node.kubelet_cpus) == "2-3", "them set aside")
 
     async def test_a_reload_reads_it(self, v1: Machine) -> None:
         async with living(v1) as alive:

@@ -79,7 +79,7 @@ async def test_a_restart_without_a_good_file_releases_nothing(
         change(machine.root / "rules.yaml")
         async with living(machine) as alive:
             await ticked(alive)
-            policy = alive.node.rules_file.provenance
+            policy = alive.node.policy.file.provenance
             assert (policy.origin, alive.writes_done, low(machine, container)) == (Origin.LAST_GOOD, 0, PROTECTED)
             assert policy.taken_unix_s is not None and policy.problem
             assert daemon.warnings(alive.node)[0].endswith("the last good rules stay")
@@ -113,7 +113,7 @@ async def test_a_policy_that_nobody_can_tell_freezes(machine: Machine, change: C
         machine.put(f"state/{POLICY}", "no copy at all")
         async with living(machine) as alive:
             await ticked(alive)
-            assert (alive.node.rules_file.provenance.origin, alive.writes_done) == (Origin.UNKNOWN, 0)
+            assert (alive.node.policy.file.provenance.origin, alive.writes_done) == (Origin.UNKNOWN, 0)
             assert low(machine, container) == PROTECTED
             states = {result.name: result.state for result in _turns(alive)}
             assert states.pop(Relieving.name) is State.ACTIVE, "without a shortage it holds nothing"
@@ -131,21 +131,19 @@ async def test_a_removed_file_does_not_stop_a_running_node(machine: Machine) -> 
         (machine.root / "rules.yaml").unlink()
         alive.node.reload()
         await ticked(alive)
-        assert (low(machine, container), alive.node.rules_file.provenance.origin) == (PROTECTED, Origin.LAST_GOOD)
+        assert (low(machine, container), alive.node.policy.file.provenance.origin) == (PROTECTED, Origin.LAST_GOOD)
         node = alive.node
-        gauges = {
-            family.name: read() for family, read in figures.of(node.loop, node.journal, node.files, node.rules_file)
-        }
+        gauges = {family.name: read() for family, read in figures.of(node.loop, node.journal, node.files, node.policy)}
         assert (gauges["policy_is_last_good"], gauges["policy_is_unknown"]) == (1, 0)
 
 
 async def test_kubelets_place_may_be_found_while_the_file_is_being_saved(machine: Machine) -> None:
     """What the host supports is looked up again then, and the file is not."""
     async with on_runtime(machine) as alive:
-        before = alive.node.rules_file.provenance
+        before = alive.node.policy.file.provenance
         machine.put("rules.yaml", "node: {half")
         alive.node.host.look(["/kubepods"])
-        assert alive.node.rules_file.provenance is before
+        assert alive.node.policy.file.provenance is before
 
 
 async def test_a_first_start_without_a_file_is_the_built_in_defaults(machine: Machine) -> None:
@@ -153,8 +151,8 @@ async def test_a_first_start_without_a_file_is_the_built_in_defaults(machine: Ma
     async with on_runtime(machine) as alive:
         _, container = await alive.batch_pod()
         await alive.until_decided(container)
-        assert alive.node.rules_file.provenance.origin is Origin.DEFAULTS
-        assert alive.node.rules_file.provenance.taken_unix_s is None
+        assert alive.node.policy.file.provenance.origin is Origin.DEFAULTS
+        assert alive.node.policy.file.provenance.taken_unix_s is None
     assert not (machine.root / "state" / POLICY).exists()
 
 
@@ -190,7 +188,7 @@ async def test_the_clusters_policy_is_waited_for_and_outlives_the_cluster(machin
                     alive.node.cluster_policy.lost(AWAY)
                 await ticked(alive)
                 assert (alive.writes_done, low(machine, container)) == (0, PROTECTED)
-                assert alive.node.rules_file.overall.origin is Origin.LAST_GOOD
+                assert alive.node.policy.overall.origin is Origin.LAST_GOOD
         async with living(machine, **CLUSTER) as alive:
             alive.node.cluster_policy.take_slo(None, 0)
             alive.node.cluster_policy.take_node(NODE)

@@ -22,6 +22,7 @@ from koord.pb.nri import api_pb2 as nri
 from qosd.hooks.originals import SWAP_V1, SWAP_V2, RequestedResources, of_creation, of_update
 from qosd.hookserver.server import PROXY_METADATA, RESTORES_METADATA, SERVICE, HookServer
 from qosd.metrics import Metrics
+from qosd.model.besteffort import NO_LIMITS
 from qosd.model.policy import HostFacts
 from qosd.nri.service import SERVICE as NRI
 from qosd.nri.service import Hooks, Session
@@ -140,7 +141,7 @@ class Noted:
         self.originals = OriginalsRecorder(self.undo, writer, self.metrics)
 
     def ask(self, method: str, attempt: int = 0, **resources: Any) -> hooks.ContainerResourceHookResponse:
-        server = HookServer(lambda: policy(V2), self.metrics, originals=self.originals)
+        server = HookServer(lambda: (policy(V2), NO_LIMITS), self.metrics, originals=self.originals)
         request = hooks.ContainerResourceHookRequest(**POD)
         request.pod_meta.uid, request.container_meta.attempt = "uid", attempt
         if resources:
@@ -180,7 +181,7 @@ def test_other_calls_note_nothing(noted: Noted, method: str) -> None:
 
 
 def test_while_another_front_end_acts_nothing_is_noted(noted: Noted) -> None:
-    server = HookServer(lambda: policy(V2), noted.metrics, acts=lambda: False, originals=noted.originals)
+    server = HookServer(lambda: (policy(V2), NO_LIMITS), noted.metrics, acts=lambda: False, originals=noted.originals)
     request = hooks.ContainerResourceHookRequest(**POD).SerializeToString()
     server.methods()[f"/{SERVICE}/PreCreateContainerHook"](request, {})
     assert noted.undo.originals == ()
@@ -199,7 +200,7 @@ def test_an_edit_that_cannot_be_noted_is_answered_counted_and_logged(
 
 def test_nri_notes_what_it_edits(noted: Noted) -> None:
     hooks_ = Hooks(
-        lambda: policy(HostFacts(), limitsInCRI=True),
+        lambda: (policy(HostFacts(), limitsInCRI=True), NO_LIMITS),
         noted.metrics,
         lambda: True,
         lambda target: "0-7",
@@ -230,7 +231,11 @@ class NriRuntime:
 
     def __init__(self, noted: Noted, root: Path, version: int) -> None:
         hooks_ = Hooks(
-            lambda: policy(HostFacts()), noted.metrics, lambda: True, lambda target: "0-7", originals=noted.originals
+            lambda: (policy(HostFacts()), NO_LIMITS),
+            noted.metrics,
+            lambda: True,
+            lambda target: "0-7",
+            originals=noted.originals,
         )
         self._methods = Session(hooks_, lambda peer: None).methods()
         self.pod, self.noted = nris.be(), noted

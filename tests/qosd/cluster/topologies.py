@@ -16,10 +16,8 @@ from qosd.cluster.nodetopology import Hardware, Inputs
 from qosd.model.snapshot import PodView
 from qosd.pods.cpumanager import CPUManagerState
 from qosd.policy.nodeobject import NodeFacts
-from qosd.policy.pooledrules import with_pools
 from qosd.policy.pools import compute_pools
-from qosd.policy.scheduling import merged
-from tests.qosd.contexts import policy
+from tests.qosd.contexts import policy, with_pools
 from tests.qosd.podviews import machine
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -65,5 +63,5 @@ def inputs(
     manager = CPUManagerState("none") if exclusive is None else CPUManagerState("static", shared, exclusive)
     in_force = policy(**section)
     pools = compute_pools(topology, pods, in_force.node, manager.exclusive)
-    with_them = with_pools(in_force, pools, merged({}, pools.be, topology, pods, in_force.node))
+    with_them = with_pools(in_force, pools)
     return Inputs(topology, Hardware(model, memory), with_them, kubelet, manager, pods, node)

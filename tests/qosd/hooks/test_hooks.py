@@ -11,6 +11,7 @@ from koord.model.cpuset import CPUSet
 from koord.model.crifields import Field
 from qosd.hooks import engine, normalization, resctrl, table
 from qosd.hooks.edits import Edit, Edits, ForbiddenEdit
+from qosd.model.besteffort import NO_LIMITS
 from qosd.model.pod import HookStage, Resources
 from qosd.model.policy import HostFacts
 from tests.qosd.contexts import MEMORY_QOS, V2, V2_VENDOR, decided, extended, pod, policy, values
@@ -187,7 +188,7 @@ class TestCPUSet:
     ) -> None:
         """The reconciler asks ``decide``, which always says them."""
         by = policy(**node, cpuNormalizationRatio=1.2)
-        edits = engine.decide_call(who, by)
+        edits = engine.decide_call(who, by, NO_LIMITS)
         assert values(edits) == decided(who, by) != carried
         assert values(engine.carried(edits, by, restores=restores)) == (values(edits) if all_of_them else carried)
 

@@ -15,6 +15,7 @@ from qosd.hooks.edits import KUBELET_PREFIX
 from qosd.hookserver import translate
 from qosd.hookserver.server import PROXY_METADATA, SERVICE, HookServer
 from qosd.metrics import Metrics
+from qosd.model.besteffort import NO_LIMITS
 from qosd.model.pod import HookStage, PodContext
 from qosd.model.policy import EffectivePolicy
 from tests.qosd.contexts import EXTENDED, MEMORY_QOS, PRIORITY, QOS, STATUS, TIERS, V2, V2_VENDOR, policy
@@ -139,11 +140,11 @@ def test_what_was_decided_before_changes_no_answer(
         twin.pod_meta.uid = twin.pod_meta.name = f"p{number}"
         twin.pod_annotations["example.com/seen"] = str(number)
     in_force = [before]
-    used = HookServer(lambda: in_force[0], METRICS)
+    used = HookServer(lambda: (in_force[0], NO_LIMITS), METRICS)
     answers(used, twins)
     in_force[0] = by
     answers(used, twins)
-    fresh = [answer for each in requests for answer in answers(HookServer(lambda: by, METRICS), [each])]
+    fresh = [answer for each in requests for answer in answers(HookServer(lambda: (by, NO_LIMITS), METRICS), [each])]
     assert answers(used, requests) == fresh
 
 

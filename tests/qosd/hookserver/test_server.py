@@ -28,6 +28,7 @@ from qosd.hookserver.server import (
     listening,
 )
 from qosd.metrics import Metrics
+from qosd.model.besteffort import NO_LIMITS
 from qosd.model.policy import EffectivePolicy
 from tests.qosd.contexts import EXTENDED, QOS, STATUS, V2, extended, policy
 
@@ -70,7 +71,7 @@ async def calling(tmp_path: Path, by: EffectivePolicy, metrics: Metrics | None =
         initial = dict(await running.initial_metadata())
         return await running, initial
 
-    async with listening(tmp_path / "hooks.sock", HookServer(lambda: by, metrics or Metrics())):
+    async with listening(tmp_path / "hooks.sock", HookServer(lambda: (by, NO_LIMITS), metrics or Metrics())):
         try:
             yield call
         finally:
@@ -229,7 +230,9 @@ def test_a_directory_that_refuses_leaves_nothing_behind(tmp_path: Path) -> None:
 
 async def test_a_container_waits_for_the_room_that_it_needs_and_no_other_does() -> None:
     free = asyncio.Event()
-    server = HookServer(lambda: policy(V2), Metrics(), room_for=lambda uid: free.wait() if uid == "new" else None)
+    server = HookServer(
+        lambda: (policy(V2), NO_LIMITS), Metrics(), room_for=lambda uid: free.wait() if uid == "new" else None
+    )
     create = server.methods()[f"/{SERVICE}/PreCreateContainerHook"]
 
     def request(uid: str) -> bytes:

@@ -117,9 +117,9 @@ async def living(scene: Scene) -> AsyncIterator[Node]:
     try:
         if scene.rules_file:
             machine.put("rules.yaml", scene.rules_file)
-            node.rules_file.load()
+            node.policy.load()
         else:
-            node.rules_file.provenance = scene.policy
+            node.policy.file.provenance = scene.policy
         node.cluster_status = lambda: scene.cluster
         node.loop.report, node.loop.snapshot = scene.report(node), scene.snapshot
         for path, text in scene.written.items():

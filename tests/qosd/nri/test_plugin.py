@@ -12,6 +12,7 @@ import pytest
 
 from koord.pb.nri import api_pb2 as nri
 from qosd.metrics import Metrics
+from qosd.model.besteffort import NO_LIMITS
 from qosd.model.policy import HostFacts
 from qosd.nri.plugin import Patience, Plugin
 from qosd.nri.service import Hooks
@@ -27,7 +28,7 @@ class Daemon:
     def __init__(self, socket: Path, patience: Patience) -> None:
         self.heard: list[bool] = []
         self.told = asyncio.Event()
-        hooks = Hooks(lambda: policy(HostFacts()), Metrics(), lambda: self.heard[-1], lambda target: "")
+        hooks = Hooks(lambda: (policy(HostFacts()), NO_LIMITS), Metrics(), lambda: self.heard[-1], lambda target: "")
         self.plugin = Plugin(socket, hooks, self._attached, patience=patience)
 
     def _attached(self, attached: bool) -> None:

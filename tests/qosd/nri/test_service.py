@@ -12,6 +12,7 @@ from msgspec import structs
 from koord.pb.nri import api_pb2 as nri
 from koord.service.metrics import render
 from qosd.metrics import PREFIX, Metrics
+from qosd.model.besteffort import NO_LIMITS
 from qosd.model.pod import PodContext
 from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.nri import mux
@@ -31,7 +32,7 @@ class Called:
         self.changes = 0
         self.peers: list[Peer] = []
         hooks = Hooks(
-            lambda: by or policy(HostFacts()),
+            lambda: (by or policy(HostFacts()), NO_LIMITS),
             self.metrics,
             lambda: self.acting,
             lambda target: "0-7",

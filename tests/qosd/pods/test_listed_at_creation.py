@@ -12,6 +12,7 @@ import pytest
 from koord.pb.hooks import api_pb2 as hooks
 from qosd.hookserver.server import PROXY_METADATA, RESTORES_METADATA, SERVICE, HookServer
 from qosd.metrics import Metrics
+from qosd.model.besteffort import NO_LIMITS
 from qosd.pods.source import KUBELET_GAP_S
 from tests.qosd.contexts import EXTENDED, QOS, STATUS, V2, extended, policy
 from tests.qosd.pods.source_rig import Node, node, until
@@ -34,7 +35,7 @@ def created(n: Node, qos: str, shares: int) -> hooks.LinuxContainerResources:
         pod_resources={"cpu_shares": shares},
         container_resources={"cpu_shares": shares},
     )
-    server = HookServer(lambda: policy(V2, limitsInCRI=True), Metrics(), as_listed=n.source.as_listed)
+    server = HookServer(lambda: (policy(V2, limitsInCRI=True), NO_LIMITS), Metrics(), as_listed=n.source.as_listed)
     create = server.methods()[f"/{SERVICE}/PreCreateContainerHook"]
     reply: Any = create(request.SerializeToString(), {PROXY_METADATA: b"1", RESTORES_METADATA: b"1"})
     return hooks.ContainerResourceHookResponse.FromString(reply.message).container_resources

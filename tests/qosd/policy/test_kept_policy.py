@@ -19,7 +19,7 @@ from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.policy import kept
 from qosd.policy.kept import CopyUnusable, PolicyDocument
 from qosd.policy.provenance import Origin
-from qosd.policy.rulesfile import RulesSource
+from qosd.policy.source import PolicySource
 from tests.waiting import HANG_S
 
 GOOD, BETTER = "node: {guaranteedAs: LSR}\n", "node: {guaranteedAs: LSR, beCPUManager: true}\n"
@@ -46,12 +46,12 @@ class Node:
     def __init__(self, root: Path) -> None:
         self.file, self.copy = root / "rules.yaml", root / "state" / "policy.yaml"
 
-    def start(self, now_s: float = TAKEN_S) -> RulesSource:
-        source = RulesSource(self.file, HostFacts, Metrics(), Disk(self.copy), lambda: now_s)
+    def start(self, now_s: float = TAKEN_S) -> PolicySource:
+        source = PolicySource(self.file, HostFacts, Metrics(), Disk(self.copy), lambda: now_s)
         source.load()
         return source
 
-    def after(self, text: str) -> RulesSource:
+    def after(self, text: str) -> PolicySource:
         """Started with ``text`` as its file."""
         self.file.write_text(text)
         return self.start()
@@ -86,17 +86,17 @@ class TestASourceThatSaysNothingGood:
         spoil(node.file)
         source.load()
         assert source.current is before
-        assert source.provenance.origin is Origin.LAST_GOOD
-        assert source.provenance.problem.startswith(f"{node.file}: ")
-        assert source.warnings == (f"{source.provenance.problem}; the last good rules stay",)
+        assert source.file.provenance.origin is Origin.LAST_GOOD
+        assert source.file.provenance.problem.startswith(f"{node.file}: ")
+        assert source.warnings == (f"{source.file.provenance.problem}; the last good rules stay",)
 
     def test_does_so_after_a_restart_too(self, node: Node, spoil: Callable[[Path], object]) -> None:
         node.after(GOOD)
         spoil(node.file)
         source = node.start(TAKEN_S + 3600)
         assert is_good(source.current)
-        assert source.provenance.origin is Origin.LAST_GOOD
-        assert (source.provenance.source, source.provenance.age_s(TAKEN_S + 3600)) == (str(node.file), 3600)
+        assert source.file.provenance.origin is Origin.LAST_GOOD
+        assert (source.file.provenance.source, source.file.provenance.age_s(TAKEN_S + 3600)) == (str(node.file), 3600)
 
     def test_is_over_with_the_next_good_document(self, node: Node, spoil: Callable[[Path], object]) -> None:
         node.after(GOOD)
@@ -107,7 +107,7 @@ class TestASourceThatSaysNothingGood:
         node.file.write_text(BETTER)
         source.load()
         assert source.current.node.be_cpu_manager
-        assert (source.provenance.origin, source.warnings) == (Origin.SOURCE, ())
+        assert (source.file.provenance.origin, source.warnings) == (Origin.SOURCE, ())
 
 
 def test_a_policy_with_a_bad_leaf_is_kept_like_any(node: Node) -> None:
@@ -120,12 +120,12 @@ class TestANodeWithoutAFile:
     def test_has_the_built_in_defaults_and_no_complaint(self, node: Node) -> None:
         source = node.start()
         assert (source.current, source.warnings) == (EffectivePolicy(), ())
-        assert source.provenance.origin is Origin.DEFAULTS
+        assert source.file.provenance.origin is Origin.DEFAULTS
         assert not node.copy.exists()
 
     def test_still_has_them_after_a_restart(self, node: Node) -> None:
         node.start()
-        assert node.start().provenance.origin is Origin.DEFAULTS
+        assert node.start().file.provenance.origin is Origin.DEFAULTS
 
     def test_goes_back_to_them_by_a_policy_that_says_nothing(self, node: Node) -> None:
         source = node.after(GOOD)
@@ -140,14 +140,14 @@ class TestAPolicyThatNobodyCanTell:
         source = node.after(BAD)
         assert source.current.policy_unknown
         assert source.current.slo == NodeSLOSpec(), "nothing of it may be written"
-        assert source.provenance.origin is Origin.UNKNOWN
+        assert source.file.provenance.origin is Origin.UNKNOWN
         assert "no policy is known: every strategy is frozen" in source.warnings[0]
 
     def test_stays_unknown_when_the_bad_file_is_removed(self, node: Node) -> None:
         source = node.after(BAD)
         node.file.unlink()
         source.load()
-        assert source.provenance.origin is Origin.UNKNOWN
+        assert source.file.provenance.origin is Origin.UNKNOWN
 
     @pytest.mark.parametrize("spoil", [SPOILT["removed"], SPOILT["bad"]], ids=["removed", "bad"])
     def test_includes_a_damaged_copy_which_says_that_there_was_one(

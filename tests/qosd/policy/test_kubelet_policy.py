@@ -1,45 +1,25 @@
-from __future__ import annotations
+"""What the policy takes from kubelet: which CPU manager policy counts, and when its allocations are unknown."""
 
-from dataclasses import dataclass, replace
+from __future__ import annotations
 
 import pytest
 
-from koord.model.kubeletconfig import KubeletConfig
 from koord.model.reservation import Reserved
 from qosd.model.policy import CPUManagerPolicy, EffectivePolicy, HostFacts, NodeSettings
-from qosd.pods.cpumanager import CPUManagerState
-from qosd.policy.kubeletpolicy import PolicyRules
-from tests.qosd.contexts import Now
+from qosd.policy.kubeletpolicy import KubeletFacts, overlay
 
-
-@dataclass
-class StateFile:
-    """What the CPU manager's state file says."""
-
-    current: CPUManagerState
-    untold: str = ""
-    is_absent: bool = False
-
-
-class Config(KubeletConfig, frozen=True, kw_only=True):
-    """What kubelet's source of it says."""
-
-    is_awaited: bool = False
-
-
-ABSENT = StateFile(CPUManagerState(), "state is not there", is_absent=True)
-TORN, TORN_LATER = StateFile(CPUManagerState(), "state: torn"), StateFile(CPUManagerState("static"), "state: torn")
-NONE = EffectivePolicy()
-STATIC = replace(NONE, node=NodeSettings(cpu_manager_policy=CPUManagerPolicy.STATIC))
+NONE, STATIC = NodeSettings(), NodeSettings(cpu_manager_policy=CPUManagerPolicy.STATIC)
+ABSENT = KubeletFacts(untold="state is not there", is_absent=True)
+SAYS_NONE, SAYS_STATIC = KubeletFacts(), KubeletFacts("static", gives_cpus=True)
+TORN, TORN_LATER = SAYS_NONE._replace(untold="state: torn"), SAYS_STATIC._replace(untold="state: torn")
 
 
 @pytest.mark.parametrize(
     ("file", "kubelet_is_static", "policy"),
     [(NONE, False, "none"), (NONE, True, "static"), (STATIC, False, "static"), (STATIC, True, "static")],
 )
-def test_static_wins(file: EffectivePolicy, kubelet_is_static: bool, policy: str) -> None:
-    kubelet = StateFile(CPUManagerState("static" if kubelet_is_static else "none"))
-    assert PolicyRules(Now(file), kubelet).current.node.cpu_manager_policy == policy
+def test_static_wins(file: NodeSettings, kubelet_is_static: bool, policy: str) -> None:
+    assert overlay(file, SAYS_STATIC if kubelet_is_static else SAYS_NONE).cpu_manager_policy == policy
 
 
 @pytest.mark.parametrize(
@@ -55,21 +35,20 @@ def test_static_wins(file: EffectivePolicy, kubelet_is_static: bool, policy: str
         (ABSENT, None, NONE, ""),
         (ABSENT, "none", NONE, ""),
         (
-            StateFile(CPUManagerState()),
+            SAYS_NONE,
             "static",
             NONE,
             "kubelet's configuration says cpuManagerPolicy: static, but kubelet's state file says none",
         ),
-        (StateFile(CPUManagerState()), None, STATIC, ""),
-        (StateFile(CPUManagerState("static")), "static", NONE, ""),
-        (StateFile(CPUManagerState("static")), None, NONE, ""),
+        (SAYS_NONE, None, STATIC, ""),
+        (SAYS_STATIC, "static", NONE, ""),
+        (SAYS_STATIC, None, NONE, ""),
     ],
 )
 def test_allocations_that_nobody_tells_are_unknown(
-    state: StateFile, configured: str | None, file: EffectivePolicy, unknown: str
+    state: KubeletFacts, configured: str | None, file: NodeSettings, unknown: str
 ) -> None:
-    config = None if configured is None else Config(cpu_manager_policy=configured)
-    node = PolicyRules(Now(file), state, config).current.node
+    node = overlay(file, state._replace(configured=configured or ""))
     assert node.cpus_unknown == unknown
     assert not unknown or node.cpu_manager_policy is CPUManagerPolicy.STATIC
 
@@ -79,16 +58,15 @@ def test_allocations_that_nobody_tells_are_unknown(
     [
         (ABSENT, NONE, "kubelet has not told its configuration yet, and state is not there"),
         (ABSENT, STATIC, "the rules file says cpuManagerPolicy: static, but state is not there"),
-        (StateFile(CPUManagerState()), NONE, ""),
-        (StateFile(CPUManagerState("static")), NONE, ""),
+        (SAYS_NONE, NONE, ""),
+        (SAYS_STATIC, NONE, ""),
         (TORN, NONE, "state: torn"),
     ],
 )
 def test_without_a_state_file_kubelets_first_answer_is_waited_for(
-    state: StateFile, file: EffectivePolicy, unknown: str
+    state: KubeletFacts, file: NodeSettings, unknown: str
 ) -> None:
-    node = PolicyRules(Now(file), state, Config(cpu_manager_policy="", is_awaited=True)).current.node
-    assert node.cpus_unknown == unknown
+    assert overlay(file, state._replace(is_awaited=True)).cpus_unknown == unknown
 
 
 @pytest.mark.parametrize(
@@ -97,22 +75,9 @@ def test_without_a_state_file_kubelets_first_answer_is_waited_for(
 def test_what_kubelet_reserves_is_left_out_unless_the_file_says_otherwise(
     file_bytes: int | None, reserved_bytes: int, allocatable_bytes: int
 ) -> None:
-    host = HostFacts(memory_total_bytes=1000)
-    file = Now(EffectivePolicy(node=NodeSettings(allocatable_memory_bytes=file_bytes), host=host))
-    policy = PolicyRules(file, StateFile(CPUManagerState()), Config(reserved=Reserved(500, reserved_bytes)))
-    current = policy.current
-    assert (current.allocatable_memory_bytes, current.node.kubelet_reserved.cpu_milli) == (allocatable_bytes, 500)
-    assert policy.current is current
-
-
-def test_the_same_rules_are_the_same_object() -> None:
-    file, kubelet = Now(NONE), StateFile(CPUManagerState())
-    policy = PolicyRules(file, kubelet)
-    assert policy.current is NONE
-    kubelet.current = CPUManagerState("static")
-    made = policy.current
-    assert policy.current is made
-    file.current = replace(NONE)
-    assert policy.current is not made
-    kubelet.current = CPUManagerState()
-    assert policy.current is file.current
+    file, kubelet = (
+        NodeSettings(allocatable_memory_bytes=file_bytes),
+        KubeletFacts(reserved=Reserved(500, reserved_bytes)),
+    )
+    policy = EffectivePolicy(node=overlay(file, kubelet), host=HostFacts(memory_total_bytes=1000))
+    assert (policy.allocatable_memory_bytes, policy.node.kubelet_reserved.cpu_milli) == (allocatable_bytes, 500)

@@ -12,6 +12,7 @@ import pytest
 
 from koord.pb.nri import api_pb2 as nri
 from qosd.metrics import Metrics
+from qosd.model.besteffort import NO_LIMITS
 from qosd.nri.service import Hooks
 from qosd.policy import resctrlwatch
 from qosd.policy.resctrlwatch import ResctrlWatch
@@ -59,13 +60,13 @@ async def test_other_directories_leave_the_rules_as_they_are(tmp_path: Path) -> 
     root = tmp_path / "resctrl"
     await asyncio.to_thread(root.mkdir)
     async with living(Machine(tmp_path)) as alive:
-        before = alive.node.rules_file.current
+        before = alive.node.policy.current
         make(root, "mine")
         make(root, "BE")
         await noticed(lambda: groups(alive) == {"BE"})
         shutil.rmtree(root / "BE")
         await noticed(lambda: groups(alive) == set())
-        assert alive.node.rules_file.current == before
+        assert alive.node.policy.current == before
 
 
 class TestLookingAgain:
@@ -108,6 +109,8 @@ def test_nri_never_names_a_class_whose_group_is_gone(is_there: bool, names: str)
     """Even if the rules in force have not heard of it yet."""
     by = policy(V2, RESCTRL)
     by = type(by)(by.slo, by.node, type(by.host)(2, resctrl_groups=frozenset({"BE"})))
-    hooks = Hooks(lambda: by, Metrics(), lambda: True, lambda target: "0-7", has_resctrl_group=lambda name: is_there)
+    hooks = Hooks(
+        lambda: (by, NO_LIMITS), Metrics(), lambda: True, lambda target: "0-7", has_resctrl_group=lambda name: is_there
+    )
     adjust = hooks.created(be(), container(be()))
     assert (adjust or nri.ContainerAdjustment()).linux.resources.rdt_class.value == names

@@ -11,13 +11,13 @@ import pytest
 from koord.service.inotify import FileWatch
 from qosd.metrics import Metrics
 from qosd.model.policy import CPUManagerPolicy, EffectivePolicy, HostFacts, Pool
-from qosd.policy.rulesfile import RulesSource
+from qosd.policy.source import PolicySource
 
 EXAMPLE = Path(__file__).parents[2] / "manifests" / "qosd-rules.yaml"
 
 
-def source(file: Path, metrics: Metrics | None = None, **gate_flags: bool) -> RulesSource:
-    return RulesSource(file, HostFacts, metrics or Metrics(), gate_flags=gate_flags)
+def source(file: Path, metrics: Metrics | None = None, **gate_flags: bool) -> PolicySource:
+    return PolicySource(file, HostFacts, metrics or Metrics(), gate_flags=gate_flags)
 
 
 @pytest.mark.parametrize(

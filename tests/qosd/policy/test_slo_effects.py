@@ -15,8 +15,8 @@ from qosd.hooks.table import HOOK_NAMES
 from qosd.metrics import Metrics
 from qosd.model.policy import EffectivePolicy, HostFacts, NodeSettings
 from qosd.policy import sloeffects
-from qosd.policy.rulesfile import RulesSource
 from qosd.policy.slofields import CLASSES, EXCEPTIONS, FIELDS, SWITCHES, Gap, SLOField, Use
+from qosd.policy.source import PolicySource
 from qosd.strategies import speakers
 
 ON_BOTH = frozenset({"cpu.idle", "cpu.max.burst", "vm.min_free_kbytes", "vm.watermark_scale_factor"})
@@ -349,7 +349,7 @@ TYPO = "spec: {cpuBurstStrategy: {cpuBurstPercent: 50, policy: auto}}"
 def test_the_rules_warnings_follow_what_the_node_has(tmp_path: Path) -> None:
     file, host = tmp_path / "rules.yaml", [UNKNOWN]
     file.write_text(TYPO)
-    policy = RulesSource(file, lambda: host[0], Metrics())
+    policy = PolicySource(file, lambda: host[0], Metrics())
     policy.load()
     assert policy.warnings == (), "nobody knows yet what the node has"
     host[0] = HostFacts(1, files=frozenset())
@@ -369,7 +369,7 @@ def test_there_are_few_of_them_however_much_is_asked_for(tmp_path: Path) -> None
     file = tmp_path / "rules.yaml"
     applications = "".join(f"  - {{name: a{number}, strategy: {{x: 1}}}}\n" for number in range(200))
     file.write_text(f"spec:\n  hostApplications:\n{applications}")
-    policy = RulesSource(file, lambda: STOCK_V1, Metrics())
+    policy = PolicySource(file, lambda: STOCK_V1, Metrics())
     policy.load()
     assert len(policy.warnings) == 51
     assert policy.warnings[-1] == f"{file}: and 150 more"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,14 +21,15 @@ from koord.pb.hooks import api_pb2 as hooks
 from qosd.decide.decision import Decision, Op, Opinion
 from qosd.hookserver.server import RESTORES_METADATA, SERVICE, HookServer
 from qosd.metrics import Metrics
+from qosd.model.besteffort import NO_LIMITS
 from qosd.model.pod import Resources, SpecContainer
 from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.model.snapshot import PodView
-from qosd.policy.pooledrules import PooledRules, with_pools
 from qosd.policy.pools import compute_pools
+from qosd.policy.source import PolicySource
 from qosd.strategies.groupidentity import GroupIdentity
 from qosd.strategies.reconciler import HookReconciler
-from tests.qosd.contexts import MEMORY_QOS, V2, V2_VENDOR, Now, extended, policy
+from tests.qosd.contexts import MEMORY_QOS, V2, V2_VENDOR, extended, policy, with_pools
 from tests.qosd.podviews import EXITED, NOT_READY, RUNNING, machine, on_v1, snapshot, view
 
 V1 = HostFacts(cgroup_version=1)
@@ -251,7 +253,7 @@ def asks(by: EffectivePolicy, pod: PodView, requested: Resources) -> hooks.Conta
     request.container_resources.cpu_quota = requested.cpu_quota_us or 0
     request.container_resources.cpu_period = requested.cpu_period_us or 0
     request.container_resources.memory_limit_in_bytes = requested.memory_limit_bytes or 0
-    method = HookServer(lambda: by, Metrics()).methods()[f"/{SERVICE}/PreCreateContainerHook"]
+    method = HookServer(lambda: (by, NO_LIMITS), Metrics()).methods()[f"/{SERVICE}/PreCreateContainerHook"]
     reply = method(request.SerializeToString(), {b"koord-runtime-proxy": b"1", RESTORES_METADATA: b"1"})
     assert not hasattr(reply, "__await__")
     return hooks.ContainerResourceHookResponse.FromString(reply.message)
@@ -330,12 +332,11 @@ class TestAnLSEPodThatArrivesLast:
         assert len(moved) == 4, "a sandbox and a container each, in one write"
         assert not any(cpus(str(step.value)) & {2, 3} for step in moved)
 
-    def test_even_before_its_sandbox_is_there(self) -> None:
-        file, pods = policy(V1), (self.LS, self.BE)
-        pooled = PooledRules(Now(file))
-        before = HookReconciler().decide(snapshot(pooled.update(machine(), pods, {}, 0), *pods), None)[0]
-        assert pooled.expect(self.LSE.context, 0)
-        after = HookReconciler().decide(snapshot(pooled.current, *pods), None)[0]
+    def test_even_before_its_sandbox_is_there(self, tmp_path: Path) -> None:
+        source, pods = PolicySource(tmp_path / "rules.yaml", lambda: V1, Metrics()), (self.LS, self.BE)
+        before = HookReconciler().decide(snapshot(source.update(machine(), pods, {}, 0), *pods), None)[0]
+        assert source.expect(self.LSE.context, 0)
+        after = HookReconciler().decide(snapshot(source.current, *pods), None)[0]
         assert self.cpus(before.opinions)["s-ls"] == "0-15"
         assert self.cpus(after.opinions)["s-ls"] == self.cpus(after.opinions)["s-be"] == "0-1,4-15"
 

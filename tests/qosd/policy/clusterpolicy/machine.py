@@ -11,7 +11,7 @@ from qosd.metrics import Metrics
 from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.policy.clusterpolicy import NODE_SLO, ClusterPolicy
 from qosd.policy.provenance import Origin
-from qosd.policy.rulesfile import RulesSource
+from qosd.policy.source import PolicySource
 from tests.qosd.policy.test_kept_policy import Disk
 
 BEGIN_S = 1_700_000_000.0
@@ -40,7 +40,7 @@ class Machine:
     """A node's rules file and state directory, and a clock; each ``start`` is a qosd that has just been started."""
 
     cluster: ClusterPolicy
-    source: RulesSource
+    source: PolicySource
 
     def __init__(self, root: Path) -> None:
         self.file, self.state = root / "rules.yaml", root / "state"
@@ -63,7 +63,7 @@ class Machine:
             now_unix_s=now_s,
             clock=now_s,
         )
-        self.source = RulesSource(
+        self.source = PolicySource(
             self.file, HostFacts, Metrics(), Disk(self.state / "policy.yaml"), now_s, cluster=self.cluster
         )
         self.source.load()

@@ -6,7 +6,7 @@ from koord.model import slo
 from qosd.model.policy import EffectivePolicy, NodeSettings
 from qosd.policy.clusterpolicy import NODE, NODE_SLO
 from qosd.policy.provenance import Origin
-from qosd.policy.rulesfile import FILE
+from qosd.policy.source import FILE
 from tests.qosd.policy.clusterpolicy.machine import ALL_CLUSTER, ALL_FILE, BY_DEFAULT, FILE_SAYS, Machine
 
 
@@ -40,7 +40,7 @@ class TestPrecedence:
     def test_without_a_cluster_there_are_no_layers(self, machine: Machine) -> None:
         machine.start(is_expected=False)
         assert (machine.source.layers, machine.policy, machine.source.warnings) == ({}, EffectivePolicy(), ())
-        assert machine.source.overall == machine.source.provenance
+        assert machine.source.overall == machine.source.file.provenance
 
     def test_a_node_that_left_the_cluster_does_not_go_by_its_copies(self, machine: Machine) -> None:
         machine.take()

@@ -9,6 +9,7 @@ What the service waits for best-effort work follows from what the kernel's files
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,13 +25,14 @@ from qosd.act.journal import Entry
 from qosd.act.ownership import OWNERS
 from qosd.act.plan import Result
 from qosd.loop import NodeLoop, TickInputs
+from qosd.metrics import Metrics
 from qosd.model.metric import Metric, Scope
 from qosd.model.pod import Resources
-from qosd.model.policy import EffectivePolicy, HostFacts
+from qosd.model.policy import HostFacts
 from qosd.model.snapshot import PodView
 from qosd.pace import TickReason
 from qosd.policy import besteffort
-from qosd.policy.pooledrules import PooledRules
+from qosd.policy.source import PolicySource
 from qosd.predict.predictor import Predictor
 from qosd.sense.build import Sense
 from qosd.sense.node import NodeRow
@@ -46,7 +48,7 @@ from qosd.sense.usage import USAGE
 from qosd.strategies import STRATEGIES
 from tests.fakes.clock import Clock, S
 from tests.fakes.kernelwriter import KernelWriter
-from tests.qosd.contexts import Now, extended, policy
+from tests.qosd.contexts import extended
 from tests.qosd.machine import Machine
 from tests.qosd.podviews import machine, view
 
@@ -162,7 +164,7 @@ class Node:
             Writer(self.tree).write(Target(cgroup, "cpuset_cpus"), CPUS)
             Writer(self.tree).write(Target(cgroup, "cpu_shares"), SHARES.get(cgroup, 2))
         self.host = HostFacts(self.version, files=frozenset({"cpu.idle"}))
-        self.rules_file = Now(_suppressing(self.host, self.policy))
+        self.machine.put("rules.yaml", json.dumps(_suppressing(self.policy)))
         self.before = self.state()
         self.load = QUIET
         self.start()
@@ -172,8 +174,9 @@ class Node:
         self.undo = UndoRecord(self.root / "undo", "6f1d")
         self.writer = KernelWriter(self.tree, GROUPS, NAMES)
         self.actuator = Actuator(self.writer, self.undo, self, OWNERS)
-        self.pooled = PooledRules(self.rules_file)  # type: ignore[arg-type]
-        self.pooled.leave(besteffort.load(self.root / "besteffort.json"))
+        self.source = PolicySource(self.machine.root / "rules.yaml", lambda: self.host, Metrics())
+        self.source.load()
+        self.source.set_best_effort_limits(besteffort.load(self.root / "besteffort.json"))
         store = Store(PANELS)
         meters = [NodeMeter(lambda: sum(self._used().values()) + 0.2), PodMeter(self._used, self._waited_ms)]
         sense = Sense(Sampler(meters, store, self.clock), store, System(None))  # type: ignore[arg-type]
@@ -189,17 +192,17 @@ class Node:
         """A second, and what is written then."""
         self.load = load or self.load
         self.clock.ns += S
-        by = self.pooled.update(self.topology, self.pods, {}, self.clock.ns)
+        by = self.source.update(self.topology, self.pods, {}, self.clock.ns)
         result = self.loop.tick(
-            TickInputs(self.pods, by, self.topology, TIERS, {}, {"pods": 0.5}, limits=self.pooled.limits),
+            TickInputs(self.pods, by, self.topology, TIERS, {}, {"pods": 0.5}, limits=self.source.limits),
             TickReason.BEAT,
         )
         assert isinstance(result, Result)
         assert set(result.results) <= {"done"}, result.sentence
         left = self.loop.report.decisions.best_effort
-        if left != self.pooled.best_effort:
+        if left != self.source.best_effort:
             besteffort.save(self.root / "besteffort.json", left)
-            self.pooled.leave(left)
+            self.source.set_best_effort_limits(left)
         writes = [each.write for each in result.outcomes]
         return [(each.target.cgroup, each.target.name, each.after) for each in writes]
 
@@ -210,7 +213,9 @@ class Node:
     def stop_suppressing(self, by_gate: bool) -> None:
         """By the feature gate, or by NodeSLO."""
         thresholds = {"resourceUsedThresholdWithBE": {"enable": by_gate}}
-        self.rules_file.current = policy(self.host, thresholds, features={"BECPUSuppress": not by_gate})
+        features = {"BECPUSuppress": not by_gate}
+        self.machine.put("rules.yaml", json.dumps({"spec": thresholds, "node": {"features": features}}))
+        self.source.load()
 
     def switched_off(self) -> None:
         self.loop.switched_off = frozenset(OWNERS)
@@ -244,7 +249,7 @@ class Node:
         self.undo.close()
 
 
-def _suppressing(host: HostFacts, by: str) -> EffectivePolicy:
+def _suppressing(by: str) -> dict[str, Any]:
     thresholds = {"enable": True, "cpuSuppressPolicy": "cpuset" if by == "pressure" else by}
     node = {"cpuSuppress": {"policy": "pressure"}} if by == "pressure" else {}
-    return policy(host, {"resourceUsedThresholdWithBE": thresholds}, **node)
+    return {"spec": {"resourceUsedThresholdWithBE": thresholds}, "node": node}

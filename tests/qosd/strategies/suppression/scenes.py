@@ -14,7 +14,6 @@ from qosd.model.besteffort import BestEffortScheduling
 from qosd.model.metric import Metric, Scope
 from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot, PodView
-from qosd.policy.pooledrules import with_pools
 from qosd.policy.pools import compute_pools
 from qosd.policy.scheduling import limits
 from qosd.sense.node import NodeRow
@@ -22,7 +21,7 @@ from qosd.sense.pids import PIDS
 from qosd.sense.runqueue import RunQueueRow
 from qosd.sense.stalls import STALLS
 from qosd.sense.usage import USAGE
-from tests.qosd.contexts import V2, policy
+from tests.qosd.contexts import V2, policy, with_pools
 from tests.qosd.podviews import machine, snapshot
 
 NAME = "cpuSuppress"

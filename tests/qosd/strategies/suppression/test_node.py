@@ -111,7 +111,7 @@ def test_what_is_switched_off_leaves_no_difference(node: Node, let_go: str) -> N
     else:
         node.stop_suppressing(by_gate=let_go == "feature gate")
         node.tick(), node.tick()
-        assert node.pooled.best_effort == {}
+        assert node.source.best_effort == {}
         node.switched_off()
     assert node.state() == node.before
     assert not any(node.undo.all(kind) for kind in KINDS)

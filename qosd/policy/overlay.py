@@ -31,7 +31,7 @@ _SETTINGS = "spec.systemStrategy."
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class NodePolicy:
     """What somebody says, checked: what is not set in ``spec`` has its default. ``source``: who, for messages.
 
     ``slo_generation``: of the NodeSLO that is part of it; 0 = there is none. ``bad_settings``: as in
@@ -46,7 +46,7 @@ class Stated:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterStated:
+class ClusterOverrides:
     """What the cluster's objects say; None: nothing. The sources are their names, for messages."""
 
     slo: NodeSLOSpec | None = None
@@ -62,7 +62,7 @@ def bad_settings(errors: Iterable[SchemaError]) -> frozenset[str]:
     return frozenset(each.path.removeprefix(_SETTINGS) for each in errors if each.path.startswith(_SETTINGS))
 
 
-def together(file: Stated, cluster: ClusterStated, bad: Bad) -> Stated:
+def overlay(file: NodePolicy, cluster: ClusterOverrides, bad: Bad) -> NodePolicy:
     """The cluster's word over the file's; ``bad`` is told of what does not count. The file's itself if that is all."""
     node = file.node
     if cluster.node is not None:
@@ -71,10 +71,10 @@ def together(file: Stated, cluster: ClusterStated, bad: Bad) -> Stated:
         return file if node is file.node else replace(file, node=node)
     spec = _laid_over(file, cluster.slo, cluster.slo_source, bad)
     source = f"{cluster.slo_source} over {file.source}"
-    return Stated(spec, node, source, cluster.slo_generation, file.bad_settings | cluster.bad_settings)
+    return NodePolicy(spec, node, source, cluster.slo_generation, file.bad_settings | cluster.bad_settings)
 
 
-def _laid_over(file: Stated, over: NodeSLOSpec, source: str, bad: Bad) -> NodeSLOSpec:
+def _laid_over(file: NodePolicy, over: NodeSLOSpec, source: str, bad: Bad) -> NodeSLOSpec:
     """The second look finds what of the file contradicts ``over``."""
 
     def teller(place: str) -> schema.Bad:

@@ -13,8 +13,8 @@ from koord.model import schema, slo, slo_defaults, slo_rules
 from koord.model.slo import NodeSLOSpec
 from qosd.model.policy import NodeSettings
 from qosd.policy import nodefile
-from qosd.policy.composition import ClusterStated, Stated, together
 from qosd.policy.nodeobject import NodeFacts
+from qosd.policy.overlay import ClusterOverrides, NodePolicy, overlay
 from tests.structs import documents
 
 MAPS = (("systemStrategy", "schedFeatures"), ("extensions",))
@@ -43,12 +43,12 @@ def checked(document: Document) -> NodeSLOSpec | None:
 
 def compose(
     file: NodeSLOSpec, over: Document | None, node: NodeSettings | None = None, facts: NodeFacts | None = None
-) -> tuple[Stated, list[str]]:
+) -> tuple[NodePolicy, list[str]]:
     problems: list[str] = []
     decoded = None if over is None else slo.decode_spec(over)
-    by_file = Stated(file, node or NodeSettings(), "rules.yaml")
-    cluster = ClusterStated(decoded, 12, "NodeSLO generation 12", facts, "Node worker-1")
-    return together(by_file, cluster, problems.append), problems
+    by_file = NodePolicy(file, node or NodeSettings(), "rules.yaml")
+    cluster = ClusterOverrides(decoded, 12, "NodeSLO generation 12", facts, "Node worker-1")
+    return overlay(by_file, cluster, problems.append), problems
 
 
 @settings(max_examples=400, deadline=None)
