@@ -1,4 +1,4 @@
-"""The call to the daemon, and an error that says what to do about it."""
+"""Calls the daemon, and turns a failed call into an error that says what to do about it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Daemon:
 
 
 def _check(path: str) -> None:
-    """Say at once what a connection would report as a vague "unavailable"."""
+    """Raises Unreachable for a socket of which a connection would report only a vague "unavailable"."""
     if not os.path.exists(path):
         how = "kubectl logs of the koordlet pod" if IN_POD in os.environ else "systemctl status koord-qosd"
         raise Unreachable(f"no socket at {path}: is koord-qosd running ({how})? Another path: --socket.")

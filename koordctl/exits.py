@@ -22,7 +22,7 @@ Exit codes:
 
 
 class Unreachable(click.ClickException):
-    """Nobody answered on the socket."""
+    """There is no answer on the socket."""
 
     exit_code = UNREACHABLE
 

@@ -50,7 +50,7 @@ class Field(Generic[Row]):
     value: Callable[[Row], Any] | str = ""
 
     def plain(self, row: Row) -> Any:
-        """str, int, float, bool, list, mapping, or None for what is absent."""
+        """Returns str, int, float, bool, list or mapping; None for an absent value."""
         return member(row, self.value or self.name) if isinstance(self.value, str) else self.value(row)
 
     def cell(self, row: Row) -> str:
@@ -83,7 +83,7 @@ class Listing(Generic[Row]):
 
 @dataclass(frozen=True, slots=True)
 class Layout(Generic[Row]):
-    """How a listing is shown: by default as a table with the columns that it always has, in the order of its rows."""
+    """A way to show a listing: by default a table with the columns that it always has, in the order of its rows."""
 
     listing: Listing[Row]
     output: str = "table"
@@ -99,7 +99,7 @@ class Layout(Generic[Row]):
 
     @property
     def is_table(self) -> bool:
-        """Is it for people?"""
+        """Whether it is for people."""
         return self.output in _TABLES
 
     def columns(self, rows: Sequence[Row]) -> tuple[Field[Row], ...]:
@@ -116,7 +116,7 @@ class Layout(Generic[Row]):
                 return field.column is Column.ALWAYS
 
     def sorted(self, rows: Sequence[Row]) -> list[Row]:
-        """Equal rows keep their order; those without a value come last, whatever the direction."""
+        """Sorts rows: equal ones keep their order, those without a value come last in either direction."""
         if self.sort_by is None:
             return list(rows)
         ranked = [(_rank(self.sort_by.plain(row)), row) for row in rows]
@@ -136,7 +136,7 @@ class Layout(Generic[Row]):
         return [[field.cell(row) for field in columns] for row in self.sorted(rows)]
 
     def objects(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
-        """For programs: each row's fields that were named, or all; absent values are absent."""
+        """Returns, for programs, each row's fields that were named, or all; absent values are absent."""
         fields = self.fields or self.listing.fields
         return [
             {field.name: value for field in fields if (value := field.plain(row)) is not None}
@@ -151,7 +151,7 @@ class Layout(Generic[Row]):
 
 
 def _rank(value: Any) -> tuple[bool, int | float, str] | None:
-    """By number, then by text; None for no value: None, NaN, and whatever is empty."""
+    """Ranks by number, then by text; None for no value: None, NaN, and an empty text or collection."""
     if isinstance(value, int | float):
         return None if value != value else (False, value, "")  # noqa: PLR0124 - NaN alone
     text = _text(value) if value else ""

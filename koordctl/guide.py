@@ -1,4 +1,4 @@
-"""What each command is for, in a line, and examples of it: the list of ``koordctl --help`` and the end of each help."""
+"""A line about each command, and examples: for the list of ``koordctl --help`` and the end of each help."""
 
 from __future__ import annotations
 
@@ -109,12 +109,12 @@ GUIDES = {
 
 
 def summary(command: str) -> str:
-    """For the list of commands."""
+    """Returns the line for the list of commands."""
     return GUIDES[command].summary
 
 
 def examples(command: str) -> str:
-    """For the end of its help; click leaves the lines after ``\\b`` as they are."""
+    """Returns the end of the command's help; click leaves the lines after ``\\b`` as they are."""
     found = GUIDES[command].examples
     width = max(len(example) for example, _ in found)
     lines = [f"  koordctl {example:<{width}}  {remark}".rstrip() for example, remark in found]

@@ -1,6 +1,6 @@
 """What ``koordctl lint`` says of manifests: what Koord would refuse, would read otherwise, or would not read at all.
 
-A kind that Koord has no use for is passed over and named, so that nobody takes silence about it for approval.
+A kind that Koord has no use for is passed over and named: silence about it is no approval.
 
 Invariant: nothing here raises on what a manifest says.
 """
@@ -65,7 +65,7 @@ class Report:
 
 
 def lint(files: Iterable[tuple[str, bytes]]) -> Report:
-    """Of all files together: name and content of each."""
+    """Judges all files together: name and content of each."""
     known, unread = manifests.read(files)
     classes = _priority_classes(known)
     profiles, about_profiles = _profiles(known, classes)
@@ -116,7 +116,7 @@ def _of_other_config(manifest: Manifest) -> Iterator[Finding]:
 
 
 def _priority_classes(known: Iterable[Manifest]) -> PriorityClassObjects:
-    """Those that each cluster has, and those among the manifests."""
+    """Returns those that each cluster has, and those among the manifests."""
     classes = dict(_CLASSES)
     for manifest in known:
         if manifest.kind == _PRIORITY_CLASS and isinstance(value := manifest.document.get("value"), int):
@@ -127,7 +127,7 @@ def _priority_classes(known: Iterable[Manifest]) -> PriorityClassObjects:
 def _profiles(
     known: Iterable[Manifest], classes: PriorityClassObjects
 ) -> tuple[list[ClusterColocationProfile], list[Finding]]:
-    """Those that can be read, and what is to be said of all."""
+    """Returns the profiles that can be read, and the findings of all."""
     read, found = list[ClusterColocationProfile](), list[Finding]()
     for manifest in known:
         if manifest.kind != _PROFILE:
@@ -144,7 +144,7 @@ def _profiles(
 
 
 def _of_rest(made: ClusterColocationProfile, wrong: set[str], classes: PriorityClassObjects) -> list[Finding]:
-    """What is to be said of the other members of a profile than the ``wrong`` ones."""
+    """Yields the findings of the other members of a profile than the ``wrong`` ones."""
     found = lint_profiles([made], classes)
     selects = {"spec.selector", "spec.namespaceSelector"} & wrong
     return [each for each in found if _member(each.path) not in wrong and not (each.path == "spec" and selects)]
@@ -189,7 +189,7 @@ def _has_pod(manifest: Manifest) -> bool:
 
 
 def _of_pod(manifest: Manifest, classes: PriorityClassObjects) -> Iterator[Finding]:
-    """What is to be said of a pod template is said of the object that has it."""
+    """Yields the findings of a pod template as findings of the object that has it."""
     pod = _pod(manifest, classes)
     if isinstance(pod, str):
         yield Finding(manifest.label, "", f"cannot be read: {pod}")
@@ -201,7 +201,7 @@ def _of_pod(manifest: Manifest, classes: PriorityClassObjects) -> Iterator[Findi
 
 
 def _pods(known: Iterable[Manifest], classes: PriorityClassObjects) -> list[tuple[str, Pod]]:
-    """Those that can be read, with their namespaces."""
+    """Returns the pods that can be read, with their namespaces."""
     found = [(each.namespace, _pod(each, classes)) for each in known if _has_pod(each)]
     return [(namespace, pod) for namespace, pod in found if isinstance(pod, Pod)]
 
@@ -220,7 +220,7 @@ def _pod(manifest: Manifest, classes: PriorityClassObjects) -> Pod | str:
 
 
 def _place(path: str) -> str:
-    """Where a manifest has what webhooks, as upstream's, call ``labels.KEY``."""
+    """Returns where a manifest has what webhooks, as upstream's, call ``labels.KEY``."""
     return f"metadata.{path}" if path.startswith("labels.") else path
 
 

@@ -39,7 +39,7 @@ class Manifest:
 
     @property
     def namespace(self) -> str:
-        """That of the manifest, else what kubectl takes by default."""
+        """The manifest's namespace, else the one that kubectl takes by default."""
         return str(self._metadata.get("namespace") or "default")
 
     @property
@@ -49,7 +49,7 @@ class Manifest:
 
     @property
     def label(self) -> str:
-        """What it is called in findings: kind, namespace if it says one, and name, or else the place."""
+        """Its name in findings: kind, namespace if it says one, and name, or else the place."""
         names = [self._metadata.get(key) for key in ("namespace", "name")]
         return f"{self.kind} {'/'.join(str(name) for name in names if name) or self.place}"
 
@@ -60,7 +60,7 @@ class Manifest:
 
 
 def read(files: Iterable[tuple[str, bytes]]) -> tuple[list[Manifest], list[Finding]]:
-    """The objects in all files, name and content of each, and what is no object."""
+    """Returns the objects in all files, name and content of each, and what is no object."""
     manifests, found = list[Manifest](), list[Finding]()
     for name, content in files:
         documents = list(_documents(name, content))

@@ -14,13 +14,13 @@ from koord.pb.koord import inspect_pb2 as inspect
 
 
 def plain(message: Message) -> dict[str, Any]:
-    """Every field of ``message`` in the order of the proto; those with presence only if they are set."""
+    """Returns every field of ``message`` in the order of the proto; those with presence only if they are set."""
     members = {field.name: member(message, field.name) for field in message.DESCRIPTOR.fields}
     return {name: value for name, value in members.items() if value is not None}
 
 
 def member(holder: object, path: str) -> Any:
-    """The member at ``path`` (names with dots between) as a plain value; None where it or a holder is not set."""
+    """Returns the member at ``path`` (names with dots between) as a plain value; None if it or a holder is not set."""
     *holders, name = path.split(".")
     for each in holders:
         holder = getattr(holder, each)
@@ -38,5 +38,5 @@ def member(holder: object, path: str) -> Any:
 
 
 def inputs(messages: Iterable[inspect.Input]) -> dict[str, Any]:
-    """A formula's inputs by name; None for one that could not be had."""
+    """Returns a formula's inputs by name; None for one that could not be had."""
     return {each.name: getattr(each, each.WhichOneof("value") or "", None) for each in messages}

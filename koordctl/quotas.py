@@ -31,13 +31,13 @@ _PRIORITY_CLASS, _NOT_BEST_EFFORT = "PriorityClass", "NotBestEffort"
 
 @dataclass(frozen=True, slots=True)
 class _Scopes:
-    """What of the scopes of a quota decides on batch pods, which are all of Kubernetes' class BestEffort."""
+    """The scopes of a quota that decide on batch pods, which are all of Kubernetes' class BestEffort."""
 
     names: tuple[str, ...]
     expressions: tuple[Mapping[str, Any], ...]
 
     def may_match(self, class_name: str) -> bool:
-        """May a quota with these scopes count pods of this PriorityClass?"""
+        """Returns whether a quota with these scopes may count pods of this PriorityClass."""
         names = (*self.names, *(str(each.get("scopeName")) for each in self.expressions))
         if _NOT_BEST_EFFORT in names:
             return False

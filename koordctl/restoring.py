@@ -1,4 +1,4 @@
-"""A node without Koord, its pods running on: kernel files, resctrl groups and the runtime's specifications put back.
+"""Puts kernel files, resctrl groups and the runtime's specifications back, while the pods run on.
 
 The daemon must not run: the undo record is locked. The runtime is asked only if it made a container by an edited
 request. First it gets what kubelet had requested, because it writes all of a container's files then, and after that
@@ -33,12 +33,12 @@ _SYSTEMD_S = 30.0
 
 
 class UnknownBoot(OSError):
-    """Nobody can tell whether the record is of this boot: of another one it would be emptied."""
+    """It is not known whether the record is of this boot; one of another boot would be emptied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What became, or will become (RESTORED), of one container's specification at the runtime."""
+    """The outcome, or the plan (RESTORED), for one container's specification at the runtime."""
 
     container: str
     outcome: Outcome
@@ -47,7 +47,7 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Of every file and every specification that Koord changed; ``problems``: what could not be read of the record."""
+    """The outcome for every file and specification that Koord changed; ``problems``: of reading the record."""
 
     files: tuple[Restored, ...] = ()
     specs: tuple[Spec, ...] = ()
@@ -74,7 +74,7 @@ def restore_node(
     cgroup_root: Path = CGROUP_ROOT,
     weights: Weights | None = None,
 ) -> Report:
-    """Put all back; an empty report if there is no record.
+    """Puts all back; returns an empty report if there is no record.
 
     Raises UndoError (EAGAIN: the daemon runs) if the record cannot be had, UnknownBoot if it may be of another boot.
     What fails after that is in the report.
@@ -89,7 +89,7 @@ def restore_node(
 def opened(
     undo_file: Path, runtime: Path, *, root: Path, cgroup_root: Path, weights: Weights | None
 ) -> Iterator[Restoration]:
-    """The node below ``root``, for as long as its undo record is open. ``weights``: else as the record says."""
+    """Yields the node below ``root``, for as long as its undo record is open. ``weights``: else as the record says."""
     this_boot = boot_id(root / "proc")
     if not this_boot:
         raise UnknownBoot(f"{root / 'proc/sys/kernel/random/boot_id'} cannot be read")
@@ -103,20 +103,20 @@ def opened(
 
 
 class Restoration:
-    """``planned`` shows what ``restore`` would do."""
+    """Puts one node back; ``planned`` shows what ``restore`` would do."""
 
     def __init__(self, writer: Writer, record: UndoRecord, runtime: Runtime, units: Units | None) -> None:
         self._writer, self._record, self._runtime, self._units = writer, record, runtime, units
 
     def planned(self) -> Report:
-        """RESTORED stands for "to be put back". Writes no kernel file and asks the runtime for no change."""
+        """Returns the plan: RESTORED stands for "to be put back". Writes nothing and asks the runtime for no change."""
         listed, why = self._listed()
         specs = tuple(self._to_do(originals, listed.get(originals.key), why) for originals in self._record.originals)
         self._claim(listed)
         return Report(restoring.planned(self._writer, self._record), specs, tuple(self._record.problems))
 
     def restore(self) -> Report:
-        """Raises UndoError if the record cannot be written."""
+        """Puts all back. Raises UndoError if the record cannot be written."""
         listed, why = self._listed()
         self._claim(listed)
         before = {line.target: line for line in restoring.planned(self._writer, self._record)}
@@ -126,7 +126,7 @@ class Restoration:
         return Report(done, specs, tuple(self._record.problems))
 
     def _listed(self) -> tuple[Mapping[ContainerKey, Listed], str]:
-        """The containers that are concerned, or why nobody tells."""
+        """Returns the containers that are concerned, or why they are not known."""
         keys = [originals.key for originals in self._record.originals]
         try:
             return self._runtime.find(keys) if keys else {}, ""
@@ -144,7 +144,7 @@ class Restoration:
         return Spec(listed.name, Outcome.ALREADY_BASE if update is None else Outcome.RESTORED)
 
     def _put_back(self, originals: Originals, listed: Listed | None, why: str) -> Spec:
-        """Of one container; its originals are forgotten if there is nothing left to do for it."""
+        """Puts one container back; its originals are forgotten if there is nothing left to do for it."""
         spec = _without_runtime(originals, why) if listed is None else self._updated(originals, listed)
         if spec.outcome is not Outcome.FAILED:
             self._record.forget_originals(originals.key)
@@ -165,7 +165,7 @@ class Restoration:
 
 
 def _without_runtime(originals: Originals, why: str) -> Spec:
-    """Of a container that was not found: it is gone, unless nobody was there to ask."""
+    """Returns the outcome for a container that was not found: it is gone, unless the runtime did not answer."""
     if not why:
         return Spec(str(originals.key), Outcome.GONE)
     left = "its specification" if originals.cgroup else "its specification and its files"
@@ -173,7 +173,7 @@ def _without_runtime(originals: Originals, why: str) -> Spec:
 
 
 def _done_by_the_runtime(before: Restored | None, line: Restored) -> Restored:
-    """A file that was to be put back, and that the runtime put back before us."""
+    """Returns ``line`` as restored, if the file was to be put back and the runtime did that before us."""
     if before is None or (before.outcome, line.outcome) != (Outcome.RESTORED, Outcome.ALREADY_BASE):
         return line
     return replace(line, outcome=Outcome.RESTORED, before=before.before)

@@ -1,4 +1,4 @@
-"""The runtime's own copy of what a container may use, put back to what kubelet requested.
+"""Puts the runtime's own copy of a container's resources back to what kubelet requested.
 
 A runtime keeps the resources with which a container was made, and applies all of them again at any later update. So as
 long as our values are among them, a file that was put back would not stay so. What kubelet has updated since is not
@@ -41,13 +41,13 @@ class Listed:
 
 
 class Runtime:
-    """CRI at a unix socket."""
+    """Asks CRI at a unix socket."""
 
     def __init__(self, socket: str, timeout_s: float = TIMEOUT_S) -> None:
         self.socket, self._timeout_s = socket, timeout_s
 
     def find(self, keys: Sequence[ContainerKey]) -> Mapping[ContainerKey, Listed]:
-        """Those of ``keys`` that exist and have not ended."""
+        """Returns those of ``keys`` that exist and have not ended."""
         pods = self._call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse).items
         uids = {pod.id: pod.metadata for pod in pods}
         containers = {}
@@ -62,7 +62,7 @@ class Runtime:
         return containers
 
     def update(self, container_id: str, resources: cri.LinuxContainerResources) -> bool:
-        """Ask for these; False if the container is gone."""
+        """Asks for these resources; False if the container is gone."""
         request = cri.UpdateContainerResourcesRequest(container_id=container_id, linux=resources)
         try:
             self._call("UpdateContainerResources", request, cri.UpdateContainerResourcesResponse)
@@ -88,7 +88,7 @@ class Runtime:
 
 
 def as_requested(originals: Originals, listed: Listed, writer: Writer) -> cri.LinuxContainerResources | None:
-    """The update by which the runtime forgets our values; None if it has none of them any more."""
+    """Returns the update by which the runtime forgets our values; None if it has none of them any more."""
     resources = cri.LinuxContainerResources()
     for name, original in originals.values.items():
         field = BY_NAME.get(name)
@@ -104,7 +104,7 @@ def as_requested(originals: Originals, listed: Listed, writer: Writer) -> cri.Li
 
 
 def _holds(listed: Listed, field: Field, edited: Value) -> bool:
-    """Does the specification hold our value? A runtime that does not tell counts as if it did."""
+    """Returns whether the specification holds our value; a runtime that does not tell counts as if it did."""
     if listed.spec is None:
         return True
     held = status.at(listed.spec, *field.path)
@@ -128,7 +128,7 @@ def _parsed(name: str, text: str) -> Value:
 
 
 def _pods(writer: Writer, cgroup: str, field: Field) -> str:
-    """The CPUs, or memory nodes, of the pod; "" if nobody tells."""
+    """Returns the CPUs, or memory nodes, of the pod; "" if they are not known."""
     path = writer.tree.path(Target(cgroup.rpartition("/")[0] or "/", field.value)) if cgroup else None
     try:
         return "" if path is None else str(_parsed(field.value, read_text(path) or ""))

@@ -39,7 +39,7 @@ class Screen:
         self._is_asking = False
 
     def run(self) -> None:
-        """Until q, Ctrl-C, or the end of the terminal or of the process."""
+        """Runs until q, Ctrl-C, or the end of the terminal or of the process."""
         threading.Thread(target=self._ask, name="ask", daemon=True).start()
         next_s = self._clock() + self._view.interval_s
         try:
@@ -58,7 +58,7 @@ class Screen:
             self._questions.put(False)
 
     def _ask(self) -> None:
-        """In a thread of its own."""
+        """Asks, in a thread of its own."""
         while self._questions.get():
             try:
                 self._answers.put(self._read())
@@ -67,7 +67,7 @@ class Screen:
             self._terminal.wake()
 
     def _question(self) -> None:
-        """None while one waits for its answer, or while the picture is held."""
+        """Returns the next question; None while one waits for its answer, or while the picture is held."""
         if not self._is_asking and not self._view.held:
             self._is_asking = True
             self._questions.put(True)

@@ -34,7 +34,7 @@ def align(header: Sequence[str], rows: Sequence[Sequence[str]], width: int | Non
 
 
 def _fitted(lines: list[list[str]], width: int) -> list[list[str]]:
-    """With cells cut and the last column wrapped, as far as that is needed."""
+    """Returns the rows with cells cut and the last column wrapped, as far as that is needed."""
     widths = _widths(lines)
     least_last = min(widths[-1], _LEAST_LAST)
     while sum(widths[:-1]) + len(_GAP) * (len(widths) - 1) + least_last > width:
@@ -53,7 +53,7 @@ def _fitted(lines: list[list[str]], width: int) -> list[list[str]]:
 
 
 def shorten(text: str, width: int) -> str:
-    """At most ``width`` characters, the middle left out: of a path both ends tell."""
+    """Returns at most ``width`` characters, the middle left out: of a path both ends tell."""
     if len(text) <= width:
         return text
     head = (width - 1) // 3

@@ -59,7 +59,7 @@ class Terminal:
         return columns, lines
 
     def wake(self) -> None:
-        """Has ``wait`` return; from any thread."""
+        """Has ``wait`` return; may be called from any thread."""
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake, b"\0")
 

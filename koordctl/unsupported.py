@@ -1,4 +1,4 @@
-"""What manifests use of Koordinator that no part of this release does, so that Koordinator's has to stay meanwhile.
+"""Finds what manifests use of Koordinator that no part of this release does, so that Koordinator's has to stay.
 
 docs/migration.md has the list, with what happens to each. Kinds of other projects by the same names are none of it.
 """
@@ -28,7 +28,7 @@ _GROUPS = {**{kind: group for kind, (group, _) in _KINDS.items()}, _TOPOLOGY: "t
 
 
 def is_known(manifest: Manifest) -> bool:
-    """Is it looked at here?"""
+    """Returns whether this kind is looked at here."""
     version = str(manifest.document.get("apiVersion") or "")
     return _GROUPS.get(manifest.kind) == (version.rpartition("/")[0])
 
@@ -80,5 +80,5 @@ def _items(document: object, member: str) -> list[Any]:
 
 
 def _member(document: object, name: str) -> Any:
-    """Of a document that nobody has checked."""
+    """Returns a member of a document that is not checked."""
     return document.get(name) if isinstance(document, Mapping) else None

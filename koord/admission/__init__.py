@@ -2,7 +2,8 @@
 
 ``mutate_pod``, ``validate_pod``, ``mutate_node_status``, ``validate_node`` and ``validate_config_map`` take an
 AdmissionReview and return its answer; HTTP, TLS and the informers that make the ``AdmissionContext`` are the manager's.
-``omission`` finds pods that no webhook has seen, ``lint_profiles`` and ``lint_pod`` what is probably meant otherwise.
+``missing_mutations`` finds pods that no webhook has seen, ``lint_profiles`` and ``lint_pod`` what is probably meant
+otherwise.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from koord.admission.profiles import matches
 from koord.admission.review import mutate_pod, unknown_namespace, validate_pod
 from koord.admission.strategicmerge import PatchError, merge
 from koord.admission.translation import translate
-from koord.admission.unmutated import omission
+from koord.admission.unmutated import missing_mutations
 from koord.admission.validation import ErrorType, FieldError, validate
 
 __all__ = [
@@ -41,10 +42,10 @@ __all__ = [
     "lint_profiles",
     "matches",
     "merge",
+    "missing_mutations",
     "mutate",
     "mutate_node_status",
     "mutate_pod",
-    "omission",
     "translate",
     "unknown_namespace",
     "validate",

@@ -44,12 +44,12 @@ def mutate(pod: Document, namespace: str, request_uid: str, context: AdmissionCo
     """What becomes of a pod that is created in ``namespace``. Raises AdmissionError."""
     labels = documents.typed(pod).metadata.labels
     found = profiles.matches(context.profiles, labels, context.namespaces.get(namespace))
-    lot, problems = profiles.pod_lot(pod, namespace, request_uid), list(found.problems)
+    key, problems = profiles.sampling_key(pod, namespace, request_uid), list(found.problems)
     if not found.profiles:
         problems += context.unread_profiles
     for profile in found.profiles:
         try:
-            chosen = profiles.is_chosen(profile, lot)
+            chosen = profiles.is_chosen(profile, key)
         except ValueError as error:
             problems.append(f"{profiles.label(profile)} is not applied: probability {error}")
         else:

@@ -99,14 +99,16 @@ def keeps_resources(profiles: Iterable[ClusterColocationProfile]) -> bool:
     return any(ANNOTATION_SKIP_RESOURCES in profile.metadata.annotations for profile in profiles)
 
 
-def is_chosen(profile: ClusterColocationProfile, lot: str) -> bool:
-    """Is the profile applied to the matching pod of this ``lot``? Raises ValueError if its probability is none."""
+def is_chosen(profile: ClusterColocationProfile, key: str) -> bool:
+    """Returns whether the profile is applied to the matching pod of this sampling ``key``. Raises ValueError for a bad
+    probability.
+    """
     percent = profile.spec.probability_percent
-    return percent == CERTAIN_PERCENT or _draw(profile.metadata.name, lot) < percent
+    return percent == CERTAIN_PERCENT or _draw(profile.metadata.name, key) < percent
 
 
-def pod_lot(pod: Mapping[str, Any], namespace: str, request_uid: str) -> str:
-    """What tells the pod from all others, replicas of the same Job among them.
+def sampling_key(pod: Mapping[str, Any], namespace: str, request_uid: str) -> str:
+    """Returns what the pod's lot is drawn from: it tells the pod from all others, also from replicas of its Job.
 
     Its UID; before it has one, its name; and of a pod that is yet to be named (``generateName``), the request's UID.
     """
@@ -143,7 +145,7 @@ def _selects(own: LabelSelector | None, labels: Labels, path: str) -> bool:
     return own.matches(labels)
 
 
-def _draw(profile: str, lot: str) -> int:
+def _draw(profile: str, key: str) -> int:
     """A number in 0..99, as if at random, that depends on both names only."""
-    digest = hashlib.sha256(f"{profile}\0{lot}".encode()).digest()
+    digest = hashlib.sha256(f"{profile}\0{key}".encode()).digest()
     return int.from_bytes(digest) % CERTAIN_PERCENT

@@ -39,7 +39,7 @@ from koord.admission.context import AdmissionContext
 from koord.admission.documents import Document
 from koord.admission.errors import AdmissionError, CrowdedError, UnreadableError
 from koord.model.core import ObjectMeta
-from koord.model.excerpt import few
+from koord.model.excerpt import shorten_list
 from koord.model.quantity import QuantityError
 from koord.model.schema import clip
 
@@ -216,11 +216,11 @@ def _warnings(request: Request) -> tuple[str, ...]:
         return ()
     pod = documents.typed(request.object)
     try:
-        doubling = translation.doubling(pod)
+        double_counted = translation.double_counted(pod)
     except QuantityError as error:
         raise UnreadableError("pod", str(error)) from error
-    found = [*([f"the pod {doubling}"] if doubling else []), *map(str, doubts.of_pod(pod))]
-    return few(found, _MOST_WARNINGS, "more: koordctl lint lists them")
+    found = [*([f"the pod {double_counted}"] if double_counted else []), *map(str, doubts.of_pod(pod))]
+    return shorten_list(found, _MOST_WARNINGS, "more: koordctl lint lists them")
 
 
 def _judgeable(request: Request) -> Request:

@@ -59,7 +59,7 @@ def untranslated(pod: Pod) -> tuple[str, ...]:
     return tuple(name for name in _NATIVE if name in names)
 
 
-def doubling(pod: Pod) -> str:
+def double_counted(pod: Pod) -> str:
     """What a pod has natively although it has the resources of its priority class, too; "" = nothing.
 
     A LimitRange does that: its defaults come again after the translation, where the API server misses native amounts.

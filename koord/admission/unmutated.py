@@ -26,8 +26,8 @@ from koord.model.quantity import QuantityError
 _TERMINAL = ("Succeeded", "Failed")
 
 
-def omission(pod: Pod, context: AdmissionContext) -> str | None:
-    """A sentence that says what the pod lacks; None if it lacks nothing, has ended, or is none of admission's."""
+def missing_mutations(pod: Pod, context: AdmissionContext) -> str | None:
+    """Returns a sentence about what the pod lacks; None if it lacks nothing, has ended, or is none of admission's."""
     metadata = pod.metadata
     if pod.status.phase in _TERMINAL or context.is_exempt(metadata):
         return None
@@ -36,9 +36,9 @@ def omission(pod: Pod, context: AdmissionContext) -> str | None:
     lacking = [f"{setting}={text}" for setting, text in _expected(found).items() if setting.value(pod) != text]
     keeps = context.is_on(gates.SKIP_MUTATING_RESOURCES) or profiles.keeps_resources(found)
     if found and not keeps:
-        untranslated, doubling = _native(pod)
-        if doubling and not lacking:
-            return f"pod {metadata.namespace}/{metadata.name} {doubling}"
+        untranslated, double_counted = _native(pod)
+        if double_counted and not lacking:
+            return f"pod {metadata.namespace}/{metadata.name} {double_counted}"
         lacking += [f"{name} translated to the resource of its priority class" for name in untranslated]
     if not lacking:
         return None
@@ -50,10 +50,10 @@ def omission(pod: Pod, context: AdmissionContext) -> str | None:
 
 
 def _native(pod: Pod) -> tuple[tuple[str, ...], str]:
-    """What is not translated, and what came natively again; nothing where the pod's amounts cannot be read."""
+    """Returns what is not translated, and what is counted twice; nothing where the pod's amounts cannot be read."""
     try:
         untranslated = translation.untranslated(pod)
-        return untranslated, translation.doubling(pod) if untranslated else ""
+        return untranslated, translation.double_counted(pod) if untranslated else ""
     except QuantityError:
         return (), ""
 

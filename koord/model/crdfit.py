@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from koord.model.excerpt import few
+from koord.model.excerpt import shorten_list
 
 Document = Mapping[str, Any]
 _PRESERVES = "x-kubernetes-preserve-unknown-fields"
@@ -149,4 +149,4 @@ def _child(path: str, name: str) -> str:
 
 
 def _named(paths: tuple[str, ...]) -> str:
-    return ", ".join(few(paths, _MOST_NAMED))
+    return ", ".join(shorten_list(paths, _MOST_NAMED))

@@ -20,7 +20,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from koord.model.excerpt import few
+from koord.model.excerpt import shorten_list
 from koord.sloconfig import loading, mergedrules, reading, selectors
 from koord.sloconfig.config import Entry, Labels, Section, SLOConfig
 from koord.sloconfig.faults import Fault
@@ -189,7 +189,7 @@ def _conflicts(row: Row[Any], entries: Sequence[Entry[Any]], nodes: Nodes) -> li
 
 
 def _conflict(row: Row[Any], entries: Sequence[Entry[Any]], nodes: Sequence[str]) -> Violation:
-    shown = ", ".join(few(nodes, MOST_EXAMPLES))
+    shown = ", ".join(shorten_list(nodes, MOST_EXAMPLES))
     place = f"{entries[1].path}.nodeSelector"
     others = ", ".join(entry.path for entry in entries if entry is not entries[1])
     message = f"{place}: matches {shown}, as does {others}"

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from koord.model.excerpt import few
+from koord.model.excerpt import shorten_list
 from koord.model.spelling import did_you_mean
 from koord.sloconfig import reading
 from koord.sloconfig.config import Entry, Section, SLOConfig
@@ -109,7 +109,7 @@ def unknown_message(path: str) -> str:
 def unknown_messages(unknown: Sequence[str]) -> tuple[str, ...]:
     """Of the first few of ``Loaded.unknown``, and how many more there are."""
     shown = [unknown_message(path) for path in unknown[:_MOST_UNKNOWN]]
-    return (*shown, *few(unknown, _MOST_UNKNOWN, "more: koordctl lint lists them")[_MOST_UNKNOWN:])
+    return (*shown, *shorten_list(unknown, _MOST_UNKNOWN, "more: koordctl lint lists them")[_MOST_UNKNOWN:])
 
 
 def section(row: Row[T], statement: Statement[T]) -> Section[T]:

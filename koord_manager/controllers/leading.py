@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from koord.admission import omission
+from koord.admission import missing_mutations
 from koord.kube.client import Client
 from koord.kube.kind import CLUSTER_COLOCATION_PROFILE, CONFIG_MAP, POD, Key, Unstructured
 from koord.kube.recorder import EventType, Recorder, Subject
@@ -117,7 +117,7 @@ class Controllers:
 
     def pod_created(self, pod: Pod) -> None:
         """An Event on one that no webhook has seen."""
-        if sentence := omission(pod, self._view.admission()):
+        if sentence := missing_mutations(pod, self._view.admission()):
             self._recorder.record(Subject.of(POD, pod.metadata), EventType.WARNING, "NotMutated", sentence)
 
     def _tell_of_config(self, reason: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Why a pod is as it is, in one sentence with its cause: pending, evicted, not as its profile says.
+"""Explains why a pod is as it is, in one sentence with its cause: pending, evicted, not as its profile says.
 
 The causes are looked for in the order in which a pod meets them: admission, scheduler, node, eviction. The first one
 that holds is the answer; what follows from it is not said. A scheduler's or kubelet's own message is repeated where
@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from koord.admission import AdmissionContext, omission
+from koord.admission import AdmissionContext, missing_mutations
 from koord.model import eventreasons
 from koord.model.core import Node
-from koord.model.excerpt import few
+from koord.model.excerpt import shorten_list
 from koord.overcommit import amounts, demand, units
 from koord.overcommit.amounts import BATCH, NOTHING, CPUMemory
 from koordctl.cluster import crashes, evictions
@@ -46,14 +46,14 @@ _RESOURCES = (
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """``remedies``: what may be done about it."""
+    """A sentence, and ``remedies``: what may be done about it."""
 
     sentence: str
     remedies: tuple[str, ...] = ()
 
 
 def of_pod(pod: DetailedPod, state: ClusterState, context: AdmissionContext, events: Sequence[Event]) -> Cause:
-    """``events``: of the pod, in any order."""
+    """Explains a pod that exists. ``events``: of the pod, in any order."""
     steps = (
         _of_admission(pod, context),
         _of_end(pod, events, state.now_s),
@@ -64,7 +64,7 @@ def of_pod(pod: DetailedPod, state: ClusterState, context: AdmissionContext, eve
 
 
 def of_absent(namespace: str, name: str, events: Sequence[Event], now_s: float) -> Cause | None:
-    """Of a pod that is gone; None if nothing tells of it."""
+    """Explains a pod that is gone; None if no Event tells of it."""
     eviction = evictions.newest(evictions.among(events))
     return None if eviction is None else _evicted(f"pod {namespace}/{name} is gone: it", eviction, now_s)
 
@@ -73,7 +73,7 @@ def of_absent(namespace: str, name: str, events: Sequence[Event], now_s: float) 
 
 
 def _of_admission(pod: DetailedPod, context: AdmissionContext) -> Cause | None:
-    sentence = omission(pod, context)
+    sentence = missing_mutations(pod, context)
     return None if sentence is None else Cause(sentence, ("see that koord-manager's webhooks answer",))
 
 
@@ -125,7 +125,7 @@ def _of_scheduling(pod: DetailedPod, state: ClusterState) -> Cause | None:
 
 
 def _of_batch(pod: DetailedPod, state: ClusterState) -> Cause | None:
-    """Too little batch resources on every node."""
+    """Explains a pod by too little batch resources on every node; None if that is not it."""
     wanted = demand.batch_request(pod).filled()
     if wanted == NOTHING:
         return None
@@ -167,7 +167,7 @@ def _of_selector(pod: DetailedPod, state: ClusterState) -> Cause | None:
 
 
 def _offered(node: Node) -> CPUMemory | None:
-    """None for a node that offers none, or takes no pods."""
+    """Returns the batch resources of a node; None if it offers none, or takes no pods."""
     reading = amounts.read(node.status.allocatable, BATCH)
     if reading.cpu_milli is None or node.spec.unschedulable or not is_ready(node):
         return None
@@ -178,7 +178,7 @@ def _absences(state: ClusterState) -> str:
     if not state.nodes:
         return "there are no nodes"
     reasons = [f"{name}: {_absence(state, node)}" for name, node in sorted(state.nodes.items())]
-    return "; ".join(few(reasons, _MOST_NODES, "more nodes"))
+    return "; ".join(shorten_list(reasons, _MOST_NODES, "more nodes"))
 
 
 def _absence(state: ClusterState, node: Node) -> str:
@@ -201,7 +201,7 @@ def _of_node(pod: DetailedPod, events: Sequence[Event], now_s: float) -> Cause |
 
 
 def _of_container(pod: DetailedPod, container: DetailedContainerStatus) -> Cause | None:
-    """Why a container that is to run does not; None for one that runs, is being made, or has done its work."""
+    """Explains why a container that is to run does not; None for one that runs, is being made, or is done."""
     waiting, end = container.state.get("waiting"), crashes.last_end(container)
     subject = f"container {container.name} of {_name(pod)} does not run on {pod.spec.node_name}"
     if waiting is not None and waiting.reason not in _WAITING_QUIETLY:
@@ -215,7 +215,7 @@ def _of_container(pod: DetailedPod, container: DetailedContainerStatus) -> Cause
 
 
 def _warning(events: Sequence[Event], now_s: float) -> str:
-    """The newest Warning about a pod that has its node; "" if there is none."""
+    """Returns the newest Warning about a pod that has its node; "" if there is none."""
     warnings = [each for each in events if each.type == "Warning" and each.reason != eventreasons.FAILED_SCHEDULING]
     newest = evictions.newest(warnings)
     return "" if newest is None else f"; {evictions.since(newest, now_s)} {newest.reason}: {newest.message}"

@@ -1,4 +1,4 @@
-"""How the containers of a pod ended, and what to look at next."""
+"""Says how the containers of a pod ended, and what to look at next."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _SIGNALLED = 128
 
 
 def statuses(pod: DetailedPod) -> tuple[DetailedContainerStatus, ...]:
-    """Of all containers, in the order in which they start."""
+    """Returns the statuses of all containers, in the order in which they start."""
     return (*pod.status.init_container_statuses, *pod.status.container_statuses)
 
 
 def failures(pod: DetailedPod) -> Iterator[str]:
-    """How containers ended that did not succeed."""
+    """Yields how containers ended that did not succeed."""
     for container in statuses(pod):
         end = container.state.get("terminated")
         if end is not None and end.exit_code:
@@ -26,24 +26,24 @@ def failures(pod: DetailedPod) -> Iterator[str]:
 
 
 def ended(end: ContainerState) -> str:
-    """``ended with Error, exit code 1: what it said last``."""
+    """Returns ``ended with Error, exit code 1: its last message``."""
     message = f": {' '.join(end.message.split())[:_MESSAGE_CHARACTERS]}" if end.message else ""
     return f"ended with {end.reason or 'Error'}, exit code {end.exit_code}{message}"
 
 
 def last_end(container: DetailedContainerStatus) -> ContainerState | None:
-    """Its end, or that before it was started again; None if it never ended."""
+    """Returns its end, or that before it was started again; None if it never ended."""
     return container.state.get("terminated") or container.last_state.get("terminated")
 
 
 def restarts(container: DetailedContainerStatus) -> str:
-    """How often kubelet has started it again; "" if never."""
+    """Returns how often kubelet has started it again; "" if never."""
     count = container.restart_count
     return "" if not count else ", started again once" if count == 1 else f", started again {count} times"
 
 
 def remedies(pod: DetailedPod, container: DetailedContainerStatus) -> tuple[str, ...]:
-    """What to look at, and what its exit code calls for."""
+    """Returns what to look at, and what its exit code calls for."""
     end = last_end(container)
     if end is None:
         return (f"see what kubelet says: kubectl describe pod -n {pod.metadata.namespace} {pod.metadata.name}",)

@@ -1,4 +1,4 @@
-"""What took pods off their nodes, as Events tell it, and the condition that Kubernetes leaves on a pod.
+"""Finds evictions of pods, in Events and in the condition that Kubernetes leaves on a pod.
 
 What the condition ``DisruptionTarget`` says is an Event here, since an eviction is a reason, a message and a time.
 """
@@ -20,12 +20,12 @@ _FOR_WANT = (eventreasons.EVICTED, eventreasons.EVICTED_BY_KUBELET)
 
 
 def of_pod(pod: DetailedPod, events: Iterable[Event]) -> Event | None:
-    """The last eviction that the pod's Events tell of, else the pod itself; None if nothing does."""
+    """Returns the last eviction that the pod's Events tell of, else the pod itself; None if there is none."""
     return newest(among(events)) or _by_condition(pod)
 
 
 def of_siblings(controller: str, events: Iterable[Event]) -> str:
-    """How often pods of a controller have been evicted, as far as Events tell; "" if never, or for no controller."""
+    """Says how often pods of a controller have been evicted, by the Events; "" if never, or for no controller."""
     found = [event for event in among(events) if is_pod_of(controller, event.involved_object.name)]
     last = newest(found)
     if last is None:
@@ -35,32 +35,32 @@ def of_siblings(controller: str, events: Iterable[Event]) -> str:
 
 
 def is_pod_of(controller: str, name: str) -> bool:
-    """Is the name such as the controller gives: ``train-x7k2p``, or ``train-3-x7k2p`` for an indexed Job?"""
+    """Returns whether a controller gives such names: ``train-x7k2p``, or ``train-3-x7k2p`` for an indexed Job."""
     return re.fullmatch(rf"{re.escape(controller)}-(\d+-)?[^-]+", name, re.ASCII) is not None
 
 
 def among(events: Iterable[Event]) -> list[Event]:
-    """Those that tell of an eviction."""
+    """Returns the Events that tell of an eviction."""
     return [event for event in events if event.reason in eventreasons.EVICTIONS and not _is_cancelled(event)]
 
 
 def newest(events: Iterable[Event]) -> Event | None:
-    """The Event that happened last; None if there is none."""
+    """Returns the Event that happened last; None if there is none."""
     return max(events, key=lambda event: core.unix_s(event.last_time) or 0.0, default=None)
 
 
 def sentence(subject: str, eviction: Event, now_s: float) -> str:
-    """``subject``: the pod."""
+    """Says when and why ``subject``, the pod, was evicted."""
     return f"{subject} was evicted {since(eviction, now_s)}: {_why(eviction)}"
 
 
 def remedies(reason: str) -> tuple[str, ...]:
-    """What may be done about evictions of a reason."""
+    """Returns what may be done about evictions of a reason."""
     return (_RESTART, _REQUEST) if reason in _FOR_WANT else (_RESTART,)
 
 
 def since(event: Event, now_s: float) -> str:
-    """How long ago an Event happened."""
+    """Says how long ago an Event happened."""
     happened_s = core.unix_s(event.last_time)
     return "at an unknown time" if happened_s is None else f"{age(max(0.0, now_s - happened_s))} ago"
 
@@ -79,7 +79,7 @@ def _is_cancelled(event: Event) -> bool:
 
 
 def _why(eviction: Event) -> str:
-    """The message, except for one that says only that the pod is deleted."""
+    """Returns the message, but for one that says only that the pod is deleted."""
     if eviction.reason == eventreasons.TAINT_MANAGER_EVICTION:
         return "its node has a NoExecute taint that it does not tolerate"
     return eviction.message

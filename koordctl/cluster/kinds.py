@@ -21,7 +21,7 @@ class KindRow:
 
     @property
     def names(self) -> tuple[str, str]:
-        """As kubectl takes them."""
+        """Returns its names as kubectl takes them."""
         return self.kind.plural, self.kind.name.lower()
 
     def table(self, items: Sequence[Object], width: int | None = None) -> str:
@@ -98,7 +98,7 @@ KINDS = (
 
 
 def by_name(name: str) -> KindRow | None:
-    """By its plural or singular, in any case."""
+    """Returns the row of a kind by its plural or singular, in any case; None if Koord has no such kind."""
     return next((row for row in KINDS if name.lower() in row.names), None)
 
 

@@ -1,4 +1,4 @@
-"""Names as people type them: one that no object can have is refused before anything is asked.
+"""Checks names as people type them: one that no object can have is refused before anything is asked.
 
 Each function raises BadParameter, which names the argument.
 """
@@ -11,14 +11,14 @@ from typing import Any
 import click
 
 from koord.kube.kind import NAMESPACE, NODE, Key, Kind
-from koord.model.excerpt import few
+from koord.model.excerpt import shorten_list
 from koordctl.cluster.objects import DETAILED_POD
 
 MOST = 20
 
 
 def pod(namespace: str, name: str) -> Key:
-    """The key of a pod, whose argument is NAME."""
+    """Returns the key of a pod, whose argument is NAME."""
     check_namespace(namespace, "the namespace")
     key = Key(namespace, name)
     _check(DETAILED_POD, key, "NAME")
@@ -26,22 +26,22 @@ def pod(namespace: str, name: str) -> Key:
 
 
 def check_node(name: str) -> None:
-    """Of a node, whose argument is NAME."""
+    """Checks a node's name, whose argument is NAME."""
     check(NODE, name, "NAME")
 
 
 def some(names: Iterable[str]) -> str:
-    """For people: the first ``MOST`` of them in their order, how many more there are, and "none" of none."""
-    return ", ".join(few(sorted(names), MOST)) or "none"
+    """Lists names for people: the first ``MOST`` in their order, how many more there are; "none" if there are none."""
+    return ", ".join(shorten_list(sorted(names), MOST)) or "none"
 
 
 def check_namespace(name: str, argument: str) -> None:
-    """``argument``: the one that says the namespace."""
+    """Checks a namespace; ``argument``: the one that says it."""
     check(NAMESPACE, name, argument)
 
 
 def check(kind: Kind[Any], name: str, argument: str) -> None:
-    """``kind``: one that has no namespaces."""
+    """Checks the name of an object of ``kind``, one that has no namespaces."""
     _check(kind, Key("", name), argument)
 
 

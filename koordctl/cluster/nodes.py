@@ -1,4 +1,4 @@
-"""The nodes of a cluster as rows: what they have, use and offer, and whether latency-sensitive pods are protected."""
+"""The nodes of a cluster as rows: size, use and offer, and whether latency-sensitive pods are protected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REPORT_INTERVAL_S = 60.0  # unless the NodeMetric says otherwise
 
 
 class Protection(StrEnum):
-    """Are latency-sensitive pods of a node protected from best-effort ones?"""
+    """Whether latency-sensitive pods of a node are protected from best-effort ones."""
 
     ON = "on"
     OFF = "off"
@@ -54,13 +54,13 @@ class NodeRow:
 
 
 def page(state: ClusterState, layout: Layout[NodeRow]) -> str:
-    """Without a final line break."""
+    """Renders the nodes, without a final line break."""
     table = layout.table(rows(state))
     return f"{table}\n{state.absence_of_policy}: {WITHOUT_POLICY}" if state.absence_of_policy else table
 
 
 def rows(state: ClusterState) -> list[NodeRow]:
-    """By name."""
+    """Returns the nodes by name."""
     return [_row(state, state.nodes[name]) for name in sorted(state.nodes)]
 
 
@@ -100,7 +100,7 @@ def report_age_s(metric: NodeMetric | None, now_s: float) -> float | None:
 
 
 def _protection(state: ClusterState, name: str, metric: NodeMetric | None, age_s: float | None) -> Protection:
-    """What NodeSLO says counts only where an agent reports."""
+    """Returns the protection; what NodeSLO says counts only where an agent reports."""
     if metric is None or age_s is None:
         return Protection.NONE
     policy = metric.spec.metric_collect_policy
@@ -125,7 +125,7 @@ def _remarks(state: ClusterState, node: Node, protection: Protection) -> Iterato
 
 
 def absence_of_batch(state: ClusterState, node: Node) -> str:
-    """Why the Node offers no batch resources, or none but what its pods hold; "" if it offers more."""
+    """Says why the Node offers no batch resources, or none but what its pods hold; "" if it offers more."""
     shown = amounts.read(node.status.allocatable, BATCH)
     if shown.cpu_milli is not None:
         held = state.held(node.metadata.name)
@@ -143,7 +143,7 @@ def absence_of_batch(state: ClusterState, node: Node) -> str:
 
 
 def _absence_beyond(state: ClusterState, node: Node) -> str:
-    """Why it offers no more than its pods hold; "" if there just is no more."""
+    """Says why it offers no more than its pods hold; "" if there just is no more."""
     if state.absence_of_policy:
         return state.absence_of_policy
     if not state.strategy(node).enable:

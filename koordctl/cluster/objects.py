@@ -1,4 +1,4 @@
-"""Pods and Events with what says why they are as they are, which no other program of Koord needs to keep."""
+"""Pods and Events with the fields that explain them, which no other program of Koord needs to keep."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Event(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def last_time(self) -> str | None:
-        """When it happened last."""
+        """When it happened last; None if it does not say."""
         return self.last_timestamp or self.event_time or self.first_timestamp or self.metadata.creation_timestamp
 
 

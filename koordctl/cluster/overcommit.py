@@ -1,4 +1,4 @@
-"""What a node offers again, term by term, beside what its Node object shows."""
+"""Explains the offer of a node, term by term, beside what its Node object shows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from koordctl.cluster.state import ClusterState
 
 
 def page(state: ClusterState, node: Node) -> str:
-    """Without a final line break."""
+    """Renders the explanation, without a final line break."""
     return "\n".join(_lines(state, node))
 
 
 def document(state: ClusterState, node: Node) -> dict[str, Any]:
-    """For programs: what the Node shows, and the lines that explain it."""
+    """Returns, for programs, what the Node shows, and the lines that explain it."""
     return {
         "node": node.metadata.name,
         "shown": {name: node.status.allocatable[name] for name in (*BATCH, *MID) if name in node.status.allocatable},
@@ -62,7 +62,7 @@ def _over_allocated(state: ClusterState, name: str, shown: Reading) -> Iterator[
 
 
 def _small_differences(shown: Reading, published: CPUMemory, strategy: ColocationStrategy) -> Iterator[str]:
-    """What koord-manager leaves as it is, since no resource differs enough for both to be written again."""
+    """Yields what koord-manager leaves as it is: no resource differs enough for both to be written again."""
     share = difference.threshold(required(strategy.resource_diff_threshold))
     figures = (
         (BATCH.cpu, shown.cpu_milli, published.cpu_milli),

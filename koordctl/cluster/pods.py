@@ -23,18 +23,18 @@ _WORKLOAD_OWNERS = ("ReplicaSet", "Job", "StatefulSet", "DaemonSet", "Replicatio
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """``siblings``: what became of other pods of its controller; "" if nothing is to be said of them."""
+    """A cause; ``siblings``: what became of other pods of its controller, "" if nothing is to be said of them."""
 
     cause: Cause
     siblings: str = ""
 
     def page(self) -> str:
-        """Without a final line break."""
+        """Renders it, without a final line break."""
         lines = [self.cause.sentence, *(f"  what helps: {remedy}" for remedy in self.cause.remedies)]
         return "\n".join([*lines, *([self.siblings] if self.siblings else [])])
 
     def document(self) -> dict[str, Any]:
-        """For programs."""
+        """Returns it for programs."""
         document: dict[str, Any] = {"cause": self.cause.sentence, "remedies": list(self.cause.remedies)}
         return document | ({"siblings": self.siblings} if self.siblings else {})
 

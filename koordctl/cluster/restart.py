@@ -1,4 +1,4 @@
-"""Whether a kubelet that restarts would end pods: what they request against what their Node offers.
+"""Finds whether a kubelet that restarts would end pods: their requests against what their Node offers.
 
 kubelet admits the pods that run again when it starts, one after the other, and ends those that its Node has no room for
 any more. It is asked with kubelet's own credential, which may read its Node and the pods that are bound to it.
@@ -18,7 +18,8 @@ from koordctl.cluster.connection import Choice, read_list
 
 
 def shortages(kubeconfig: str, node: str, timeout_s: float) -> tuple[str, ...]:
-    """A sentence for each resource that pods of ``node`` hold more of than it offers. Raises Refused or Unreachable.
+    """Returns a sentence for each resource that pods of ``node`` hold more of than it offers. Raises Refused or
+    Unreachable.
 
     ``kubeconfig``: the file of kubelet's credential.
     """
@@ -31,7 +32,7 @@ def shortages(kubeconfig: str, node: str, timeout_s: float) -> tuple[str, ...]:
 
 
 def of(node: Node, pods: Iterable[Pod]) -> Iterator[str]:
-    """``pods``: all that are bound to it."""
+    """Yields such sentences; ``pods``: all that are bound to ``node``."""
     held = demand.held(map(demand.of_pod, pods), lambda _: None)
     for names, of_pods in ((BATCH, held.batch), (MID, held.mid)):
         offered = amounts.read(node.status.allocatable, names).filled()

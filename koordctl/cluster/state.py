@@ -1,4 +1,4 @@
-"""A cluster as it is at the time of a command: everything that a node's offer and a pod's fate depend on.
+"""The state of a cluster at the time of a command: all that a node's offer and a pod's fate depend on.
 
 Where one node alone matters, no other is read: a cluster has tens of thousands of pods. The lists are read one after
 the other, so a pod that is bound meanwhile may be in one and not yet in another.
@@ -50,19 +50,19 @@ class ClusterState:
         return self.policy.config.strategy(node.metadata.labels, node.metadata.annotations)[0]
 
     def faults(self, node: Node) -> Iterable[str]:
-        """What its own annotation and labels say of its strategy that nobody can read."""
+        """Returns what in the node's own annotation and labels about its strategy cannot be read."""
         faults = self.policy.config.strategy(node.metadata.labels, node.metadata.annotations)[1]
         return [fault.message for fault in faults]
 
     def offer(self, node: Node) -> Offer:
-        """By the formula, now; as koord-manager works it out when it looks at the node."""
+        """Works out the offer by the formula, now, as koord-manager does when it looks at the node."""
         name = node.metadata.name
         ratio = normalization.current(node.metadata.annotations) or 1.0
         pods = self.pods.get(name, ())
         return offer(node, pods, self.metrics.get(name), self.strategy(node), self.now_s, None, ratio)
 
     def held(self, node: str) -> CPUMemory:
-        """What of its batch resources pods hold that have not ended."""
+        """Returns the batch resources of the node that pods hold that have not ended."""
         return allocated(self.pods.get(node, ()))
 
 

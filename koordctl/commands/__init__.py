@@ -1,1 +1,1 @@
-"""The commands: each is the function of its name in the module of its name, and imports late what costs time."""
+"""The commands: each is a function of its name, and imports late what costs time."""

@@ -50,7 +50,7 @@ def doctor(root: Path, offline: bool, runtime: str, layout: Layout[Any], socket:
 
 
 def _daemon(socket: str, timeout_s: float) -> tuple[DaemonFacts | None, str]:
-    """What the daemon says of itself, or why it cannot be asked."""
+    """Returns what the daemon says of itself, or None and why it cannot be asked."""
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415
     from koordctl.node.facts import DaemonFacts  # noqa: PLC0415

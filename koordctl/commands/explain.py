@@ -79,7 +79,7 @@ def file(path: str, output: str, socket: str, timeout_s: float) -> None:
 
 
 def _is_daemon_absent(socket: str) -> bool:
-    """Is there no socket where it is by default? One that somebody names is there, or is an error."""
+    """Returns whether there is no socket at the default path; one that is named is there, or is an error."""
     source = click.get_current_context().get_parameter_source("socket")
     return source is ParameterSource.DEFAULT and not os.path.exists(socket)
 

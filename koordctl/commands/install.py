@@ -134,7 +134,7 @@ def _needs_record(wishes: Wishes, record: Record | None) -> None:
 
 
 def _settled(host: Host, record: Record | None, yes: bool) -> Record | None:
-    """The record without what an earlier run began and did not end."""
+    """Returns the record without what an earlier run began and did not end."""
     from koordctl.install import execute  # noqa: PLC0415
 
     if record is None or record.complete:
@@ -148,7 +148,7 @@ def _settled(host: Host, record: Record | None, yes: bool) -> Record | None:
 
 
 def _show(prepared: Prepared, host: Host, wishes: Wishes, full: bool) -> None:
-    """The node and the plan; raises Refused with every reason against it."""
+    """Shows the node and the plan; raises Refused with every reason against it."""
     from koordctl.views import install as view  # noqa: PLC0415
 
     click.echo(view.head(prepared.facts))

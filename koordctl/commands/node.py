@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _listing(parameters: Mapping[str, Any]) -> Listing[Any]:
-    """That of the section; without a section only ``-o`` is known."""
+    """Returns the listing of the section; without a section only ``-o`` is known."""
     from koordctl.fields import Listing  # noqa: PLC0415
     from koordctl.views.node import SECTIONS  # noqa: PLC0415
 

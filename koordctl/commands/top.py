@@ -52,5 +52,5 @@ def top(interval: float, once: bool, layout: Layout[Any], socket: str, timeout_s
 
 
 def _is_terminal() -> bool:
-    """Are keys and screen those of a terminal that knows control sequences?"""
+    """Returns whether keys and screen are those of a terminal that knows control sequences."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb")

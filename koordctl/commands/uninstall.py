@@ -59,7 +59,7 @@ def uninstall(dry_run: bool, yes: bool, package: bool, purge: bool, force: bool,
 
 
 def _agreed(host: Host, record: Record, dry_run: bool, yes: bool, force: bool) -> bool:
-    """Show what is to be undone; may it be? Raises Refused where the restart of kubelet would end pods."""
+    """Shows what is to be undone; returns whether it may be. Raises Refused where kubelet's restart would end pods."""
     from koordctl.doctor import Status  # noqa: PLC0415
     from koordctl.install.prepare import restart_of  # noqa: PLC0415
     from koordctl.views import install as view  # noqa: PLC0415
@@ -81,7 +81,7 @@ def _tell(notes: Sequence[str]) -> None:
 
 
 def _without_record(host: Host, package: bool, dry_run: bool) -> int:
-    """Nothing to do, unless somebody installed by hand; a package's unit files alone do nothing."""
+    """Does nothing, or raises Refused where Koord was installed by hand; a package's unit files alone do nothing."""
     from koordctl.install import record as records  # noqa: PLC0415
     from koordctl.install.host import SystemdError  # noqa: PLC0415
     from koordctl.node.units import LOCAL, UNITS  # noqa: PLC0415

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from koord.host.support import Support
-from koord.model.memorymeans import (
+from koord.model.memory_qos_messages import (
     SOFT_LIMIT,
     WITHOUT_FILE_PAGES,
     WITHOUT_PSI,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from koord.model.excerpt import few
+from koord.model.excerpt import shorten_list
 from koordctl.doctor import Judgement, fail, info, ok, warn
 from koordctl.node.facts import Facts
 from koordctl.node.units import SLICE
@@ -185,4 +185,4 @@ def undo_record(facts: Facts) -> Judgement:
 
 
 def _some(sentences: tuple[str, ...]) -> str:
-    return "; ".join(few(sentences, _SHOWN))
+    return "; ".join(shorten_list(sentences, _SHOWN))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from koord.host.layout import kubepods_path
 from koord.model.cgroup_parent import CgroupStyle
-from koord.model.excerpt import few
+from koord.model.excerpt import shorten_list
 from koordctl.doctor import Judgement, fail, info, ok, warn
 from koordctl.node.facts import Facts
 from koordctl.node.files import PROXY_SOCKET
@@ -215,14 +215,14 @@ def other_agents(facts: Facts) -> Judgement:
 
 
 def leftovers(facts: Facts) -> Judgement:
-    """koordlet stops without giving back what it wrote. Its resctrl groups of single pods nobody else uses."""
+    """koordlet stops without giving back what it wrote; only koordlet uses resctrl groups of single pods."""
     groups = sorted(name for name in facts.resctrl_classes if name.startswith(_KOORDLETS))
     if groups:
         remedy = "rmdir them below /sys/fs/resctrl: the kernel puts their tasks back"
-        return warn(f"resctrl groups of koordlet: {', '.join(few(groups, _SHOWN))}", remedy)
+        return warn(f"resctrl groups of koordlet: {', '.join(shorten_list(groups, _SHOWN))}", remedy)
     if facts.daemon is not None:
         return ok("koord-qosd takes back what another agent left: koordctl journal shows it as leftover")
     if facts.leftovers:
-        text = f"{len(facts.leftovers)} values of another agent: {'; '.join(few(facts.leftovers, _SHOWN))}"
+        text = f"{len(facts.leftovers)} values of another agent: {'; '.join(shorten_list(facts.leftovers, _SHOWN))}"
         return warn(text, "koord-qosd takes them back when it starts")
     return ok("kubelet's tiers hold what kubelet writes")

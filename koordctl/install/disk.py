@@ -57,7 +57,7 @@ def temporary(path: str) -> str:
 
 
 class Disk:
-    """All changes of the node's files go through here."""
+    """Makes all changes of the node's files."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -92,7 +92,7 @@ class Disk:
             return []
 
     def put(self, path: str, new: Was) -> None:
-        """Make ``path`` what ``new`` says, in one rename."""
+        """Makes ``path`` what ``new`` says, in one rename."""
         match new:
             case Absent():
                 self.unlink(path)
@@ -107,7 +107,7 @@ class Disk:
                 raise FileExistsError(errno.EEXIST, "is neither a file nor a link", path)
 
     def stage(self, path: str, new: Content) -> None:
-        """Write ``path`` as a whole; a kill may leave part of it."""
+        """Writes ``path`` as a whole; a kill may leave part of it."""
         here = self.at(path)
         descriptor = os.open(here, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb") as file:
@@ -127,7 +127,7 @@ class Disk:
         self._sync_directory(new)
 
     def append(self, path: str, line: bytes) -> None:
-        """Add ``line`` to a file; it is on the disk when this returns. A kill may leave part of it."""
+        """Adds ``line`` to a file; it is on the disk when this returns. A kill may leave part of it."""
         descriptor = os.open(self.at(path), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
             if os.write(descriptor, line) != len(line):
@@ -137,7 +137,7 @@ class Disk:
             os.close(descriptor)
 
     def make_directory(self, path: str, mode: int = 0o755) -> None:
-        """Make ``path`` if it is not there; its parent must be."""
+        """Makes ``path`` if it is not there; its parent must be."""
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.at(path))
             os.chmod(self.at(path), mode)
@@ -148,7 +148,7 @@ class Disk:
             self._sync_directory(path)
 
     def remove_directory(self, path: str) -> bool:
-        """Remove an empty directory; False if it is not empty (or in use), True if it is gone."""
+        """Removes an empty directory; False if it is not empty (or in use), True if it is gone."""
         try:
             self.at(path).rmdir()
         except (FileNotFoundError, NotADirectoryError):
@@ -161,7 +161,7 @@ class Disk:
         return True
 
     def remove_tree(self, path: str) -> None:
-        """Remove whatever ``path`` is, with all in it."""
+        """Removes ``path``, a file or a directory with all in it."""
         here = self.at(path)
         if here.is_dir() and not here.is_symlink():
             shutil.rmtree(here)

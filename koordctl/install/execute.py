@@ -1,6 +1,6 @@
-"""Carrying out a plan, and undoing what a record tells of.
+"""Carries out a plan, and undoes what a record tells of.
 
-Invariants: a step is in the record before it is begun; when a step fails, or somebody interrupts, everything since the
+Invariants: a step is in the record before it is begun; when a step fails, or a signal interrupts, everything since the
 record was last complete is undone before this returns. What cannot be undone stays in the record, and undoing goes no
 further: it is made for being called again.
 """
@@ -32,7 +32,7 @@ class NotUndone(InstallError):
 
 
 def install(host: Host, record: Record | None, steps: Sequence[Step], version: str, with_daemon: bool = True) -> None:
-    """Do ``steps``. Raises RolledBack or NotUndone; KeyboardInterrupt is raised again after all is undone.
+    """Does ``steps``. Raises RolledBack or NotUndone; KeyboardInterrupt is raised again after all is undone.
 
     ``with_daemon``: what a new record is to say.
     """
@@ -57,7 +57,7 @@ def install(host: Host, record: Record | None, steps: Sequence[Step], version: s
 
 
 def roll_back(host: Host, record: Record) -> tuple[str, ...]:
-    """Undo what was not finished; returns what stays. Raises NotUndone."""
+    """Undoes what was not finished; returns what stays. Raises NotUndone."""
     notes = _undo(host, record.unfinished, purge=False)
     if not record.forget_unfinished():
         record.erase()
@@ -65,7 +65,7 @@ def roll_back(host: Host, record: Record) -> tuple[str, ...]:
 
 
 def uninstall(host: Host, record: Record, purge: bool) -> tuple[str, ...]:
-    """Undo all, and remove the record as the last thing; returns what stays. Raises NotUndone."""
+    """Undoes all, and removes the record as the last thing; returns what stays. Raises NotUndone."""
     notes = _undo(host, record.steps, purge)
     return (*notes, *record.erase())
 
@@ -85,7 +85,7 @@ def _undo(host: Host, begun: Sequence[Begun], purge: bool) -> tuple[str, ...]:
 
 
 def _of_today(step: Step, begun: Sequence[Begun]) -> Step:
-    """``step`` with the runtime that the node has by now: the one before may answer no more."""
+    """Returns ``step`` with the runtime that the node has by now: the one before may not answer any more."""
     if not isinstance(step, Kernel):
         return step
     *_, newest = (each.step.runtime for each in begun if isinstance(each.step, Kernel))

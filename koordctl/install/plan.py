@@ -1,4 +1,4 @@
-"""The plan: from facts to steps, or to the reasons why not. Pure.
+"""Makes the plan: from facts to steps, or to the reasons why not. Pure.
 
 Order: files, koord-qosd, the proxy, a sandbox through it, and only then kubelet. Undoing runs the other way round, so
 kubelet is back on the runtime before anything that serves it stops. Without koord-qosd (``with_daemon``), which is then
@@ -244,7 +244,7 @@ def _drop_in(unit: str, text: str) -> File:
 
 
 def _configuration(facts: InstallFacts) -> tuple[Place, ...]:
-    """Rules are the operator's; without any, the one that must agree with kubelet is written."""
+    """Returns the rules if they must say something for kubelet and are not there: they are the operator's."""
     policy = facts.node.kubelet.cpu_manager_policy
     if facts.node.koord.rules_file or policy in ("", "none"):
         return ()
@@ -252,7 +252,7 @@ def _configuration(facts: InstallFacts) -> tuple[Place, ...]:
 
 
 def _sandbox(facts: InstallFacts) -> Sandbox:
-    """Its cgroup is beside those of BestEffort pods; where kubelet has made none yet, at the top.
+    """Returns the check; its cgroup is beside those of BestEffort pods, or at the top where kubelet has made none yet.
 
     It is not named as a pod's: kubelet kills what it finds in the cgroup of a pod that it does not know.
     """

@@ -70,7 +70,7 @@ class Record:
 
     @property
     def with_daemon(self) -> bool:
-        """Is koord-qosd.service to be started? Older records do not say, and are of installations that do it."""
+        """Whether koord-qosd.service is to be started; it is if an older record does not say."""
         return self._header.with_daemon
 
     @property
@@ -79,12 +79,12 @@ class Record:
 
     @property
     def installed(self) -> bool:
-        """Was it complete once, whatever was begun since?"""
+        """Whether it was complete once, before what was begun since."""
         return any(isinstance(line, _Complete) for line in self._lines)
 
     @property
     def own_paths(self) -> frozenset[str]:
-        """Paths of the files and links that are there by what was completed."""
+        """The paths of the files and links that completed steps made."""
         paths: set[str] = set()
         for begun in self.steps[: len(self.steps) - len(self.unfinished)]:
             for place in begun.step.places if isinstance(begun.step, Files | Kubelet) else ():
@@ -92,15 +92,15 @@ class Record:
         return frozenset(paths)
 
     def begin(self, step: Step, before: Before) -> None:
-        """Note that ``step`` is about to be done."""
+        """Notes that ``step`` is about to be done."""
         self._add(Begun(step, before))
 
     def finish(self) -> None:
-        """All steps so far are done."""
+        """Notes that all steps so far are done."""
         self._add(_Complete())
 
     def forget_unfinished(self) -> bool:
-        """Drop the steps that were undone; False if none is left (then the record can be erased)."""
+        """Drops the steps that were undone; False if none is left (then the record can be erased)."""
         kept = self._lines[: len(self._lines) - len(self.unfinished)]
         if kept:
             self._lines = kept
@@ -108,7 +108,7 @@ class Record:
         return bool(kept)
 
     def erase(self) -> tuple[str, ...]:
-        """Remove the record, and the state directory with all in it if there was none before; what of it stays."""
+        """Removes the record, and the state directory if there was none before; returns a sentence if that stays."""
         why = self._why_state_stays()
         top = _DIRECTORY if why else STATE
         self._disk.rename(top, _STAGED[top])
@@ -135,7 +135,7 @@ class Record:
 
 
 def create(disk: Disk, version: str, with_daemon: bool = True) -> Record:
-    """A new record; ``version``: of the Koord that is installed."""
+    """Makes a new record; ``version``: of the Koord that is installed."""
     header = _Header(FORMAT, version, disk.exists(STATE), with_daemon)
     top = _DIRECTORY if header.state_was_there else STATE
     staged = _STAGED[top]
@@ -148,7 +148,7 @@ def create(disk: Disk, version: str, with_daemon: bool = True) -> Record:
 
 
 def load(disk: Disk) -> Record | None:
-    """The record that is there; None without one. Raises InstallError if it is not understood."""
+    """Returns the record that is there; None without one. Raises InstallError if it is not understood."""
     file = disk.look(_FILE)
     if not isinstance(file, Content):
         return None
@@ -165,7 +165,7 @@ def load(disk: Disk) -> Record | None:
 
 
 def sweep(disk: Disk) -> None:
-    """Remove a record that was being made or taken away when somebody was killed."""
+    """Removes a record that was being made or taken away when an installation was killed."""
     for staged in _STAGED.values():
         if disk.exists(staged):
             disk.remove_tree(staged)
@@ -173,7 +173,7 @@ def sweep(disk: Disk) -> None:
 
 @contextmanager
 def alone(disk: Disk) -> Iterator[None]:
-    """Keep a second koordctl away; raises InstallError if there is one. Leaves no file."""
+    """Keeps a second koordctl away; raises InstallError if there is one. Leaves no file."""
     try:
         with lockfile.held(disk.at(_LOCK)):
             yield

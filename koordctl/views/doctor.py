@@ -44,7 +44,7 @@ def page(findings: Sequence[Finding], reasons: Sequence[Finding], layout: Layout
 def document(
     findings: Sequence[Finding], reasons: Sequence[Finding], layout: Layout[Finding], is_recorded: bool
 ) -> dict[str, object]:
-    """All of it for programs."""
+    """Returns all of it for programs."""
     return {
         "source": "recorded" if is_recorded else "live",
         "findings": layout.objects(findings),
@@ -53,7 +53,7 @@ def document(
 
 
 def _installation(findings: Sequence[Finding], reasons: Sequence[Finding]) -> str:
-    """What the table says already is only named again."""
+    """Renders the reasons against an installation; one that the table says already is only named again."""
     if not reasons:
         return "installation: possible"
     lines = [f"  {each.check}: {'see above' if each in findings else _sentence(each)}" for each in reasons]

@@ -86,12 +86,12 @@ def _block(file: inspect.ExplainedFile) -> str:
 
 
 def _says_more(file: inspect.ExplainedFile, each: inspect.Opinion) -> bool:
-    """Has the only opinion a formula of its own, which what it changes does not show?"""
+    """Returns whether the only opinion has a formula of its own, which what it changes does not show."""
     return bool(each.formula) and each.formula != file.formula
 
 
 def _result(file: inspect.ExplainedFile) -> Iterator[str]:
-    """What no formula made stands as it is."""
+    """Returns the result; what no formula made stands as it is."""
     result = f"{_INDENT}result {_text(file, file.result)}"
     yield f"{result} = {_formula(file.formula, file.inputs)}" if file.formula else result
     if file.formula:

@@ -48,7 +48,7 @@ _KEYS = (
 
 
 class Style(StrEnum):
-    """What a terminal makes of it: SGR parameters."""
+    """A style of text: SGR parameters of a terminal."""
 
     PLAIN = ""
     BOLD = "1"
@@ -85,14 +85,14 @@ class View:
     is_live: bool = True
 
     def pods(self, picture: Picture) -> list[PodLine]:
-        """Those that the filter lets through, sorted: by a part of the name, or the whole name of a QoS class."""
+        """Returns the pods that pass the filter, sorted: by a part of the name, or the whole name of a QoS class."""
         wanted = self.filter.lower()
         return self.layout.sorted(
             [each for each in picture.pods if wanted in each.pod.lower() or wanted == each.qos_class.lower()]
         )
 
     def sorted_by(self, name: str) -> View:
-        """By this field; the other way round if it is sorted by that already. Amounts begin with the greatest."""
+        """Sorts by this field; the other way round if it is sorted by that already. Amounts begin with the greatest."""
         layout = self.layout
         is_again = layout.sort_by is not None and layout.sort_by.name == name
         descending = not layout.is_descending if is_again else name not in ("pod", "qos_class")
@@ -143,12 +143,12 @@ def pod_lines(
 
 
 def text(lines: Sequence[Line]) -> str:
-    """Without styles, and without blanks at the ends of lines."""
+    """Returns the lines without styles, and without blanks at their ends."""
     return "\n".join("".join(span.text for span in line).rstrip() for line in lines)
 
 
 def cut(line: Line, width: int) -> Line:
-    """At most ``width`` characters, none of which a terminal takes for a command."""
+    """Returns at most ``width`` characters, none of which a terminal takes for a command."""
     made = list[Span]()
     for span in line:
         shown = _printable(span.text)[:width]
@@ -223,7 +223,7 @@ def _cell(field: Field[PodLine], line: PodLine, width: int) -> str:
 
 
 def _widths(fields: Sequence[Field[PodLine]], view: View, pods: Sequence[PodLine], width: int) -> list[int]:
-    """Of each column: names of pods are cut and the history takes the rest, where there is too little room."""
+    """Returns each column's width; in too little room names of pods are cut, and the history takes the rest."""
     natural = {
         field.name: max(len(_header(field, view)), *(len(_printable(field.cell(line))) for line in pods))
         for field in fields

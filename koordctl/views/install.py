@@ -1,4 +1,4 @@
-"""What installing or uninstalling will do: the node as it was found, and each step with its files and commands."""
+"""Shows what installing or uninstalling will do: the node as it was found, each step with its files and commands."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ NO_DAEMON = (
 
 
 def head(facts: InstallFacts) -> str:
-    """What was detected, one line each."""
+    """Renders what was detected, one line each."""
     return align(("NODE", ""), list(_detected(facts)))
 
 
 def plan(steps: Sequence[Step], look: Look, full: bool) -> str:
-    """The steps in order; ``full``: with every file's new content, as a difference to what is there."""
+    """Renders the steps in order; ``full``: with every file's new content, as a difference to what is there."""
     return "\n".join(line for number, step in enumerate(steps, start=1) for line in _step(number, step, look, full))
 
 
 def undoing(begun: Sequence[Begun], look: Look) -> str:
-    """What undoing the steps of a record does, in order."""
+    """Renders what undoing the steps of a record does, in order."""
     shown = ["\n   ".join(lines) for each in reversed(begun) if (lines := list(_undo(each, look)))]
     return "\n".join(f"{number}. {lines}" for number, lines in enumerate(shown, start=1))
 
 
 def reasons(findings: Sequence[Finding]) -> str:
-    """Why this node is left as it is."""
+    """Renders why this node is left as it is."""
     return "\n".join(f"{each.check}: {each.sentence}. To do: {each.remedy}" for each in findings)
 
 
@@ -103,7 +103,7 @@ def _place_lines(place: Place, was: Was, full: bool) -> Iterator[str]:
 
 
 def _undo(each: Begun, look: Look) -> Iterator[str]:
-    """The step's sentence and what it does; nothing if there is nothing to do."""
+    """Yields the step's sentence and what it does; nothing if there is nothing to do."""
     step, before = each.step, each.before
     match step:
         case Files() | Kubelet():

@@ -1,11 +1,11 @@
-"""What ``koordctl lint`` finds, one line each, and what it did not look at."""
+"""Shows what ``koordctl lint`` finds, one line each, and what it did not look at."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from koord.admission import Finding
-from koord.model.excerpt import few
+from koord.model.excerpt import shorten_list
 from koordctl.fields import Field, Layout, Listing
 from koordctl.linting import Report
 
@@ -16,15 +16,15 @@ FINDINGS: Listing[Finding] = Listing(
 
 
 def page(report: Report, layout: Layout[Finding]) -> str:
-    """Without a final line break."""
+    """Renders the report, without a final line break."""
     lines = [layout.table(report.findings) if report.findings else _approval(report)]
     if report.passed_over:
-        lines.append(f"Not looked at: {', '.join(few(report.passed_over, _MOST))}.")
+        lines.append(f"Not looked at: {', '.join(shorten_list(report.passed_over, _MOST))}.")
     return "\n".join(lines)
 
 
 def document(report: Report, layout: Layout[Finding]) -> dict[str, Any]:
-    """The same for programs."""
+    """Returns the same for programs."""
     return {
         "findings": layout.objects(report.findings),
         "examined": list(report.examined),
@@ -36,4 +36,4 @@ def _approval(report: Report) -> str:
     count = len(report.examined)
     if not count:
         return "There is nothing in it that Koord reads."
-    return f"Nothing to say against {', '.join(few(report.examined, _MOST))}."
+    return f"Nothing to say against {', '.join(shorten_list(report.examined, _MOST))}."

@@ -130,27 +130,27 @@ def _head(answer: inspect.GetNodeResponse) -> str:
 
 
 def policy_lines(policy: inspect.Policy) -> list[str]:
-    """Where the policy in force comes from, how old it is, and what is wrong with its source now.
+    """Says where the policy in force comes from, how old it is, and what is wrong with its source now.
 
-    With a cluster a line for each layer, the highest first, and before them one if nobody can tell the policy.
+    With a cluster a line for each layer, the highest first, and before them one if the policy is not known.
     """
     return [_origin(each) for each in _shown(policy)]
 
 
 def doubtful_policy(policy: inspect.Policy) -> str:
-    """Those of the lines whose source does not say now what is in force; "" where all do."""
+    """Returns those of the lines whose source does not confirm what is in force; "" where all do."""
     return "\n".join(f"policy: {_origin(each)}" for each in _shown(policy) if each.origin in _DOUBTFUL)
 
 
 def _shown(policy: inspect.Policy) -> list[inspect.Policy]:
-    """Why the whole is unknown says it of its layers, too."""
+    """Renders a layer; why the whole is unknown goes for its layers, too."""
     if policy.origin != _UNKNOWN:
         return [*reversed(policy.layers)] or [policy]
     return [policy, *(layer for layer in reversed(policy.layers) if layer.origin != _UNKNOWN)]
 
 
 def _origin(policy: inspect.Policy) -> str:
-    """Of the policy as a whole, or of one layer of it."""
+    """Says where the policy as a whole, or one layer of it, comes from."""
     old = f", {age(policy.age_s)} old" if policy.HasField("age_s") else ""
     problem = f"; now: {policy.problem}" if policy.problem else ""
     if policy.origin == "source":

@@ -1,4 +1,4 @@
-"""How a list of pods is shown to people: one line per container, or (wide) one line per value.
+"""Shows a list of pods: one line per container, or (wide) one line per value.
 
 A value differs if a hook has an opinion, the kernel has the file, and the two texts are not the same; qosd has
 already given both in one spelling.
@@ -29,7 +29,7 @@ class Line:
 
 
 def differs(value: inspect.Value) -> bool:
-    """Does the kernel hold something else than the hooks want?"""
+    """Returns whether the kernel holds something else than the hooks want."""
     return _is_checked(value) and value.desired != value.actual
 
 
@@ -38,7 +38,7 @@ def _is_checked(value: inspect.Value) -> bool:
 
 
 def _as_desired(line: Line) -> bool | None:
-    """None where no hook has an opinion that can be checked."""
+    """Returns whether the kernel holds what hooks want; None where no hook has an opinion that can be checked."""
     checked = [value for value in line.values if _is_checked(value)]
     return not any(map(differs, checked)) if checked else None
 
@@ -68,7 +68,7 @@ def _kernel(name: str, header: str, value_of: Callable[[Line], inspect.Value | N
 
 
 def _actual(name: str, header: str) -> Field[Line]:
-    """What the kernel holds of the row ``name``."""
+    """Returns what the kernel holds of the row ``name``."""
     return _kernel(name, header, lambda line: next((v for v in line.values if v.field == name), None), "actual")
 
 
@@ -131,14 +131,14 @@ VALUES: Listing[Line] = Listing(
 
 
 def advice(pod: inspect.Pod) -> Sequence[str]:
-    """A line for each way in which a limit or a request hurts the pod, with what to do about it."""
+    """Yields a line for each way in which a limit or a request hurts the pod, with what to do about it."""
     whose = [f" for {each.container}" if each.container else "" for each in pod.advice]
     told = [f"{each.finding}. To do: {each.remedy}" for each in pod.advice]
     return [f"advice{name}: {line}" for name, line in zip(whose, told, strict=True)]
 
 
 def page(answer: inspect.ListPodsResponse, layout: Layout[Line]) -> str:
-    """The table, and below it what is wrong with a pod; where values have lines of their own, what it is as well."""
+    """Renders the table, and below it what is wrong with a pod; in wide form also its values."""
     notes = []
     for pod in answer.pods:
         about = f"{pod.qos_class} by {pod.qos_source}; cgroup parent {pod.cgroup_parent or 'unknown'}"

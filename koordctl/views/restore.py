@@ -1,4 +1,4 @@
-"""What restoring will do, or did: file by file, then container by container at the runtime."""
+"""Shows what restoring will do, or did: file by file, then container by container at the runtime."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TO_DO = {Outcome.RESTORED: "put back", Outcome.ALREADY_BASE: "nothing", Outcome
 
 
 def table(report: Report, planned: bool) -> str:
-    """One line per file; a second table for containers if the runtime made any of them with values of ours."""
+    """Renders one line per file; a second table for containers if the runtime made any of them with values of ours."""
     if not report.files and not report.specs:
         return "Koord holds no file."
     parts = []
@@ -30,7 +30,7 @@ def table(report: Report, planned: bool) -> str:
 
 
 def plain(report: Report) -> dict[str, Any]:
-    """The report for programs."""
+    """Returns the report for programs."""
     document: dict[str, Any] = {"files": [_plain(line) for line in report.files]}
     if report.specs:
         document["containers"] = [

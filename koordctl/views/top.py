@@ -1,4 +1,4 @@
-"""What ``koordctl top`` knows of a node at one moment, as plain values: its figures, and its pods.
+"""A picture of a node at one moment for ``koordctl top``, as plain values: its figures, and its pods.
 
 The first picture asks for the history that koord-qosd keeps; the later ones add to it, so that each costs the daemon
 two answers of newest samples. What seldom changes (capacity, QoS classes) is asked for every ``SLOW_S``.
@@ -49,7 +49,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class PodLine:
-    """One pod: its metrics by name without ``pod_``; how much CPU it used, oldest first, and what a full bar means."""
+    """A pod: its metrics by name without ``pod_``; its CPU use, oldest first, and the amount of a full bar."""
 
     pod: str
     usage: Mapping[str, float]
@@ -71,7 +71,7 @@ class Picture:
 
     @property
     def scale(self) -> float:
-        """What a full bar in the history of a pod means, in CPUs."""
+        """The CPUs that a full bar in the history of a pod stands for."""
         return self.pods[0].scale if self.pods else 0.0
 
 
@@ -208,7 +208,7 @@ def by_interval(points: Iterable[tuple[float, float]], interval_s: float) -> lis
 
 
 def round_up(value: float) -> float:
-    """The next of 1, 2 and 5 times a power of ten, at least 0.01: what a full bar may well mean."""
+    """Returns the next of 1, 2 and 5 times a power of ten, at least 0.01."""
     power = 10.0 ** math.floor(math.log10(max(value, 0.01)))
     return next(step * power for step in (1, 2, 5, 10, 20) if step * power >= value * (1 - 1e-9))
 

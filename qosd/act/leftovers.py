@@ -29,7 +29,7 @@ from koord.host.writer import Writer
 from koord.model import cfs
 from koord.model.cfs import UNLIMITED
 from koord.model.crifields import Field
-from koord.model.excerpt import few
+from koord.model.excerpt import shorten_list
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
 from qosd.model.kata import is_kata
@@ -189,7 +189,8 @@ class Leftovers:
         ]
         if found:
             why = "kubelet has not told whether its feature MemoryQoS writes it"
-            yield f"another agent may have left what stays as it is, since {why}: {'; '.join(few(found, _NAMED))}"
+            named = "; ".join(shorten_list(found, _NAMED))
+            yield f"another agent may have left what stays as it is, since {why}: {named}"
 
     def _holds(self, target: Target) -> Value | None:
         try:

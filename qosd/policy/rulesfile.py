@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from koord.model import slo, slo_defaults, slo_rules
-from koord.model.excerpt import few
+from koord.model.excerpt import shorten_list
 from koord.model.schema import Bad, SchemaError, Unknown
 from koord.service.config import ConfigError, parse_yaml, read_text
 from qosd.metrics import Metrics
@@ -164,4 +164,4 @@ def _read(file: Path, document: Mapping[str, Any], unknown: Unknown | None, bad:
 
 def shortened(source: str, warnings: Sequence[str]) -> tuple[str, ...]:
     """The first of ``warnings``, and how many more there are."""
-    return few(warnings, _MOST_WARNINGS, prefix=f"{source}: ")
+    return shorten_list(warnings, _MOST_WARNINGS, prefix=f"{source}: ")

@@ -25,7 +25,7 @@ import msgspec
 from koord.host.files import Target, Value
 from koord.model import cfs, podtotal
 from koord.model.cfs import UNLIMITED
-from koord.model.excerpt import few
+from koord.model.excerpt import shorten_list
 from koord.model.formulas import FORMULA
 from koord.model.lattice import CPUSets
 from koord.model.podtotal import Role
@@ -83,7 +83,7 @@ def _decision(snapshot: NodeSnapshot) -> Decision:
             inputs = {FORMULA: "given", "value": bound.value}
             opinions[bound.target] = Opinion.at_most(bound.value, bound.why, inputs, bound.pod)
     counts = f"{len(contested)} contested, {len(contested) - len(problems)} enforced one level up"
-    return Decision("; ".join((counts, *few(problems, _NAMED))), opinions)
+    return Decision("; ".join((counts, *shorten_list(problems, _NAMED))), opinions)
 
 
 def bound_above(snapshot: NodeSnapshot, target: Target) -> Bound:

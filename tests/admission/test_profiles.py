@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.admission import profiles
-from koord.admission.profiles import is_chosen, matches, pod_lot
+from koord.admission.profiles import is_chosen, matches, sampling_key
 from koord.model.profile import ClusterColocationProfile, ProfileSpec
 from koord.model.selector import LabelSelector, Requirement
 from tests.admission.objects import pod, profile
@@ -169,7 +169,7 @@ def test_replicas_of_a_job_do_not_fall_the_same_way() -> None:
     replica = pod()
     del replica["metadata"]["name"]
     replica["metadata"]["generateName"] = "job-"
-    lots = {pod_lot(replica, "batch-demo", f"request-{number}") for number in range(100)}
+    lots = {sampling_key(replica, "batch-demo", f"request-{number}") for number in range(100)}
     assert len(lots) == 100
 
 
@@ -183,4 +183,4 @@ def test_replicas_of_a_job_do_not_fall_the_same_way() -> None:
     ],
 )
 def test_what_tells_pods_apart(metadata: dict[str, str], lot: str) -> None:
-    assert pod_lot({"metadata": metadata}, "ns", "request") == lot
+    assert sampling_key({"metadata": metadata}, "ns", "request") == lot

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from koord.admission import mutate, omission
+from koord.admission import missing_mutations, mutate
 from koord.admission.documents import typed
 from koord.model.profile import ClusterColocationProfile
 from tests.admission.objects import (
@@ -30,7 +30,7 @@ WANTS: dict[str, Any] = {"selector": {"matchLabels": {"app-type": "batch"}}}
 
 
 def said(document: dict[str, Any], *items: ClusterColocationProfile, **facts: Any) -> str | None:
-    return omission(typed(document), context(*items, **facts))
+    return missing_mutations(typed(document), context(*items, **facts))
 
 
 def aged(name: str, created: str, **spec: Any) -> ClusterColocationProfile:
@@ -156,7 +156,7 @@ def test_the_gate_that_leaves_resources(is_on: bool, is_said: bool) -> None:
 def test_a_pod_that_came_out_of_mutation_lacks_nothing(document: dict[str, Any], spec: dict[str, Any]) -> None:
     cluster = context(profile(**spec))
     result = mutate(document, "batch-demo", "r", cluster).pod
-    assert omission(typed(result), cluster) is None
+    assert missing_mutations(typed(result), cluster) is None
 
 
 def test_a_pod_written_by_hand_lacks_nothing() -> None:

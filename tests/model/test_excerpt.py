@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.model.excerpt import few
+from koord.model.excerpt import shorten_list
 
 
 @pytest.mark.parametrize(
@@ -19,15 +19,15 @@ from koord.model.excerpt import few
     ],
 )
 def test_few(items: list[str], most: int, expected: tuple[str, ...]) -> None:
-    assert few(items, most) == expected
+    assert shorten_list(items, most) == expected
 
 
 def test_the_rest_in_other_words() -> None:
-    assert few(["a", "b", "c"], 1, "more nodes", "here: ") == ("a", "here: and 2 more nodes")
+    assert shorten_list(["a", "b", "c"], 1, "more nodes", "here: ") == ("a", "here: and 2 more nodes")
 
 
 @given(st.lists(st.text()), st.integers(0, 10))
 def test_every_item_is_there_or_counted(items: list[str], most: int) -> None:
-    shown = few(items, most)
+    shown = shorten_list(items, most)
     assert list(shown[:most]) == items[:most]
     assert list(shown[most:]) == ([f"and {len(items) - most} more"] if len(items) > most else [])

@@ -13,7 +13,7 @@ import yaml
 from koord.host.evictions import EVICTION
 from koord.host.reconcile import plan
 from koord.host.writer import RULES as RULES_OF_ERRNOS
-from koord.model import memorymeans, slo
+from koord.model import memory_qos_messages, slo
 from koord.model.featuregates import GATES
 from koord.model.qos_settings import MemoryQOS
 from koord.model.schema import json_name
@@ -141,8 +141,8 @@ def test_every_file_and_setting_of_memory_qos_is_explained_and_every_sentence_qu
     spec = yaml.safe_load(example[1])["spec"]
     told = list(without_effect(slo.decode_spec(spec), policy(V2, spec)))
     assert len(told) == 2 and all(sentence in MEMORY for sentence in told)
-    assert memorymeans.without_protection(memorymeans.SOFT_LIMIT) in MEMORY
-    assert memorymeans.without_reclaim(1) in MEMORY
+    assert memory_qos_messages.without_protection(memory_qos_messages.SOFT_LIMIT) in MEMORY
+    assert memory_qos_messages.without_reclaim(1) in MEMORY
     assert RULES_OF_ERRNOS["oom_score_adj"][errno.EACCES] in MEMORY
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from koord.model.annotations import decode
-from koord.model.excerpt import few
+from koord.model.excerpt import shorten_list
 
 Decoded = tuple[object, tuple[str, ...]]
 """The value, None if there is none; and what is wrong."""
@@ -77,6 +77,6 @@ def _by_leaf(parse: Callable[[str, decode.Bad], object]) -> Codec:
         except decode.BadValue as error:
             return None, (str(error),)
         is_empty = bool(wrong) and value == type(value)()
-        return None if is_empty else value, few(wrong, _MOST_PROBLEMS)
+        return None if is_empty else value, shorten_list(wrong, _MOST_PROBLEMS)
 
     return codec

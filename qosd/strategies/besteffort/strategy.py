@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from koord.host.files import Target
 from koord.model import cfs
 from koord.model.cfs import MIN_SHARES
-from koord.model.excerpt import few
+from koord.model.excerpt import shorten_list
 from koord.model.formulas import FORMULA, Inputs
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
@@ -219,7 +219,7 @@ class _Scene:
 
     def _names(self) -> str:
         names = sorted(pod.key for pod in self._pods)
-        return f"covers {', '.join(few(names, _NAMED))}" if names else "there is no best-effort pod"
+        return f"covers {', '.join(shorten_list(names, _NAMED))}" if names else "there is no best-effort pod"
 
 
 def _is_outside(pod: PodView) -> bool:

@@ -28,7 +28,7 @@ import msgspec
 
 from koord.host.files import Target
 from koord.model.formulas import Formula
-from koord.model.memorymeans import WITHOUT_FILE_PAGES, WITHOUT_PSI, can_take_file_pages, without_reclaim
+from koord.model.memory_qos_messages import WITHOUT_FILE_PAGES, WITHOUT_PSI, can_take_file_pages, without_reclaim
 from koord.model.qos import QoSClass
 from qosd.decide.decision import Decision, OneShot, Stage, Strategy
 from qosd.decide.rungs import MEMORY_FLOOR_BYTES

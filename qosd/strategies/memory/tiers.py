@@ -26,9 +26,9 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from koord.host.files import Target, Value
-from koord.model import memorymeans
+from koord.model import memory_qos_messages
 from koord.model.formulas import FORMULA, Formula, Inputs, number
-from koord.model.memorymeans import SOFT_LIMIT
+from koord.model.memory_qos_messages import SOFT_LIMIT
 from koord.model.qos import KubeQoS, QoSClass
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.hooks import memoryqos
@@ -122,7 +122,7 @@ def _decision(
         return Decision(f"{sentence} of {count(len(asked), 'pod')}{silence}", opinions, warnings=tuple(warnings))
     opinions = _soft_limits(policy, pods) if SOFT_LIMIT in (policy.host.files or ()) else {}
     stand_in = f"{SOFT_LIMIT} of {count(len(opinions), 'pod')}" if opinions else ""
-    return Decision(memorymeans.without_protection(stand_in) + silence, opinions)
+    return Decision(memory_qos_messages.without_protection(stand_in) + silence, opinions)
 
 
 def _of_tiers(

@@ -1,6 +1,6 @@
-"""What memory QoS lacks on a kernel and what it does instead, in the words of both who decides and who is asked before.
+"""Messages about memory QoS: what a kernel lacks, and what Koord does instead.
 
-koord-qosd says it of what it does, ``koordctl doctor`` of a node on which nobody has done anything yet.
+koord-qosd says it of its own work, ``koordctl doctor`` of a node before koord-qosd runs there.
 """
 
 from __future__ import annotations
