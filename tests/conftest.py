@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.opened import close_all
+from tests.support.opened import close_all
 
 settings.register_profile("koord", deadline=None)  # a slow machine is no failure
 settings.load_profile("koord")
@@ -68,7 +68,7 @@ def _no_descriptors_left() -> Iterator[None]:
     yield
     gc.collect()
     left = [os.readlink(path) for path in _descriptors()]
-    assert len(left) < MAX_DESCRIPTORS, f"tests left {len(left)} descriptors open (tests.opened): {sorted(left)}"
+    assert len(left) < MAX_DESCRIPTORS, f"tests left {len(left)} open (see tests.support.opened): {sorted(left)}"
 
 
 def _descriptors() -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docpages import ROOT
+from tests.support.docpages import ROOT
 
 ROOTS = ("koord", "runtimeproxy", "qosd", "koordctl", "koord_manager")
 CLUSTER = ("koord.kube", "koord.kube.client", "aiohttp", "grpc", "grpc.aio", "grpclib.client")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.docpages import ROOT, broken_links
+from tests.support.docpages import ROOT, broken_links
 
 TOP = ("README.md", "CHANGELOG.md", "SECURITY.md")
 PAGES = (*TOP, "bench/README.md", *(f"docs/{file.name}" for file in sorted((ROOT / "docs").glob("*.md"))))

@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from integration.cluster.api import Api, Object
+from tests.support import kubernetes
+from tests.support.kubernetes import container
 
 NODES = "/api/v1/nodes"
 CONNECTIONS = 8
@@ -33,20 +35,9 @@ def node(
     annotations: Mapping[str, str] | None = None,
 ) -> Object:
     """A Node that is Ready and offers ``resources``."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": name,
-            "labels": {"kubernetes.io/hostname": name, **FAKE, **(labels or {})},
-            "annotations": dict(annotations or {}),
-        },
-        "status": {
-            "capacity": dict(resources),
-            "allocatable": dict(resources),
-            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "fake"}],
-        },
-    }
+    names = {"kubernetes.io/hostname": name, **FAKE, **(labels or {})}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "fake"}
+    return kubernetes.node(name, resources, labels=names, annotations=annotations or {}, conditions=[ready])
 
 
 def pod(
@@ -58,23 +49,11 @@ def pod(
     **spec: Any,
 ) -> Object:
     """A pod of one container, ``main``; ``spec``: further fields of PodSpec, such as nodeName (then it is bound)."""
-    container = {
-        "name": "main",
-        "image": "localhost/busybox:1",
-        "imagePullPolicy": "Never",
-        "resources": {"requests": dict(requests), "limits": dict(limits or {})},
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {**FAKE, **(labels or {})}, "annotations": dict(annotations or {})},
-        "spec": {
-            "automountServiceAccountToken": False,
-            "terminationGracePeriodSeconds": 0,
-            "containers": [container],
-            **spec,
-        },
-    }
+    main = container("main", requests, limits, image="localhost/busybox:1", imagePullPolicy="Never")
+    return kubernetes.pod(
+        main, name=name, namespace="", labels={**FAKE, **(labels or {})}, annotations=annotations or {},
+        automountServiceAccountToken=False, terminationGracePeriodSeconds=0, **spec,
+    )  # fmt: skip
 
 
 def create_nodes(connect: Callable[[], Api], nodes: Sequence[Object]) -> None:

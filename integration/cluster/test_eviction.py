@@ -17,7 +17,7 @@ from integration.cluster.controlplane import ControlPlane
 from integration.cluster.node import Node
 from integration.harness import cgroups
 from integration.harness.images import BUSYBOX
-from integration.harness.processes import wait_for
+from integration.harness.processes import until, wait_for
 from koord.host.undo import UndoRecord
 from koord.kube import kubeconfig
 from koord.kube.client import Client, Limits, connected
@@ -55,10 +55,6 @@ async def node_client(plane: ControlPlane, name: str) -> AsyncIterator[Client]:
     credentials = Credentials(lambda: kubeconfig.read_kubeconfig([config]), {}, time.monotonic, time.time)
     async with connected(credentials, "koord-test/1") as client:
         yield client.with_limits(Limits(tries=1, timeout_s=CALL_S))
-
-
-async def until(condition: Callable[[], object], what: str, limit_s: float = 30.0) -> None:
-    await asyncio.to_thread(wait_for, lambda: condition() or None, limit_s, what)
 
 
 # requests, of pods without a kubelet

@@ -19,7 +19,7 @@ import pytest
 from integration.cluster import controlplane, objects
 from integration.cluster.api import Api
 from integration.cluster.controlplane import ADMINS, ControlPlane, Options
-from integration.harness.processes import Process, wait_for
+from integration.harness.processes import Process, until, wait_for
 from koord.kube import kubeconfig
 from koord.kube.backoff import Backoff
 from koord.kube.client import BURST, Client, PatchType, Preconditions, Selection, connected
@@ -99,11 +99,6 @@ async def following(
         yield informer, copy
         for task in tasks:
             task.cancel()
-
-
-async def until(condition: Callable[[], bool], what: str, limit_s: float = 30.0) -> None:
-    """Conditions may ask the server, so they run in a thread."""
-    await asyncio.to_thread(wait_for, lambda: condition() or None, limit_s, what)
 
 
 def change(admin: Api, mark: str) -> None:

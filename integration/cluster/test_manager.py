@@ -22,7 +22,7 @@ from integration.cluster.controlplane import ControlPlane
 from integration.cluster.manager import NAMESPACE, Replica
 from integration.harness.processes import wait_for
 from koord.admission.schedulerkeys import scheduler_users
-from tests import docpages
+from tests.support import docpages
 
 METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
 SLOS = "/apis/slo.koordinator.sh/v1alpha1/nodeslos"

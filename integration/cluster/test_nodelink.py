@@ -17,7 +17,7 @@ from integration.cluster import controlplane, manager, objects
 from integration.cluster.api import Api, ApiError
 from integration.cluster.controlplane import ControlPlane, Options
 from integration.cluster.manager import LEASE, NAMESPACE, Replica
-from integration.harness.processes import wait_for
+from integration.harness.processes import until, wait_for
 from koord.kube import kubeconfig
 from koord.kube.client import Client, Limits
 from koord.kube.credentials import Credentials
@@ -151,13 +151,6 @@ async def linked(
             running.cancel()
             with suppress(asyncio.CancelledError):
                 await running
-
-
-async def until(condition: Callable[[], object], what: str, within_s: float = SOON_S) -> None:
-    end_s = time.monotonic() + within_s
-    while not await asyncio.to_thread(condition):
-        assert time.monotonic() < end_s, what
-        await asyncio.sleep(0.05)
 
 
 def offered(managed: Managed, node: str) -> int:

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from bench.nodelinkload import context
 from integration.cluster.manager import NAMESPACE, Replica
-from integration.harness.processes import wait_for
+from integration.harness.processes import until
 from integration.managerfuzz.apiserver import fill, pod_of
 from koord.http2.client import UnaryError
 from koord.http2.grpc import FAILED_PRECONDITION
@@ -146,7 +146,7 @@ async def cluster(directory: Path) -> AsyncIterator[Cluster]:
             for name in NAMES:
                 flags = ("--feature-gates=WebhookFramework=false", "--rest-config-qps=200", "--rest-config-burst=200")
                 made.replicas[name] = Replica(made, name, *flags)
-                await soon(lambda: made.leader == NAMES[0], "the first one to lead", READY_S)
+                await until(lambda: made.leader == NAMES[0], "the first one to lead", READY_S)
             await asyncio.to_thread(made.replicas[NAMES[1]].wait_ready)
             yield made
         finally:
@@ -154,10 +154,6 @@ async def cluster(directory: Path) -> AsyncIterator[Cluster]:
             for replica in made.replicas.values():
                 replica.process.signal(signal.SIGCONT)
                 await asyncio.to_thread(replica.process.stop)
-
-
-async def soon(condition: Callable[[], object], what: str, within_s: float = SOON_S) -> None:
-    await asyncio.to_thread(wait_for, condition, within_s, what)
 
 
 async def refusal(call: Awaitable[object]) -> UnaryError:
@@ -172,12 +168,14 @@ async def test_a_leader_that_goes_on_after_its_lease(tmp_path: Path, figure: Cal
         with closing(made.client(first)) as link:
             node = Node(link)
             await node.report("node-0")
-            await soon(lambda: server.under_way[first.name] >= UNDER_WAY, "writes that are under way")
+            await until(lambda: server.under_way[first.name] >= UNDER_WAY, "writes that are under way")
             first.process.signal(signal.SIGSTOP)
             stopped_s = time.monotonic()
-            await soon(lambda: made.leader == second.name, "the second one to lead", NEXT_S)
+            await until(lambda: made.leader == second.name, "the second one to lead", NEXT_S)
             led_s = time.monotonic()
-            await soon(lambda: [each for each in server.writes_of(second.name, led_s) if each.is_of_a_node], "its work")
+            await until(
+                lambda: [each for each in server.writes_of(second.name, led_s) if each.is_of_a_node], "its work"
+            )
 
             _, name, uid = pod_of("node-0")
             eviction = asyncio.create_task(node.evict(name, uid))

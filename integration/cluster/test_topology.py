@@ -29,6 +29,7 @@ from qosd.clusterstatus import PartState
 from tests.qosd.cluster.topologies import NODE, inputs
 from tests.qosd.cluster.topologyrig import Rig, reporting
 from tests.qosd.podviews import view
+from tests.support.waiting import until
 
 OBJECT = f"{topologycrd.PATH}/{NODE.name}"
 BATCH = {"name": "kubernetes.io/batch-cpu", "capacity": "5k", "allocatable": "5k", "available": "5k"}
@@ -68,12 +69,6 @@ async def agent(config: Path, root: Path, admin: Api) -> AsyncIterator[Rig]:
 
 def pools(admin: Api) -> str:
     return str(admin.get(OBJECT)["metadata"]["annotations"]["node.koordinator.sh/cpu-shared-pools"])
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(LONGEST_S):
-        while not holds():  # noqa: ASYNC110 - another process's work
-            await asyncio.sleep(0.05)
 
 
 async def test_it_is_made_and_nothing_of_it_is_lost(plane: ControlPlane, admin: Api, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ comes, raises with the tail of the log, because the log is what explains it.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -43,6 +44,11 @@ def wait_for(predicate: Callable[[], Result | None], deadline_s: float, what: st
             raise HarnessError(f"{what}: not within {deadline_s:g} s")
         time.sleep(pause_s)
         pause_s = min(pause_s * 1.5, 0.1)
+
+
+async def until(predicate: Callable[[], object], what: str, deadline_s: float = 30.0) -> None:
+    """As ``wait_for``, in a thread: the event loop goes on, and ``predicate`` may ask a server."""
+    await asyncio.to_thread(wait_for, lambda: predicate() or None, deadline_s, what)
 
 
 def descriptors(pid: int) -> list[str]:

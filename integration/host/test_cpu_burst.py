@@ -34,10 +34,10 @@ from qosd.sense.system import System
 from qosd.sense.table import PANELS
 from qosd.sense.usage import USAGE, Usage
 from qosd.strategies import STRATEGIES
-from tests.opened import opened
 from tests.qosd.act.rig import Recorded
 from tests.qosd.podviews import machine
 from tests.qosd.strategies.burst.scenes import bursting, limited
+from tests.support.opened import opened
 
 TOP = f"/koord-burst-{os.getpid()}"
 HOST = HostFacts(1, files=frozenset({"cpu.max.burst"}))

@@ -22,10 +22,10 @@ from qosd.decide.runner import Decisions, State, StrategyResult
 from qosd.model.pod import Resources, SpecContainer
 from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.enforcement import MEMORY, QUOTA, Enforcement
-from tests.opened import opened
 from tests.qosd.act.rig import Recorded, wants
 from tests.qosd.contexts import V2, policy
 from tests.qosd.podviews import RUNNING, on_v1, snapshot, view
+from tests.support.opened import opened
 
 MIB = 1 << 20
 S = 1_000_000_000

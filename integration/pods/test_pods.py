@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from koord.model.qos import DerivationRules, QoSClass
 from qosd.model.snapshot import PodView
 from qosd.pods.cri import Runtime
 from qosd.pods.source import POLL_S, PodSource
+from tests.support.waiting import until
 
 EVENT_S = POLL_S / 2
 GONE_S = 2 * POLL_S
@@ -55,12 +56,6 @@ async def following(containerd: Containerd, root: str) -> AsyncIterator[tuple[Po
         yield source, seen
     finally:
         await source.close()
-
-
-async def until(condition: Callable[[], object], timeout_s: float = EVENT_S) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
-            await asyncio.sleep(0.002)
 
 
 def _pod(root: str, name: str) -> Pod:
@@ -100,7 +95,7 @@ async def test_a_new_pod_is_seen_by_an_event(any_containerd: Containerd, cri: Cr
             assert view.containers[1].requested.cpu_quota_us == view.context.requested.cpu_quota_us == 50_000
             await loop.run_in_executor(None, cri.remove, sandbox_id)
             # The last that a runtime without events does, forgetting the sandbox, leaves no trace in the cgroups.
-            await until(lambda pod=pod: all(view.uid != pod.uid for view in source.current), GONE_S)  # type: ignore[misc]
+            await until(lambda pod=pod: all(view.uid != pod.uid for view in source.current), within_s=GONE_S)  # type: ignore[misc]
             cgroups.remove(pod.cgroup_parent)
         print(f"seen running after StartContainer returned: {', '.join(f'{ms:.0f}' for ms in delays_ms)} ms")
 
@@ -128,10 +123,10 @@ async def test_an_update_of_resources_shows_as_changed_asked(
         await loop.run_in_executor(None, cri.update_container, ids["main"], resources)
         await until(
             lambda: any(one.requested.cpu_quota_us == 40_000 for view in source.current for one in view.containers),
-            2 * POLL_S,
+            within_s=2 * POLL_S,
         )
         await loop.run_in_executor(None, cri.remove, sandbox_id)
-        await until(lambda: not source.current, GONE_S)
+        await until(lambda: not source.current, within_s=GONE_S)
     cgroups.remove(pod.cgroup_parent)
 
 
@@ -147,7 +142,7 @@ async def test_churn_leaks_nothing(any_containerd: Containerd, cri: Cri, pods_ro
                 await asyncio.sleep(0.05)
             await loop.run_in_executor(None, cri.remove, sandbox_id)
             cgroups.remove(pod.cgroup_parent)
-        await until(lambda: not source.current, GONE_S)
+        await until(lambda: not source.current, within_s=GONE_S)
         await until(lambda: source.watches == watches)
         assert _descriptors() == descriptors
         assert source.problems == ()

@@ -21,7 +21,8 @@ import pytest
 
 import koord.pb
 from koord.pb.cri import api_pb2 as cri
-from tests.runtimeproxy.processes import ECHO, Node, until
+from tests.runtimeproxy.processes import ECHO, Node
+from tests.support.waiting import wait_until
 
 Figure = Callable[[str], None]
 Call: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
@@ -64,7 +65,7 @@ def descriptors(process: subprocess.Popen[str], most: int) -> Iterator[None]:
 def ready(node: Node, program: tuple[str, ...] = (sys.executable, "-m", "runtimeproxy")) -> subprocess.Popen[str]:
     process = node.start(program=program)
     node.told("READY=1", 20)
-    until(lambda: "200 OK" in node.get("/healthz"), 20)
+    wait_until(lambda: "200 OK" in node.get("/healthz"), within_s=20)
     return process
 
 
@@ -90,7 +91,7 @@ def test_a_log_that_hangs(node: Node, figure: Figure) -> None:
     fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, mmap.PAGESIZE)
     for number in range(200):
         (node.directory / "hooks" / f"{number}.json").write_text("{")
-    until(lambda: node.metric("koord_runtimeproxy_hook_file_errors") == 200)
+    wait_until(lambda: node.metric("koord_runtimeproxy_hook_file_errors") == 200)
     answered = calls(node)
     figure(f"trouble: log unread, 200 lines waiting: {answered} of {CALLS} calls answered")
     assert answered == CALLS

@@ -22,7 +22,8 @@ from koordctl.install.disk import Disk
 from runtimeproxy.listen import Access, ListenError, bind
 from tests.qosd.machine import Machine
 from tests.qosd.test_daemon import running
-from tests.runtimeproxy.processes import Node, until
+from tests.runtimeproxy.processes import Node
+from tests.support.waiting import wait_until
 
 Figure = Callable[[str], None]
 PORT_HEAD = "GET {} HTTP/1.0\r\n\r\n"
@@ -88,7 +89,7 @@ def test_the_attempts_are_such_that_root_succeeds_in_them(place: Path) -> None:
 def test_the_proxy(node: Node, figure: Figure) -> None:
     process = node.start()
     node.told("READY=1")
-    until(lambda: "200 OK" in node.get("/healthz"))
+    wait_until(lambda: "200 OK" in node.get("/healthz"))
     before = everything(node.directory)
     with nobody.trying(attempts(node.directory, process.pid)) as who:
         assert who.succeeded == []
@@ -113,9 +114,9 @@ def test_locks_keep_neither_the_proxy_nor_the_installer_away(node: Node, place: 
         assert len(who.succeeded) == len(tries)  # a directory of root's can be locked: that is why none is
         node.start()
         node.told("READY=1")
-        until(lambda: "200 OK" in node.get("/healthz"))
+        wait_until(lambda: "200 OK" in node.get("/healthz"))
         node.endpoint.unlink()
-        until(node.endpoint.exists)
+        wait_until(node.endpoint.exists)
         assert node.say() == b"hello"
         with record.alone(Disk(root)):
             pass
@@ -154,12 +155,12 @@ def test_a_lock_that_was_planted_is_named_and_left(place: Path, planted: str) ->
 def test_a_hook_file_of_theirs_is_refused(node: Node, place: Path) -> None:
     node.start()
     node.told("READY=1")
-    until(lambda: "200 OK" in node.get("/healthz"))
+    wait_until(lambda: "200 OK" in node.get("/healthz"))
     theirs = place / "theirs.json"
     theirs.write_text('{"remote-endpoint": "/run/lock/x.sock", "runtime-hooks": ["*"]}')
     os.chown(theirs, nobody.UID, nobody.UID)
     theirs.rename(place / "hooks/theirs.json")
-    until(lambda: node.metric("koord_runtimeproxy_hook_file_errors") == 1)
+    wait_until(lambda: node.metric("koord_runtimeproxy_hook_file_errors") == 1)
     assert node.metric("koord_runtimeproxy_hook_servers") == 0
 
 
@@ -176,7 +177,7 @@ def test_a_port_shows_them_no_figures(node: Node, place: Path) -> None:
         port = probe.getsockname()[1]
     node.start(f"--metrics-endpoint=127.0.0.1:{port}", f"--metrics-token-file={place}/token")
     node.told("READY=1")
-    until(lambda: page(port, "/healthz") == 200)
+    wait_until(lambda: page(port, "/healthz") == 200)
     assert [page(port, path) for path in ("/readyz", "/metrics", "/dump")] == [200, 401, 401]
     with nobody.trying({"read": lambda: os.open(place / "token", os.O_RDONLY)}) as who:
         assert who.outcomes == {"read": "EACCES"}

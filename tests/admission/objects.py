@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import functools
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from koord.admission import AdmissionContext, PriorityClassObject
 from koord.model import profile as profiles
 from koord.model.profile import ClusterColocationProfile
+from tests.support import kubernetes
 
 BATCH_CPU, BATCH_MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"
 MID_CPU, MID_MEMORY = "kubernetes.io/mid-cpu", "kubernetes.io/mid-memory"
@@ -52,23 +54,7 @@ def context(*items: ClusterColocationProfile, **facts: Any) -> AdmissionContext:
     return AdmissionContext(**{"profiles": items, "namespaces": named, "priority_classes": CLASSES, **facts})
 
 
-def container(name: str = "main", requests: Any = None, limits: Any = None, **members: Any) -> dict[str, Any]:
-    resources = {key: value for key, value in (("requests", requests), ("limits", limits)) if value is not None}
-    return {"name": name, "image": "i", **({"resources": resources} if resources else {}), **members}
-
-
-def pod(
-    *containers: dict[str, Any],
-    labels: Mapping[str, str] | None = None,
-    annotations: Mapping[str, str] | None = None,
-    namespace: str = "batch-demo",
-    **spec: Any,
-) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"name": "job-x7", "namespace": namespace}
-    metadata |= {"labels": dict(labels)} if labels is not None else {}
-    metadata |= {"annotations": dict(annotations)} if annotations is not None else {}
-    listed = list(containers) or [container()]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": listed, **spec}}
+pod = functools.partial(kubernetes.pod, name="job-x7", namespace="batch-demo")
 
 
 def review(

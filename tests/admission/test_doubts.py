@@ -9,17 +9,9 @@ from hypothesis import given
 
 from koord.admission import doubts
 from koord.admission.documents import typed
-from tests.admission.objects import (
-    BATCH_CPU,
-    BATCH_MEMORY,
-    CLASS,
-    MID_CPU,
-    MID_MEMORY,
-    QOS,
-    container,
-    pod,
-)
+from tests.admission.objects import BATCH_CPU, BATCH_MEMORY, CLASS, MID_CPU, MID_MEMORY, QOS, pod
 from tests.admission.test_mutation import PODS
+from tests.support.kubernetes import container
 
 BATCH: dict[str, Any] = {"labels": {QOS: "BE"}, "priority": 5000}
 REQUESTS = "spec.containers[0].resources.requests"

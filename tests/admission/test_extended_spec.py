@@ -9,15 +9,8 @@ import pytest
 from koord.admission import annotate
 from koord.admission.errors import TranslationError
 from koord.model.annotations import PodAnnotations
-from tests.admission.objects import (
-    BATCH_CPU,
-    BATCH_MEMORY,
-    EXTENDED_SPEC,
-    MID_CPU,
-    MID_MEMORY,
-    container,
-    pod,
-)
+from tests.admission.objects import BATCH_CPU, BATCH_MEMORY, EXTENDED_SPEC, MID_CPU, MID_MEMORY, pod
+from tests.support.kubernetes import container
 
 AMOUNTS = {BATCH_CPU: "2000", BATCH_MEMORY: "4096Mi"}
 QUICK_START = (

@@ -11,17 +11,9 @@ from koord.admission import Finding, lint_pod, lint_profiles
 from koord.admission.documents import typed
 from koord.model.profile import ClusterColocationProfile, ProfileSpec
 from koord.model.selector import LabelSelector, Requirement
-from tests.admission.objects import (
-    BATCH_CPU,
-    BATCH_MEMORY,
-    CLASSES,
-    QOS,
-    QUICK_START,
-    container,
-    pod,
-    profile,
-)
+from tests.admission.objects import BATCH_CPU, BATCH_MEMORY, CLASSES, QOS, QUICK_START, pod, profile
 from tests.admission.test_mutation import PODS
+from tests.support.kubernetes import container
 
 SELECTS: dict[str, Any] = {"selector": {"matchLabels": {"app": "x"}}}
 LIMITS = {BATCH_CPU: "1k", BATCH_MEMORY: "1Gi"}

@@ -21,11 +21,11 @@ from tests.admission.objects import (
     QOS,
     SKIP,
     SUB_PRIORITY,
-    container,
     context,
     pod,
     profile,
 )
+from tests.support.kubernetes import container
 
 UNKNOWN: dict[str, Any] = {
     "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from koord.admission import amplify, mutate_node_status
 from tests.admission.objects import patch_of, patched, review
+from tests.support import kubernetes
 
 RATIO, RAW = "node.koordinator.sh/resource-amplification-ratio", "node.koordinator.sh/raw-allocatable"
 NODES = {"group": "", "version": "v1", "resource": "nodes"}
@@ -29,8 +30,8 @@ def node(
     texts = {RATIO: ratio if isinstance(ratio, str) else json.dumps(ratio)} if ratio is not None else {}
     if raw is not None:
         texts[RAW] = raw if isinstance(raw, str) else json.dumps(raw, separators=(",", ":"))
-    status = {"allocatable": dict(allocatable), "capacity": dict(capacity or amounts("64", "64Gi")), "unknown": [1]}
-    return {"metadata": {"name": "n1", "annotations": {"a": "b", **texts}}, "status": status}
+    has = dict(capacity or amounts("64", "64Gi"))
+    return kubernetes.node("n1", dict(allocatable), has, annotations={"a": "b", **texts}, unknown=[1])
 
 
 def sent(obj: Any, old: Any, operation: str = "UPDATE", **request: Any) -> dict[str, Any]:

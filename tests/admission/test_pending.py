@@ -8,8 +8,9 @@ import pytest
 
 from koord.admission import AdmissionContext, pending
 from koord.admission.gates import SKIP_VALIDATING_PRIORITY
-from koord.model.core import ObjectMeta, Pod, PodSpec, PodStatus
+from koord.model.core import Pod
 from koord.model.profile import ClusterColocationProfile, read
+from tests.support import kubernetes
 
 QOS, SUB = "koordinator.sh/qosClass", "koordinator.sh/priority"
 MANAGED = {pending.LABEL_MANAGED: "true"}
@@ -21,14 +22,16 @@ def profile(name: str = "p", **spec: Any) -> ClusterColocationProfile:
 
 
 def pod(phase: str = "Pending", node: str = "", namespace: str = "jobs", deleted: bool = False, **labels: str) -> Pod:
-    metadata = ObjectMeta(
+    document = kubernetes.pod(
         name="w",
         namespace=namespace,
         labels={"app": "job", **labels},
         annotations={"note": "old"},
-        deletion_timestamp="2026-01-01T00:00:00Z" if deleted else None,
+        metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else None,
+        status={"phase": phase},
+        nodeName=node,
     )
-    return Pod(metadata, PodSpec(node_name=node), PodStatus(phase=phase))
+    return kubernetes.read(Pod, document)
 
 
 def context(*profiles: ClusterColocationProfile, **gates: bool) -> AdmissionContext:

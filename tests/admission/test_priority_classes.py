@@ -9,7 +9,8 @@ import pytest
 from koord.admission import priorityclasses
 from koord.admission.documents import typed
 from koord.model.quantity import QuantityError
-from tests.admission.objects import BATCH_CPU, CLASS, QOS, container, pod
+from tests.admission.objects import BATCH_CPU, CLASS, QOS, pod
+from tests.support.kubernetes import container
 
 TWO, FULL = {"cpu": "2"}, {"cpu": "2", "memory": "1Gi"}
 

@@ -23,7 +23,6 @@ from tests.admission.objects import (
     MID_CPU,
     QOS,
     SUB_PRIORITY,
-    container,
     context,
     patch_of,
     patched,
@@ -31,6 +30,7 @@ from tests.admission.objects import (
     profile,
     review,
 )
+from tests.support.kubernetes import container
 
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 BOUNDED = {BATCH_CPU: "1k", BATCH_MEMORY: "1Gi"}

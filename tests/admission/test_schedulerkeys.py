@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from koord.admission import validate_pod
-from tests.admission.objects import BATCH_CPU, EXTENDED_SPEC, QOS, container, context, pod, review
+from tests.admission.objects import BATCH_CPU, EXTENDED_SPEC, QOS, context, pod, review
+from tests.support.kubernetes import container
 
 STATUS = "scheduling.koordinator.sh/resource-status"
 TENANT = {"username": "system:serviceaccount:default:deployer", "groups": ["system:authenticated"]}

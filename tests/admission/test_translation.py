@@ -15,16 +15,8 @@ from koord.admission.errors import TranslationError
 from koord.admission.translation import untranslated
 from koord.model import podrequests
 from koord.model.priority import PriorityClass
-from tests.admission.objects import (
-    BATCH_CPU,
-    BATCH_MEMORY,
-    CLASS,
-    MID_CPU,
-    MID_MEMORY,
-    QOS,
-    container,
-    pod,
-)
+from tests.admission.objects import BATCH_CPU, BATCH_MEMORY, CLASS, MID_CPU, MID_MEMORY, QOS, pod
+from tests.support.kubernetes import container
 
 BATCH, MID, PROD, FREE = PriorityClass.BATCH, PriorityClass.MID, PriorityClass.PROD, PriorityClass.FREE
 

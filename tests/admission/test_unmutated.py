@@ -10,17 +10,9 @@ from hypothesis import given
 from koord.admission import missing_mutations, mutate
 from koord.admission.documents import typed
 from koord.model.profile import ClusterColocationProfile
-from tests.admission.objects import (
-    BATCH_CPU,
-    QOS,
-    QUICK_START,
-    SKIP,
-    container,
-    context,
-    pod,
-    profile,
-)
+from tests.admission.objects import BATCH_CPU, QOS, QUICK_START, SKIP, context, pod, profile
 from tests.admission.test_mutation import PODS, SETTLED
+from tests.support.kubernetes import container
 
 QUICK = profile("batch-workload-profile", **QUICK_START["spec"])
 AMOUNTS = {"cpu": "2", "memory": "4Gi"}

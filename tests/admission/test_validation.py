@@ -10,17 +10,8 @@ import pytest
 from koord.admission import ErrorType, FieldError, doubts, validate, validation
 from koord.admission.documents import typed
 from koord.admission.errors import UnreadableError
-from tests.admission.objects import (
-    BATCH_CPU,
-    BATCH_MEMORY,
-    CLASS,
-    MID_CPU,
-    PRIORITIES,
-    QOS,
-    SUB_PRIORITY,
-    container,
-    pod,
-)
+from tests.admission.objects import BATCH_CPU, BATCH_MEMORY, CLASS, MID_CPU, PRIORITIES, QOS, SUB_PRIORITY, pod
+from tests.support.kubernetes import container
 
 RESERVED = "scheduling.koordinator.sh/reserve-pod"
 QOS_FIELD, SUB_FIELD = f"labels.{QOS}", f"labels.{SUB_PRIORITY}"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from release.chart import CHART, NAMESPACE, ROOT
-from tests import docpages
+from tests.support import docpages
 
 ALWAYS = ""
 CLUSTER = "the cluster"

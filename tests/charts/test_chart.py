@@ -19,8 +19,8 @@ from koord_manager.options import WEBHOOK_GATES
 from qosd.giveback import BESIDE
 from release import chart
 from release.chart import CHART, ROOT, leaves
-from tests import docpages
 from tests.charts.koordinator_values import VALUES
+from tests.support import docpages
 
 OURS: Mapping[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA: Mapping[str, Any] = json.loads((CHART / "values.schema.json").read_text())

@@ -21,7 +21,8 @@ from koord.kube.kind import POD, Key
 from koord.service import failures
 from koord.service.options import Program, Style
 from tests.kube.server import Fault, Server
-from tests.kube.support import LEASES, PODS, client, until
+from tests.kube.support import LEASES, PODS, client
+from tests.support.waiting import until
 
 NAME, LEASE = "koord-x", "koord-x-lease"
 PROGRAM = Program(NAME, "", ComponentOptions, Style.GO)

@@ -8,7 +8,8 @@ from integration.cluster.toycomponent import NAME, PROGRAM, Toy
 from koord.cluster.frame import Frame
 from koord.kube.client import Client
 from tests.kube.server import Server
-from tests.kube.support import PODS, client, until
+from tests.kube.support import PODS, client
+from tests.support.waiting import until
 
 
 def made(api: Client, host: str) -> tuple[Frame, Toy]:

@@ -17,7 +17,7 @@ from koord.host.undo import UndoRecord
 from koord.host.undoable import Outcome, Restored
 from koord.host.writer import Unsupported, Vanished, WriteError, Writer
 from tests.fakes.resctrl import ResctrlNode, write
-from tests.opened import opened
+from tests.support.opened import opened
 
 BOX = "/kubepods/besteffort/pod1/box"
 CLASSES = frozenset({"LSR", "LS", "BE"})

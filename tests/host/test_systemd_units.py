@@ -21,7 +21,7 @@ from koord.host.undoable import Outcome
 from koord.host.weights import Weights
 from koord.host.writer import Writer
 from tests.host.fakesystemd import FakeSystemd
-from tests.opened import opened
+from tests.support.opened import opened
 
 SLICE, SCOPE = "kubepods-pod1.slice", "cri-containerd-01.scope"
 POD = f"/kubepods.slice/{SLICE}"

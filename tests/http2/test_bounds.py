@@ -40,7 +40,7 @@ from koord.http2.hpack import HeaderDecoder, literal
 from koord.http2.link import HIGH_WATER_BYTES, Link
 from koord.http2.reading import READ_BYTES
 from koord.http2.server import MAX_HEADER_BYTES, Reply, UnaryServer, _ServerLink
-from tests.runtimeproxy.relay.rig import eventually
+from tests.support.waiting import until
 
 DEADLINE_S = 20
 FRAME_BYTES = 16_384
@@ -162,7 +162,7 @@ async def served(path: Path) -> AsyncIterator[tuple[Peer, _ServerLink]]:
             yield peer, link
         listener.close()
         server.close()
-        await eventually(lambda: not server.connections)
+        await until(lambda: not server.connections)
 
 
 @contextlib.asynccontextmanager
@@ -251,7 +251,7 @@ async def test_a_client_that_reads_again_gets_the_answer_to_everything(tmp_path:
     pings = 60_000
     async with served(tmp_path / "s") as (peer, link):
         writing = asyncio.create_task(peer.write(PING_FRAME * pings))
-        await eventually(lambda: not is_heard(link))
+        await until(lambda: not is_heard(link))
         await peer.read(lambda: peer.count(PING, ACK) == pings)
         await writing
         assert is_heard(link)
@@ -263,7 +263,7 @@ async def test_bodies_wait_while_much_is_unread_and_their_client_is_heard(tmp_pa
     async with served(tmp_path / "s") as (peer, link):
         for stream in streams:
             await peer.write(request(stream, LARGE_BLOCK, b""))
-        await eventually(lambda: streams[-1] in link.streams)
+        await until(lambda: streams[-1] in link.streams)
         assert is_heard(link)
         assert HIGH_WATER_BYTES < kept_bytes(link) <= 2 * HIGH_WATER_BYTES + FRAME_BYTES
         await peer.read(lambda: len(peer.statuses()) == len(streams))
@@ -340,11 +340,11 @@ async def test_a_peer_that_has_sent_much_waits_for_its_turn(tmp_path: Path, read
         (peer,) = (each for each in of_it if isinstance(each, Peer))
         (link,) = (each for each in of_it if isinstance(each, Link))
         assert link.transport is not None
-        await eventually(link.transport.is_reading)
+        await until(link.transport.is_reading)
         link.get_buffer(-1)[:read_bytes] = (PING_FRAME * (count + 1))[:read_bytes]
         link.buffer_updated(read_bytes)
         assert link.transport.is_reading() == (read_bytes < READ_BYTES)
-        await eventually(link.transport.is_reading)
+        await until(link.transport.is_reading)
         await peer.write(PING_FRAME[rest_bytes:])
         await peer.read(lambda: peer.count(PING, ACK) == count + 1)
 
@@ -408,7 +408,7 @@ async def test_after_close_what_is_not_read_is_given_up(
         await peer.flood(PING_FRAME, lambda: not is_heard(link))
         link.close()
         assert kept_bytes(link) > HIGH_WATER_BYTES
-        await eventually(lambda: kept_bytes(link) == 0)
+        await until(lambda: kept_bytes(link) == 0)
 
 
 async def test_after_close_what_was_written_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

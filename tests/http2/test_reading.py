@@ -12,8 +12,7 @@ import pytest
 import uvloop
 
 from koord.http2.reading import READ_BYTES, FairProtocol
-from tests.runtimeproxy.relay.rig import eventually
-from tests.waiting import HANG_S
+from tests.support.waiting import HANG_S, until
 
 SENT_BYTES = 6 * READ_BYTES
 
@@ -55,7 +54,7 @@ def test_nobody_is_read_twice_while_others_wait(new_loop: Callable[[], asyncio.A
             peer.sendall(data)
             peer.close()
         async with asyncio.timeout(HANG_S):
-            await eventually(lambda: sum(len(data) for _, data in reads) == sum(map(len, sent)))
+            await until(lambda: sum(len(data) for _, data in reads) == sum(map(len, sent)))
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(run())

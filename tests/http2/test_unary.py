@@ -43,7 +43,7 @@ from koord.http2.hpack import literal
 from koord.http2.server import MAX_STREAMS, Reply, UnaryServer
 from tests.runtimeproxy.relay.endpoint import Tuning
 from tests.runtimeproxy.relay.peers import Client, serving
-from tests.waiting import HANG_S
+from tests.support.waiting import HANG_S
 
 MIB = 1 << 20
 LATE = r"no answer in time|Deadline Exceeded"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.koord_manager.support import Cluster, running
 from tests.kube.server import Server
-from tests.managerloop import event_loop_policy  # noqa: F401 - a fixture
+from tests.support.managerloop import event_loop_policy  # noqa: F401 - a fixture
 
 
 @pytest.fixture

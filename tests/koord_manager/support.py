@@ -21,7 +21,8 @@ from koord_manager.freshusage import FreshFigures
 from koord_manager.view import ClusterView
 from qosd.cluster.nodelink import encoded
 from tests.kube.server import JSONObject, Server
-from tests.kube.support import client, until
+from tests.kube.support import client
+from tests.support.waiting import until
 
 NODES, PODS, CONFIG_MAPS = "/api/v1/nodes", "/api/v1/pods", "/api/v1/configmaps"
 METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"

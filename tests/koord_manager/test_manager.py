@@ -30,8 +30,8 @@ from koord_manager.options import NAME, PROGRAM
 from koord_manager.view import ClusterView
 from tests.koord_manager.support import CONFIG, CONFIG_MAPS, METRICS, NODES
 from tests.kube.server import Fault, Server
-from tests.kube.support import client, until
-from tests.waiting import HANG_S
+from tests.kube.support import client
+from tests.support.waiting import HANG_S, until
 
 LEASES = "/apis/coordination.k8s.io/v1", "leases"
 QUIET = ("--feature-gates=WebhookFramework=false", "--metrics-addr=")

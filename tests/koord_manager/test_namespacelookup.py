@@ -13,7 +13,8 @@ from koord.webhook.reviews import OverloadedError
 from koord_manager import namespacelookup
 from koord_manager.namespacelookup import ABSENT_S, MAX_LOOKUPS, NamespaceLookup
 from tests.kube.server import Fault, Server
-from tests.kube.support import client, until
+from tests.kube.support import client
+from tests.support.waiting import until
 
 NAMESPACES = "/api/v1/namespaces"
 ONE, OTHER = "10.0.0.1", "10.1.0.1"

@@ -9,18 +9,19 @@ import pytest
 from koord.model.nodelink import STALE_S
 from koord.overcommit.publish import ORIGINAL
 from tests.koord_manager.support import METRICS, NODES, PODS, Cluster
+from tests.support import kubernetes
+from tests.support.kubernetes import container
 
 BATCH = {"kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"}
 DEGRADE_S = 15 * 60
 
 
 def pod(cpu: str, memory: str, **spec: Any) -> dict[str, Any]:
-    """A running one of n1."""
-    resources = {"requests": {"cpu": cpu, "memory": memory}}
-    return {
-        "spec": {"nodeName": "n1", "containers": [{"name": "c", "resources": resources}], **spec},
-        "status": {"phase": "Running"},
-    }
+    """What a running one of n1 says."""
+    made = kubernetes.pod(
+        container(requests={"cpu": cpu, "memory": memory}), status={"phase": "Running"}, nodeName="n1", **spec
+    )
+    return {"spec": made["spec"], "status": made["status"]}
 
 
 async def test_the_quick_start_sized_node(cluster: Cluster) -> None:

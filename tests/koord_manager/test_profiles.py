@@ -17,7 +17,8 @@ from koord_manager.controllers.profiles import ProfileController
 from koord_manager.freshusage import FreshFigures
 from tests.koord_manager.support import PODS, PROFILES, Cluster
 from tests.kube.server import Fault
-from tests.kube.support import client, until
+from tests.kube.support import client
+from tests.support.waiting import until
 
 NAMESPACES = "/api/v1/namespaces"
 MANAGED = {"config.koordinator.sh/controller-managed": "true"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from koord.model.core import Node, NodeStatus, ObjectMeta
+from koord.model.core import Node
 from koordctl.cluster import restart
 from koordctl.doctor import Status
 from koordctl.exits import Refused
@@ -22,12 +22,13 @@ from koordctl.node.collect import ask_restart
 from koordctl.node.files import PROXY_SOCKET
 from tests.koordctl.clusters import Cluster
 from tests.overcommit.nodes import amounts, mid, pod
+from tests.support import kubernetes
 
 CPU, MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"
 
 
 def node(allocatable: Mapping[str, Any]) -> Node:
-    return Node(ObjectMeta(name="n"), status=NodeStatus(allocatable=dict(allocatable)))
+    return kubernetes.read(Node, kubernetes.node("n", allocatable))
 
 
 PODS = (

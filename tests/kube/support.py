@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +13,6 @@ from koord.kube.credentials import Credentials
 from koord.kube.kubeconfig import Settings
 from koord.kube.ratelimit import RateLimit
 from koord.kube.transport import Transport
-from tests.waiting import HANG_S
 
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 LEASES = "/apis/coordination.k8s.io/v1/leases"
@@ -34,9 +33,3 @@ async def client(
 
 async def _no_time(_: float) -> None:
     await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = HANG_S) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - conditions have no event
-            await asyncio.sleep(0.002)

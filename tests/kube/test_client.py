@@ -22,8 +22,8 @@ from koord.kube.reading import ChangeType, Entry
 from koord.kube.transport import Transport
 from koord.model.core import Node
 from tests.kube.server import Fault, Server
-from tests.kube.support import NODES, PODS, client, credentials, until
-from tests.waiting import HANG_S
+from tests.kube.support import NODES, PODS, client, credentials
+from tests.support.waiting import HANG_S, until
 
 WEB = Key("default", "web")
 

@@ -22,8 +22,8 @@ from koord.kube.kind import POD, Key, Object
 from koord.kube.stream import EventStream
 from koord.model.core import Pod, PodSpec
 from tests.kube.server import Fault, Server
-from tests.kube.support import PODS, client, until
-from tests.waiting import HANG_S
+from tests.kube.support import PODS, client
+from tests.support.waiting import HANG_S, until
 
 FAST = Pace(page_size=2, watch_timeout_s=60, stall_s=0.3, settled_s=0.2, backoff=Backoff(0.002, 0.01))
 EXPIRED_LINE = b'{"type": "ERROR", "object": {"code": 410, "reason": "Expired"}}\n'

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -23,6 +23,7 @@ from koord.kube.kind import Key, Kind, T
 from koord.kube.lease import Election, Identity, Term, Timing, address_of
 from koord.kube.reading import read_object
 from tests.kube import virtualtime
+from tests.support.waiting import until
 
 KEY = Key("koordinator-system", "koordinator-manager")
 
@@ -148,11 +149,6 @@ class Replica:
         return self.election.term is not None
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - time is virtual
-        await asyncio.sleep(0.01)
-
-
 async def stop(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait([task])
@@ -253,7 +249,7 @@ def test_a_lease_that_is_there(spec: dict[str, Any] | None, leads_after_s: float
             store.create({"metadata": {"namespace": KEY.namespace, "name": KEY.name}, "spec": spec})
         replica = Replica("a", Network(store))
         task = replica.start()
-        await until(lambda: bool(replica.terms))
+        await until(lambda: replica.terms, within_s=leads_after_s + 3)
         assert leads_after_s <= now_s() <= leads_after_s + 2.6
         before = (spec or {}).get("leaseTransitions") or 0
         assert replica.terms[0].transitions == (before + 1 if spec and any(spec.values()) else 0)

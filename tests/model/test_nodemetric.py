@@ -13,7 +13,7 @@ from hypothesis import given
 
 from koord.model import core, mergepatch, nodemetric
 from koord.model.nodemetric import NodeMetric, ResourceMap
-from tests.structs import documents, substance
+from tests.support.structs import documents, substance
 
 ONE_NODE = """
 apiVersion: slo.koordinator.sh/v1alpha1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from koord.model import core, noderesourcetopology
 from koord.model.noderesourcetopology import NodeResourceTopology, Zone
-from tests.structs import documents, substance
+from tests.support.structs import documents, substance
 
 CPU = {"name": "cpu", "capacity": "32", "allocatable": "30", "available": "30"}
 BATCH = {"name": "kubernetes.io/batch-cpu", "capacity": "15k", "allocatable": "15k", "available": "15k"}

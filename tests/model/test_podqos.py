@@ -8,7 +8,8 @@ import pytest
 
 from koord.admission.documents import typed
 from koord.model import podqos
-from tests.admission.objects import container, pod
+from tests.admission.objects import pod
+from tests.support.kubernetes import container
 
 TWO, FULL = {"cpu": "2"}, {"cpu": "2", "memory": "1Gi"}
 

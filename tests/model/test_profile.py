@@ -13,7 +13,7 @@ from koord.model import profile, schema
 from koord.model.profile import ClusterColocationProfile, ProfileSpec
 from koord.model.qos import QoSClass
 from koord.model.schema import SchemaError
-from tests.structs import documents, substance
+from tests.support.structs import documents, substance
 
 QUICK_START = """
 apiVersion: config.koordinator.sh/v1alpha1

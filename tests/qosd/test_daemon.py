@@ -30,11 +30,11 @@ from koord.service.config import ConfigError
 from koord.service.lines import LineWriter
 from qosd import daemon as daemon_module
 from qosd.node import UNDO
-from tests.forked import Forked, run_module
 from tests.koordctl.runs import koordctl
 from tests.kube.server import Server
 from tests.qosd.contexts import EXTENDED, QOS, extended
 from tests.qosd.machine import Machine
+from tests.support.forked import Forked, run_module
 
 Found = TypeVar("Found")
 Start = Callable[[Sequence[str], Mapping[str, str], Path], Awaitable[Process | Forked]]

@@ -34,9 +34,9 @@ from qosd.sense.exposition import PREFIX
 from qosd.sense.table import METRICS
 from qosd.strategies import speakers
 from qosd.tuning.advice import RULES as ADVICE
-from tests import docpages
 from tests.qosd.contexts import V2, policy
 from tests.qosd.machine import Machine
+from tests.support import docpages
 
 DAEMON, RULES, README = docpages.page("node-daemon.md"), docpages.page("qosd.md"), docpages.page("README.md")
 KOORDCTL, GATE_PAGE = docpages.page("koordctl.md"), docpages.page("feature-gates.md")

@@ -16,8 +16,8 @@ from qosd import assembly
 from qosd.metrics import Metrics
 from qosd.node import UNDO
 from qosd.pace import TickReason
-from tests.forked import Forked, run_module
 from tests.qosd.machine import Machine
+from tests.support.forked import Forked, run_module
 
 POD = "/kubepods/besteffort/pod1"
 FREEZE, QUOTA = Target(POD, "cgroup.freeze"), Target(POD, "cpu_quota")

@@ -46,10 +46,10 @@ from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
 from qosd.sense.usage import USAGE
 from tests.fakes.clock import Clock, S
-from tests.opened import opened
 from tests.qosd.machine import Machine
 from tests.qosd.podviews import machine as cpus
 from tests.qosd.podviews import view
+from tests.support.opened import opened
 
 POD = "/kubepods/burstable/podweb"
 QUOTA = Target(POD, "cpu_quota")

@@ -27,10 +27,10 @@ from qosd.model.policy import HostFacts
 from qosd.nri.service import SERVICE as NRI
 from qosd.nri.service import Hooks, Session
 from qosd.originals import OriginalsRecorder
-from tests.opened import opened
 from tests.qosd.contexts import V2, policy
 from tests.qosd.hookserver.test_server import BE_POD
 from tests.qosd.nri import containers as nris
+from tests.support.opened import opened
 
 MIB = 1 << 20
 OURS = {PROXY_METADATA: b"1", RESTORES_METADATA: b"1"}

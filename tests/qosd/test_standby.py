@@ -17,8 +17,8 @@ from koord.host.undo import UndoError, UndoRecord
 from koord.service.notify import Notifier
 from qosd import standby
 from qosd.node import UNDO
-from tests.kube.waiting import until
 from tests.qosd.machine import Machine
+from tests.support.waiting import until
 
 
 class Second:

@@ -17,7 +17,7 @@ from koord.tls import certificates
 from tests.qosd.machine import Machine
 from tests.qosd.test_daemon import running
 from tests.qosd.test_status import free_port
-from tests.waiting import HANG_S
+from tests.support.waiting import HANG_S
 
 PROBES = 20
 HALF_A_HEAD, SCRAPE = b"GET /healthz HTTP/1.1\r\n", b"GET /metrics HTTP/1.1\r\n\r\n"

@@ -27,7 +27,7 @@ from release.crds.__main__ import DIRECTORY, differences, main, write
 from release.crds.kinds import KINDS, OwnedKind
 from release.crds.schemas import pattern
 from tests.release import structural
-from tests.structs import documents
+from tests.support.structs import documents
 
 DEFINITIONS = {row.kind.name: manifest.definition(row) for row in KINDS}
 SCHEMAS = {

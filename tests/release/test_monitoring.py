@@ -21,7 +21,7 @@ from qosd.sense.table import METRICS
 from release.pages.metrics import measured_name, name_of
 from runtimeproxy.metrics import PREFIX as PROXY
 from runtimeproxy.metrics import Metrics as ProxyMetrics
-from tests import docpages
+from tests.support import docpages
 
 MONITORING = docpages.ROOT / "manifests" / "monitoring"
 OF_PROMETHEUS = {"instance", "le"}

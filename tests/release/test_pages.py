@@ -11,7 +11,7 @@ from qosd.metrics import Metrics
 from qosd.policy.slofields import CLASSES, FIELDS, STRATEGY
 from qosd.sense.table import METRICS
 from release.pages import PAGES
-from tests import docpages
+from tests.support import docpages
 
 NODE_SLO = docpages.page("node-slo.md")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docpages import ROOT
+from tests.support.docpages import ROOT
 
 PYTHON = """#!/bin/sh
 # Builds a wheel where that is asked for, and otherwise writes down what it was asked.

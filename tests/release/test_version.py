@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from hatch_build import newest_release, version
 from release import stamp
-from tests.docpages import ROOT
+from tests.support.docpages import ROOT
 from tests.test_docs import PAGES
 
 CHANGE_LOG = "# Changes\n\n## [Unreleased]\n\n* This.\n\n## [0.3.0] - 2026-01-02\n\n* That.\n\n## [0.2.0]\n"

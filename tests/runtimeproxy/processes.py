@@ -11,13 +11,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 
-from tests.waiting import HANG_S
+from tests.support.waiting import HANG_S
 
 ECHO = "/test.Echo/Say"
 
@@ -128,20 +127,6 @@ class Node:
         self.backend.release.set()
         self.server.stop(None)
         self.manager.close()
-
-
-def until(condition: Callable[[], bool], timeout_s: float = HANG_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not _holds(condition):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def _holds(condition: Callable[[], bool]) -> bool:
-    try:
-        return condition()
-    except OSError:
-        return False
 
 
 def failure(process: subprocess.Popen[str]) -> tuple[int, str]:

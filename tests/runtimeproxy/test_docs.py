@@ -13,7 +13,7 @@ from runtimeproxy.hooks.edits import RESOURCE_FIELDS
 from runtimeproxy.hooks.stages import STAGES
 from runtimeproxy.metrics import PREFIX, Metrics
 from runtimeproxy.options import PROGRAM
-from tests import docpages
+from tests.support import docpages
 
 PAGE = docpages.page("runtime-proxy.md")
 FAMILIES = families(Metrics)

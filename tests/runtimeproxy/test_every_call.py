@@ -27,7 +27,7 @@ from runtimeproxy.cri import interceptor
 from runtimeproxy.hooks.hookfile import Policy
 from tests.runtimeproxy.callsites import CallSites, Site
 from tests.runtimeproxy.faultrig import HELD, Node, Outcome, Say, edit, fail_or_echo, requests, running
-from tests.runtimeproxy.relay.rig import eventually
+from tests.support.waiting import until
 
 # An exception between the making of a coroutine and that of its task leaves one that never ran.
 pytestmark = [
@@ -73,7 +73,7 @@ async def settled(node: Node) -> bool:
     await node.interceptor.warm_up()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(30):
-            await eventually(lambda: node.forgetful or not node.interceptor.holds_creates)
+            await until(lambda: node.forgetful or not node.interceptor.holds_creates)
             return True
     return False
 

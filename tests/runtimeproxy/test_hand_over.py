@@ -14,7 +14,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.runtimeproxy.processes import Node, unary, until
+from tests.runtimeproxy.processes import Node, unary
+from tests.support.waiting import wait_until
 
 
 def test_a_successor_takes_over_without_a_lost_call(node: Node) -> None:
@@ -35,18 +36,18 @@ def test_a_successor_takes_over_without_a_lost_call(node: Node) -> None:
     assert old.wait(5) == 0
     assert node.silent_about("STOPPING=1", 0.3)
     assert node.say() == b"hello"
-    until(lambda: node.get("/healthz").endswith("ok\n"))
+    wait_until(lambda: node.get("/healthz").endswith("ok\n"))
 
 
 def test_bypass_by_signal_survives_a_hand_over(node: Node) -> None:
     old = node.start()
     node.told("READY=1")
     old.send_signal(signal.SIGUSR1)
-    until(node.bypass_file.exists)
+    wait_until(node.bypass_file.exists)
     old.send_signal(signal.SIGUSR2)
     node.successors.append(int(node.told("MAINPID=")[1].removeprefix("MAINPID=")))
     assert old.wait(5) == 0
-    until(lambda: node.metric("koord_runtimeproxy_bypass") == 1)
+    wait_until(lambda: node.metric("koord_runtimeproxy_bypass") == 1)
 
 
 IMPORT_LOG = """
@@ -63,7 +64,7 @@ def test_a_draining_process_imports_nothing(node: Node, tmp_path: Path) -> None:
     search = f"{tmp_path}:{Path(__file__).parents[2]}"
     old = node.start(PYTHONPATH=search, IMPORT_LOG=str(tmp_path / "imports"))
     node.told("READY=1")
-    until(lambda: "200 OK" in node.get("/healthz"))
+    wait_until(lambda: "200 OK" in node.get("/healthz"))
     with node.channel() as channel:
         in_flight = unary(channel).future(b"slow", timeout=5)
         time.sleep(0.3)

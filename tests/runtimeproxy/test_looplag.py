@@ -8,7 +8,8 @@ import pytest
 
 from runtimeproxy.looplag import PERIOD_S, LoopLag
 from runtimeproxy.metrics import Metrics
-from tests.runtimeproxy.relay.rig import CREATE, VERSION, eventually, holding, rigged
+from tests.runtimeproxy.relay.rig import CREATE, VERSION, holding, rigged
+from tests.support.waiting import until
 
 
 class Loop:
@@ -101,7 +102,7 @@ async def test_calls_are_timed_by_method_and_held_ones_by_the_decision(tmp_path:
         }
         assert {path: sum(times.counts) for path, times in metrics.hold_duration_seconds.items()} == {CREATE: 1}
         assert metrics.hold_duration_seconds[CREATE].sum_s <= metrics.call_duration_seconds[CREATE].sum_s
-        await eventually(lambda: not rig.relay.lag.is_armed)
+        await until(lambda: not rig.relay.lag.is_armed)
         assert sum(rig.relay.metrics.loop_lag_seconds.counts) > 0
 
 
@@ -111,7 +112,7 @@ async def test_a_call_that_is_cut_off_is_timed_too(tmp_path: Path) -> None:
         rig.client.open(VERSION)
         await rig.arrived(1)
         await rig.client.endpoint.close()
-        await eventually(lambda: rig.relay.metrics.connections == 0)
+        await until(lambda: rig.relay.metrics.connections == 0)
         timed = rig.relay.metrics.call_duration_seconds
         timed = rig.relay.metrics.call_duration_seconds
         assert {path: sum(times.counts) for path, times in timed.items() if path != "other"} == {VERSION: 1, CREATE: 1}

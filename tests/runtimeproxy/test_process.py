@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtimeproxy.processes import Node, failure, unary, until
+from tests.runtimeproxy.processes import Node, failure, unary
+from tests.support.waiting import wait_until
 
 
 def test_an_unknown_flag_ends_with_2_and_one_line(node: Node) -> None:
@@ -78,7 +79,7 @@ def test_the_watchdog_is_fed_until_the_process_hangs(node: Node) -> None:
     for _ in range(3):
         node.told("WATCHDOG=1", timeout_s=0.4)
     process.send_signal(signal.SIGSTOP)
-    until(lambda: node.silent_about("WATCHDOG=1", 0.3))
+    wait_until(lambda: node.silent_about("WATCHDOG=1", 0.3))
 
 
 def test_a_manager_that_is_busy_is_told_later(node: Node) -> None:
@@ -101,7 +102,7 @@ def test_reload(node: Node, tmp_path: Path) -> None:
     config.write_text("bypass: false\n")
     process = node.start(f"--config={config}")
     node.told("READY=1")
-    until(lambda: node.metric("koord_runtimeproxy_bypass") == 0)
+    wait_until(lambda: node.metric("koord_runtimeproxy_bypass") == 0)
     for text, expected in (("bypass: true\n", 1), ("bypass: nonsense\n", 1), ("bypass: false\n", 0)):
         config.write_text(text)
         process.send_signal(signal.SIGHUP)
@@ -117,19 +118,19 @@ def bypassed(node: Node) -> bool:
 def test_bypass_by_signal_and_by_file(node: Node) -> None:
     process = node.start()
     node.told("READY=1")
-    until(lambda: not bypassed(node))
+    wait_until(lambda: not bypassed(node))
     node.bypass_file.touch()
-    until(lambda: bypassed(node))
+    wait_until(lambda: bypassed(node))
     node.bypass_file.unlink()
-    until(lambda: not bypassed(node))
+    wait_until(lambda: not bypassed(node))
     process.send_signal(signal.SIGUSR1)
-    until(lambda: bypassed(node) and node.bypass_file.exists())
+    wait_until(lambda: bypassed(node) and node.bypass_file.exists())
     process.send_signal(signal.SIGUSR1)
-    until(lambda: not bypassed(node) and not node.bypass_file.exists())
+    wait_until(lambda: not bypassed(node) and not node.bypass_file.exists())
     node.bypass_file.touch()
-    until(lambda: bypassed(node))
+    wait_until(lambda: bypassed(node))
     process.send_signal(signal.SIGUSR1)
-    until(lambda: not bypassed(node) and not node.bypass_file.exists())
+    wait_until(lambda: not bypassed(node) and not node.bypass_file.exists())
 
 
 def test_bypass_by_signal_survives_a_kill(node: Node) -> None:
@@ -137,14 +138,14 @@ def test_bypass_by_signal_survives_a_kill(node: Node) -> None:
     process = node.start()
     node.told("READY=1")
     process.send_signal(signal.SIGUSR1)
-    until(node.bypass_file.exists)
+    wait_until(node.bypass_file.exists)
     process.kill()
     process.wait()
     successor = node.start()
     node.told("READY=1")
-    until(lambda: bypassed(node))
+    wait_until(lambda: bypassed(node))
     successor.send_signal(signal.SIGUSR1)
-    until(lambda: not bypassed(node))
+    wait_until(lambda: not bypassed(node))
 
 
 @pytest.mark.parametrize("flags", [["--bypass-file=/proc/none"], ["--bypass-file="], ["--bypass"]])
@@ -152,18 +153,18 @@ def test_bypass_by_signal_where_there_is_no_file(node: Node, flags: list[str]) -
     process = node.start(*flags)
     node.told("READY=1")
     was_on = flags == ["--bypass"]
-    until(lambda: bypassed(node) is was_on)
+    wait_until(lambda: bypassed(node) is was_on)
     process.send_signal(signal.SIGUSR1)
-    until(lambda: bypassed(node) is not was_on)
+    wait_until(lambda: bypassed(node) is not was_on)
     process.send_signal(signal.SIGUSR1)
-    until(lambda: bypassed(node) is was_on)
+    wait_until(lambda: bypassed(node) is was_on)
 
 
 def test_pages(node: Node) -> None:
     node.start()
     node.told("READY=1")
     assert node.say() == b"hello"
-    until(lambda: "200 OK" in node.get("/healthz"))
+    wait_until(lambda: "200 OK" in node.get("/healthz"))
     assert 'koord_runtimeproxy_calls_total{code="0",method="/test.Echo/Say"} 1.0' in node.get("/metrics")
     assert node.get("/healthz").endswith("ok\n")
     assert node.get("/readyz").startswith("HTTP/1.0 200")
@@ -176,12 +177,12 @@ def test_what_is_wrong_with_hook_files_is_on_the_page(node: Node) -> None:
     hooks = node.directory / "hooks"
     node.start()
     node.told("READY=1")
-    until(lambda: "200 OK" in node.get("/healthz"))
+    wait_until(lambda: "200 OK" in node.get("/healthz"))
     assert errors_on_the_page(node) == {}
     (hooks / "new").write_text("{}")
     (hooks / "new").chmod(0o666)
     (hooks / "new").rename(hooks / "evil.json")
-    until(lambda: bool(errors_on_the_page(node)))
+    wait_until(lambda: bool(errors_on_the_page(node)))
     assert errors_on_the_page(node) == {
         "evil.json": f"evil.json: {hooks}/evil.json can be written by others than uid {os.geteuid()} (mode 0666)"
     }
@@ -201,7 +202,7 @@ def test_under_the_units_umask_the_directories_are_for_everybody_to_pass(node: N
     finally:
         os.umask(before)
     node.told("READY=1")
-    until(node.status.exists)
+    wait_until(node.status.exists)
     made = [node.directory / name for name in ("hooks", "run", "status")]
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in made} == dict.fromkeys(
         ("hooks", "run", "status"), 0o755
@@ -211,9 +212,9 @@ def test_under_the_units_umask_the_directories_are_for_everybody_to_pass(node: N
 def test_a_removed_socket_file_is_put_back(node: Node) -> None:
     node.start()
     node.told("READY=1")
-    until(lambda: "200 OK" in node.get("/healthz"))
+    wait_until(lambda: "200 OK" in node.get("/healthz"))
     node.endpoint.unlink()
-    until(node.endpoint.exists)
+    wait_until(node.endpoint.exists)
     assert node.say() == b"hello"
 
 
@@ -229,7 +230,7 @@ def descriptors(pid: int) -> set[int]:
 def test_out_of_descriptors_clients_wait_and_open_connections_go_on(node: Node, spare: int) -> None:
     process = node.start("--backend-wait=20s")
     node.told("READY=1")
-    until(lambda: "200 OK" in node.get("/healthz"))
+    wait_until(lambda: "200 OK" in node.get("/healthz"))
     soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
     with node.channel() as channel:
         served = unary(channel)
@@ -279,7 +280,7 @@ class TestSignalsDuringTheStart:
     def test_bypass_comes_later(self, node: Node, start: Callable[[signal.Signals], object]) -> None:
         start(signal.SIGUSR1)
         node.told("READY=1")
-        until(lambda: bypassed(node) and node.bypass_file.exists())
+        wait_until(lambda: bypassed(node) and node.bypass_file.exists())
 
     def test_an_upgrade_comes_later_and_its_successor_outlives_one(
         self, node: Node, start: Callable[[signal.Signals], subprocess.Popen[str]]

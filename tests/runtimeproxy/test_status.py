@@ -14,7 +14,7 @@ import pytest
 from koord.service.statusserver import StatusServer
 from runtimeproxy.metrics import Metrics
 from runtimeproxy.status import Pages, guard_of
-from tests.runtimeproxy.relay.rig import eventually
+from tests.support.waiting import until
 
 
 class Cache:
@@ -68,7 +68,7 @@ async def test_pages_are_answered_while_a_large_one_is_rendered(tmp_path: Path) 
     path = tmp_path / "s"
     async with served(cache, str(path)):
         dump = asyncio.create_task(get(path, "/dump"))
-        await eventually(lambda: cache.rendering)
+        await until(lambda: cache.rendering)
         cache.value = "second"
         assert await get(path, "/readyz") == (200, b"ok\n")
         metrics = asyncio.create_task(get(path, "/metrics"))
@@ -84,7 +84,7 @@ async def test_whoever_polls_is_served_one_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "s"
     async with served(cache, str(path)):
         asked = [asyncio.create_task(get(path, "/dump")) for _ in range(8)]
-        await eventually(lambda: cache.rendering)
+        await until(lambda: cache.rendering)
         for _ in range(20):
             assert await get(path, "/healthz") == (200, b"ok\n")
         assert cache.rendering == 1

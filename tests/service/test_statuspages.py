@@ -12,7 +12,7 @@ import pytest
 
 from koord.service.statuspages import StatusPages
 from koord.service.statusserver import Page, StatusServer
-from tests.waiting import HANG_S
+from tests.support.waiting import HANG_S
 
 SERVED = b"fine\n"
 

@@ -16,7 +16,8 @@ from koord.tls.context import LiveContext
 from koord.tls.servingcerts import Service
 from koord_manager import installedwebhooks
 from tests.kube.server import Fault, Server
-from tests.kube.support import client, until
+from tests.kube.support import client
+from tests.support.waiting import until
 
 NAMESPACE = "koordinator-system"
 SECRET_NAME = "koordinator-webhook-certs"  # a name, not a password

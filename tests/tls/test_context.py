@@ -15,7 +15,7 @@ from koord.tls import certificates
 from koord.tls.certificates import CertificateError, KeyPair, ServingCertificate, read_certificate
 from koord.tls.context import LiveContext, client_context
 from koord.webhook.server import Limits
-from tests.kube.waiting import until
+from tests.support.waiting import until
 from tests.tls.pki import DAY, HOUR, NAMES, foreign, handshake
 from tests.webhook.rig import (
     CA,

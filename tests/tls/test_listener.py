@@ -14,8 +14,8 @@ from koord.tls import listener as tlslistener
 from koord.tls.context import LiveContext, client_context
 from koord.tls.listener import TLSListener
 from tests.kube.authority import Authority
-from tests.kube.waiting import until
-from tests.managerloop import event_loop_policy  # noqa: F401 - a fixture
+from tests.support.managerloop import event_loop_policy  # noqa: F401 - a fixture
+from tests.support.waiting import until
 from tests.tls.pki import NAMES
 from tests.webhook.rig import FIRST
 

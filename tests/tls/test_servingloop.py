@@ -30,7 +30,7 @@ from koord.tls.servingcerts import (
     WebhookConfiguration,
 )
 from koord.tls.servingloop import ROUNDS, converge, keep
-from tests.kube.waiting import until
+from tests.support.waiting import until
 from tests.tls.pki import DAY, KINDS, NOW, OURS, PLACEHOLDER, SERVICE, own_data, provided_data
 
 

@@ -19,8 +19,8 @@ from koord.tls.certificates import ServingCertificate
 from koord.tls.context import LiveContext
 from koord.webhook.reviews import OverloadedError, Response, Review
 from koord.webhook.server import Limits, WebhookServer, allow, deadline_s
-from tests.kube.waiting import until
-from tests.managerloop import event_loop_policy  # noqa: F401 - a fixture
+from tests.support.managerloop import event_loop_policy  # noqa: F401 - a fixture
+from tests.support.waiting import until
 from tests.tls.pki import NAMES
 from tests.webhook.rig import (
     CA,

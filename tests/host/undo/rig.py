@@ -9,7 +9,7 @@ from koord.host.files import Target, Value
 from koord.host.originals import ContainerKey, Original, Originals, Pending
 from koord.host.undo import UndoRecord
 from koord.host.writer import Reading, Writer
-from tests.opened import opened
+from tests.support.opened import opened
 
 BOOT = "6f1d"
 QUOTA = Target("/kubepods/pod1", "cpu_quota")

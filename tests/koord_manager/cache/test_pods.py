@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -10,31 +9,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from koord.model import core
 from koord.model.core import Pod, PodStatus, ResourceRequirements
 from koord.overcommit import demand
 from koord_manager.cache.pods import PodSharing
+from tests.support import kubernetes
+from tests.support.kubernetes import container
 
 
 def pod(name: str = "web-1", node: str = "n1", **labels: str) -> Pod:
-    document: dict[str, Any] = {
-        "metadata": {
-            "name": name,
-            "namespace": "shop",
-            "uid": name,
-            "labels": labels,
-            "annotations": {"note": "a"},
-            "ownerReferences": [{"kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}],
-        },
-        "spec": {
-            "containers": [{"name": "main", "resources": {"requests": {"cpu": "100m"}}}],
-            "volumes": [{"name": f"kube-api-access-{name}", "projected": {}}],
-            "nodeName": node,
-            "priority": 9000,
-        },
-        "status": {"phase": "Running", "qosClass": "Burstable", "containerStatuses": [{"name": "main"}]},
-    }
-    return core.read(Pod, json.dumps(document).encode())
+    owner = {"kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}
+    document = kubernetes.pod(
+        container(requests={"cpu": "100m"}),
+        name=name,
+        namespace="shop",
+        labels=labels,
+        annotations={"note": "a"},
+        metadata={"uid": name, "ownerReferences": [owner]},
+        status={"phase": "Running", "qosClass": "Burstable", "containerStatuses": [{"name": "main"}]},
+        volumes=[{"name": f"kube-api-access-{name}", "projected": {}}],
+        nodeName=node,
+        priority=9000,
+    )
+    return kubernetes.read(Pod, document)
 
 
 def test_replicas_share_all_but_what_is_their_own() -> None:

@@ -31,7 +31,8 @@ from koord_manager.view import ClusterView
 from qosd.cluster.certificaterequest import key_and_request
 from qosd.cluster.nodelink import encoded
 from tests.kube.server import JSONObject, Server
-from tests.kube.support import NODES, PODS, client, until
+from tests.kube.support import NODES, PODS, client
+from tests.support.waiting import until
 
 NAMESPACE = "koordinator-system"
 AGENT = f"system:serviceaccount:{NAMESPACE}:koordlet"

@@ -14,8 +14,7 @@ import pytest
 from koord.tls.listener import listening_socket
 from koord_manager.nodelink import gate as gates
 from koord_manager.nodelink.gate import NODE_CONNECTIONS, PROOF_BYTES, Gate
-from tests.kube.support import until
-from tests.waiting import HANG_S
+from tests.support.waiting import HANG_S, until
 
 FEW = 8
 GREETING_BYTES = 5

@@ -39,9 +39,9 @@ from qosd.cluster.certificaterequest import key_and_request
 from qosd.cluster.nodelink import encoded
 from tests.koord_manager.nodelink.rig import CALL_S, EVICT_POD, NAMESPACE, REPORT, USAGE, plain_context, rig
 from tests.kube.server import Fault
-from tests.kube.support import NODES, until
+from tests.kube.support import NODES
+from tests.support.waiting import HANG_S, until
 from tests.tls.pki import provided_data
-from tests.waiting import HANG_S
 
 SECRETS = "/api/v1/secrets"
 FOREIGN = certificates.issue_ca(datetime.now(UTC))

@@ -37,7 +37,8 @@ from koord_manager.nodelink.signing import (
 )
 from tests.koord_manager.nodelink.rig import AGENT, pods_token
 from tests.kube.server import Fault, JSONObject, Server
-from tests.kube.support import client, until
+from tests.kube.support import client
+from tests.support.waiting import until
 
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
 CA = certificates.issue_ca(NOW)

@@ -10,7 +10,8 @@ from koord_manager.options import PROGRAM
 from koord_manager.webhooks.webhooks import Webhooks
 from tests.koord_manager.support import PROFILES, Cluster
 from tests.koord_manager.webhooks.rig import CLASSES, COLOCATED, GATES, NAMESPACES, SPEC, Rig
-from tests.kube.support import client, until
+from tests.kube.support import client
+from tests.support.waiting import until
 
 
 @pytest.fixture

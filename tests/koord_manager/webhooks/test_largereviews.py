@@ -38,7 +38,7 @@ from tests.koord_manager.webhooks.rig import (
     node_review,
     review,
 )
-from tests.kube.support import until
+from tests.support.waiting import until
 from tests.webhook.rig import Running, request, running
 
 PADDING = {"padding": "x" * LARGE_BYTES}

@@ -25,7 +25,7 @@ from tests.koord_manager.webhooks.rig import (
     patched,
     review,
 )
-from tests.kube.support import until
+from tests.support.waiting import until
 
 
 async def test_a_profile_is_applied(rig: Rig) -> None:

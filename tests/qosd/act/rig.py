@@ -19,7 +19,7 @@ from qosd.decide.decision import Decision, Opinion, Opinions, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from tests.fakes.cgroups import Cgroups
 from tests.fakes.clock import S
-from tests.opened import opened
+from tests.support.opened import opened
 
 BOOT = "6f1d"
 POD = "/kubepods/pod1"

@@ -17,7 +17,7 @@ from qosd.act.executor import EvictionFailed
 from qosd.decide.decision import Eviction
 from qosd.pods.cri import Runtime
 from tests.fakes.runtime import FakeRuntime
-from tests.waiting import HANG_S
+from tests.support.waiting import HANG_S
 
 PERMISSION_DENIED = 7
 EXIT_S = SETTLE_S = 0.2

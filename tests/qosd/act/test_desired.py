@@ -15,8 +15,8 @@ from qosd.act.desired import DesiredActs
 from qosd.decide.decision import Acts, Decision, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from tests.fakes.resctrl import ResctrlNode
-from tests.opened import opened
 from tests.qosd.act.rig import BOOT, Recorded
+from tests.support.opened import opened
 
 BOX, CAR = Membership("/box", "BE", "BE pods"), Membership("/car", "LS", "LS pods")
 TOYS = ResctrlGroup("toys", "toys need cache")

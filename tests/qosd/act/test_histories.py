@@ -29,8 +29,8 @@ from qosd.decide.runner import Decisions, State, StrategyResult
 from tests.fakes.cgroupstates import Machine, Scene, scenes
 from tests.fakes.clock import S
 from tests.fakes.kernel import PAGE_BYTES
-from tests.opened import opened
 from tests.qosd.act.rig import BOOT, OWNERS, CountingWriter, Recorded, Rig, journalled_writes, wants
+from tests.support.opened import opened
 
 GROUPS = ("/kubepods/pod1", "/kubepods/pod1/box", "/kubepods/pod2")
 NAMES = ("cpu_quota", "cpu_shares", "cpuset_cpus", "memory_limit_in_bytes")

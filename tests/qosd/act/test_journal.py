@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from qosd.act.journal import SCHEMA, Entry, Journal
+from tests.support.waiting import wait_until
 
 ENTRY = Entry(
     wall_ns=10,
@@ -27,13 +27,6 @@ ENTRY = Entry(
     why="limit 50m",
     inputs={"formula": "cpu_quota", "limit_milli": 50, "ratio": 1.5, "none": None},
 )
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +52,7 @@ def test_a_file_that_is_not_ours_is_set_aside(tmp_path: Path, content: bytes | N
 def test_a_directory_that_is_missing_costs_time_only(tmp_path: Path) -> None:
     with Journal(tmp_path / "later" / "journal.db", pause_s=0.01) as journal:
         journal.record(ENTRY)
-        eventually(lambda: journal.failures > 2)
+        wait_until(lambda: journal.failures > 2)
         assert "journal.db" in journal.problem
         assert journal.query() == []
         (tmp_path / "later").mkdir()
@@ -70,7 +63,7 @@ def test_a_directory_that_is_missing_costs_time_only(tmp_path: Path) -> None:
 def test_a_full_disk_costs_what_the_queue_cannot_hold(tmp_path: Path) -> None:
     file = tmp_path / "later" / "journal.db"
     with Journal(file, queue_size=5, pause_s=0.01) as journal:
-        eventually(lambda: journal.failures > 0)
+        wait_until(lambda: journal.failures > 0)
         for tick in range(20):
             journal.record(replace(ENTRY, tick=tick))
         assert journal.dropped == 15
@@ -87,12 +80,12 @@ def test_a_database_that_breaks_while_it_is_used(tmp_path: Path) -> None:
         with sqlite3.connect(file) as other:
             other.execute("DROP TABLE entries")
         journal.record(ENTRY)
-        eventually(lambda: journal.failures > 1)
+        wait_until(lambda: journal.failures > 1)
         assert "entries" in journal.problem
         assert journal.query() == []
         with sqlite3.connect(file) as other:
             other.execute("PRAGMA user_version = 99")
-        eventually(lambda: journal.failures > 2)
+        wait_until(lambda: journal.failures > 2)
     assert journal.dropped in (0, 1)
 
 

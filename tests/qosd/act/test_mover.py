@@ -24,8 +24,8 @@ from qosd.decide.decision import Decision, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from tests.fakes.clock import S
 from tests.fakes.resctrl import ResctrlNode
-from tests.opened import opened
 from tests.qosd.act.rig import BOOT, Recorded
+from tests.support.opened import opened
 
 BOX, CAR = "/kubepods/besteffort/pod1/box", "/kubepods/burstable/pod2/car"
 WHY = "BE pods belong to resctrl group BE"

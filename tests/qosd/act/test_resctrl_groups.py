@@ -23,8 +23,8 @@ from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from tests.fakes.clock import S
 from tests.fakes.resctrl import GroupWriter, ResctrlNode
-from tests.opened import opened
 from tests.qosd.act.rig import BOOT, Recorded
+from tests.support.opened import opened
 
 BOX = "/kubepods/besteffort/podjob/box"
 OWNERS = {"toy": Ownership(Stage.SPEC, frozenset({"resctrl.schemata"}))}

@@ -20,9 +20,9 @@ from qosd.decide.decision import Decision, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from tests.fakes.clock import S
 from tests.fakes.processes import Processes, ScoreWriter
-from tests.opened import opened
 from tests.qosd.act.rig import BOOT, Recorded
 from tests.qosd.podviews import view
+from tests.support.opened import opened
 
 POD = "/kubepods/burstable/podp"
 BOX, CAR = f"{POD}/main", f"{POD}/car"

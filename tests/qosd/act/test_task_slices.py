@@ -20,8 +20,8 @@ from qosd.decide.decision import Decision, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from tests.fakes.clock import S
 from tests.fakes.resctrl import GroupWriter
-from tests.opened import opened
 from tests.qosd.act.rig import BOOT, Recorded
+from tests.support.opened import opened
 
 JOB = "/kubepods/besteffort/podjob/main"
 LONG_US = 100_000

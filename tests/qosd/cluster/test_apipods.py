@@ -13,7 +13,7 @@ from qosd.cluster.apipods import APIPods
 from qosd.pods.http import FetchError
 from tests.kube.server import Fault, Server
 from tests.kube.support import PODS, client
-from tests.waiting import HANG_S
+from tests.support.waiting import HANG_S
 
 SOURCE = "kubernetes.io/config.source"
 RUNNING = {"phase": "Running", "qosClass": "Burstable"}

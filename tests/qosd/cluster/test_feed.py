@@ -14,7 +14,8 @@ from koord.model.core import Node
 from qosd.cluster.feed import ClusterFeed
 from qosd.clusterstatus import PartState
 from tests.kube.server import Fault, Server
-from tests.kube.support import NODES, client, until
+from tests.kube.support import NODES, client
+from tests.support.waiting import until
 
 SLOS, METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodeslos", "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
 OWN, OTHER = "node-1", "node-2"

@@ -21,8 +21,7 @@ from koord_manager.nodelink.signing import Agents
 from qosd.cluster import nodeidentity
 from qosd.cluster.nodeidentity import RETRY_S, NodeIdentity, NoIdentity
 from tests.koord_manager.nodelink.rig import AGENT, Rig, rig
-from tests.kube.support import until
-from tests.waiting import HANG_S
+from tests.support.waiting import HANG_S, until
 
 CERTIFICATE_REQUESTS = ("/apis/certificates.k8s.io/v1", "certificatesigningrequests")
 

@@ -33,8 +33,9 @@ from qosd.clusterstatus import PartState
 from qosd.metrics import Metrics
 from tests.koord_manager.nodelink.rig import AGENT, APIServer, Rig, pods_token, rig
 from tests.kube.server import Fault
-from tests.kube.support import LEASES, until
+from tests.kube.support import LEASES
 from tests.qosd.cluster.history import GIB, History, Use, pod
+from tests.support.waiting import until
 
 WEB, JOB = pod("web"), pod("job", "batch", QoSClass.BE, PriorityClass.BATCH, tier="BestEffort")
 QUICK = Backoff(base_s=0.01, max_s=0.05)

@@ -31,9 +31,9 @@ from qosd.cluster.schedule import Schedule
 from qosd.clusterstatus import PartState
 from qosd.metrics import Metrics
 from tests.kube import virtualtime
-from tests.kube.support import until
 from tests.qosd.cluster.history import History, Use
 from tests.qosd.cluster.test_nodestate import tick_report
+from tests.support.waiting import until
 
 CONFLICT = APIError(409, "Conflict", "the object has been modified")
 TOO_MANY = APIError(429, "TooManyRequests", "please wait", retry_after_s=20.0)

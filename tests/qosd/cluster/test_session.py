@@ -21,9 +21,10 @@ from qosd.metrics import Metrics
 from qosd.node import Node
 from qosd.pace import TickReason
 from tests.kube.server import Server
-from tests.kube.support import NODES, PODS, until
+from tests.kube.support import NODES, PODS
 from tests.qosd.cluster.test_feed import OWN, slo
 from tests.qosd.machine import Machine
+from tests.support.waiting import until
 
 
 @dataclass

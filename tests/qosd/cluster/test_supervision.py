@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from qosd.cluster.supervision import SETTLED_S, keep_running
-from tests.kube.waiting import until
+from tests.support.waiting import until
 
 
 class Part:

@@ -16,10 +16,10 @@ from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.resctrl import ResctrlGroups
 from tests.fakes.clock import S
 from tests.fakes.resctrl import ResctrlNode
-from tests.opened import opened
 from tests.qosd.act.rig import BOOT, Recorded
 from tests.qosd.contexts import V2, policy
 from tests.qosd.podviews import snapshot, view
+from tests.support.opened import opened
 
 SPEC = {"resourceQOSStrategy": {"beClass": {"resctrlQOS": {"enable": True}}}}
 

@@ -19,7 +19,7 @@ from qosd.nri.service import Hooks
 from tests.qosd.contexts import policy
 from tests.qosd.nri.containers import container, lsr, said
 from tests.qosd.nri.runtimes import Runtime
-from tests.waiting import HANG_S
+from tests.support.waiting import HANG_S
 
 
 class Daemon:

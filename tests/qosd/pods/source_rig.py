@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,6 @@ from qosd.pods.http import Access
 from qosd.pods.kubelet import KubeletClient
 from qosd.pods.source import PodSource
 from tests.fakes.runtime import TIERS, FakeRuntime
-from tests.waiting import HANG_S
 
 
 class FakeKubelet:
@@ -95,9 +94,3 @@ async def node(
         if start:
             source.start()
         yield Node(fake, server, source, derivation, changes, written, owned)
-
-
-async def until(condition: Callable[[], object], timeout_s: float = HANG_S) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
-            await asyncio.sleep(0.005)

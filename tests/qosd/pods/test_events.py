@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from koord.pb.cri import api_pb2 as cri
 from qosd.pods import events
 from qosd.pods.cri import Runtime
 from qosd.pods.events import RuntimeEvents
-from tests.waiting import HANG_S
+from tests.support.waiting import until
 
 
 class _Streaming(grpc.GenericRpcHandler):
@@ -62,12 +62,6 @@ async def listening(path: Path, service: _Streaming) -> AsyncIterator[tuple[Runt
         await server.stop(None)
 
 
-async def _until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(HANG_S):
-        while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
-            await asyncio.sleep(0.01)
-
-
 @pytest.mark.parametrize(
     ("name", "version", "ending", "subscriptions", "says"),
     [
@@ -89,7 +83,7 @@ async def test_runtimes_without_events_for_us_are_said_once(
     caplog.set_level("INFO", events.log.name)
     service = _Streaming(name, version, ending)
     async with listening(tmp_path / "s", service) as (reader, heard):
-        await _until(lambda: caplog.messages)
+        await until(lambda: caplog.messages)
         await asyncio.sleep(0.1)
         assert service.subscriptions == subscriptions
         assert (reader.heard, heard) == (False, [])
@@ -100,9 +94,9 @@ async def test_events_are_heard_and_an_opened_stream_means_look_at_everything(tm
     service = _Streaming("containerd", "v2.3.7", "open")
     async with listening(tmp_path / "s", service) as (reader, heard):
         await service.queue.put("first")
-        await _until(lambda: heard == ["first"])
+        await until(lambda: heard == ["first"])
         assert reader.heard
-        await _until(lambda: heard == ["first", ""])
+        await until(lambda: heard == ["first", ""])
         await service.queue.put("second")
-        await _until(lambda: heard == ["first", "", "second"])
+        await until(lambda: heard == ["first", "", "second"])
         assert service.subscriptions == 1

@@ -15,7 +15,8 @@ from qosd.metrics import Metrics
 from qosd.model.besteffort import NO_LIMITS
 from qosd.pods.source import KUBELET_GAP_S
 from tests.qosd.contexts import EXTENDED, QOS, STATUS, V2, extended, policy
-from tests.qosd.pods.source_rig import Node, node, until
+from tests.qosd.pods.source_rig import Node, node
+from tests.support.waiting import until
 
 PARENT = "/kubepods/burstable/poduid-web"
 CLAIM = {

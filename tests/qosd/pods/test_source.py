@@ -21,7 +21,8 @@ from qosd.pods.source import KUBELET_GAP_S
 from qosd.strategies.reconciler import of_pod
 from tests.fakes.runtime import TIERS
 from tests.qosd.contexts import policy
-from tests.qosd.pods.source_rig import node, until
+from tests.qosd.pods.source_rig import node
+from tests.support.waiting import until
 
 QOS = "koordinator.sh/qosClass"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from qosd.pods.watch import CgroupWatch
-from tests.waiting import HANG_S
+from tests.support.waiting import HANG_S
 
 CGROUPFS = ("/kubepods", "/kubepods/burstable", "/kubepods/besteffort")
 SYSTEMD = tuple(f"/kubepods.slice{tier}" for tier in ("", "/kubepods-burstable.slice", "/kubepods-besteffort.slice"))

@@ -20,7 +20,7 @@ from qosd.policy import kept
 from qosd.policy.kept import CopyUnusable, PolicyDocument
 from qosd.policy.provenance import Origin
 from qosd.policy.source import PolicySource
-from tests.waiting import HANG_S
+from tests.support.waiting import until
 
 GOOD, BETTER = "node: {guaranteedAs: LSR}\n", "node: {guaranteedAs: LSR, beCPUManager: true}\n"
 BAD = "node: {guaranteedAs: nobody}\n"
@@ -326,9 +326,3 @@ class TestKeeping:
 def _text(file: Path) -> str:
     document = kept.read(file)
     return "" if document is None else document.text
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(HANG_S):
-        while not holds():  # noqa: ASYNC110 - another thread's work
-            await asyncio.sleep(0.005)

@@ -15,7 +15,7 @@ from qosd.model.policy import NodeSettings
 from qosd.policy import nodefile
 from qosd.policy.nodeobject import NodeFacts
 from qosd.policy.overlay import ClusterOverrides, NodePolicy, overlay
-from tests.structs import documents
+from tests.support.structs import documents
 
 MAPS = (("systemStrategy", "schedFeatures"), ("extensions",))
 """What is a map, in which no two documents are one object."""

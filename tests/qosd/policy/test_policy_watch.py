@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from qosd.policy.watching import PolicyWatch
-from tests.waiting import HANG_S
+from tests.support.waiting import until
 
 OLD, NEW = "node: {guaranteedAs: LS}\n", "node: {guaranteedAs: LSR}\n"
 LONG_S = 30.0
@@ -30,9 +30,7 @@ class Watched:
         self.seen.append(self.file.read_text() if self.file.exists() else None)
 
     async def until(self, text: str | None) -> None:
-        async with asyncio.timeout(HANG_S):
-            while text not in self.seen:  # noqa: ASYNC110 - the watch's work
-                await asyncio.sleep(0.005)
+        await until(lambda: text in self.seen)
 
 
 def _put(file: Path, text: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from tests.qosd.contexts import V2, policy
 from tests.qosd.machine import Machine
 from tests.qosd.nri.containers import be, container
 from tests.qosd.test_node import Living, living
-from tests.waiting import HANG_S
+from tests.support.waiting import until
 
 RESCTRL = {"resourceQOSStrategy": {"beClass": {"resctrlQOS": {"enable": True}}}}
 
@@ -33,23 +32,17 @@ def make(root: Path, name: str) -> None:
     os.rename(beside, root / name)
 
 
-async def noticed(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(HANG_S):
-        while not holds():  # noqa: ASYNC110 - the watch's work
-            await asyncio.sleep(0.005)
-
-
 async def test_groups_that_come_and_go_are_noticed_without_a_reload(tmp_path: Path) -> None:
     root = tmp_path / "resctrl"
     await asyncio.to_thread(root.mkdir)
     async with living(Machine(tmp_path)) as alive:
         assert groups(alive) == set()
         make(root, "BE")
-        await noticed(lambda: groups(alive) == {"BE"})
+        await until(lambda: groups(alive) == {"BE"})
         make(root, "LS")
-        await noticed(lambda: groups(alive) == {"BE", "LS"})
+        await until(lambda: groups(alive) == {"BE", "LS"})
         shutil.rmtree(root / "BE")
-        await noticed(lambda: groups(alive) == {"LS"})
+        await until(lambda: groups(alive) == {"LS"})
 
 
 def groups(alive: Living) -> set[str]:
@@ -63,9 +56,9 @@ async def test_other_directories_leave_the_rules_as_they_are(tmp_path: Path) -> 
         before = alive.node.policy.current
         make(root, "mine")
         make(root, "BE")
-        await noticed(lambda: groups(alive) == {"BE"})
+        await until(lambda: groups(alive) == {"BE"})
         shutil.rmtree(root / "BE")
-        await noticed(lambda: groups(alive) == set())
+        await until(lambda: groups(alive) == set())
         assert alive.node.policy.current == before
 
 
@@ -85,7 +78,7 @@ class TestLookingAgain:
         watch.look_again()
         assert told == [1]
         make(tmp_path / "resctrl", "BE")
-        await noticed(lambda: len(told) > 1)
+        await until(lambda: len(told) > 1)
         watch.close()
 
     async def test_a_kernel_without_watches_left(

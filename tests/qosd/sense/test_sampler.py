@@ -19,8 +19,8 @@ from qosd.sense.table import PANELS
 from qosd.sense.targets import Tiers
 from qosd.sense.tick import Batch, NotApplicable, Tick
 from qosd.sense.usage import USAGE
-from tests.opened import opened
 from tests.qosd.sense.trees import MEMORY, TIERS, World, pod
+from tests.support.opened import opened
 
 
 class Scripted:

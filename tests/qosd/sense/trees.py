@@ -20,7 +20,7 @@ from qosd.sense.targets import SampleTargets, Tiers
 from qosd.sense.tick import Batch, Collector, Tick
 from tests.fakes.cgroups import Cgroups
 from tests.fakes.clock import Clock
-from tests.opened import opened
+from tests.support.opened import opened
 
 TIERS = Tiers("/kubepods", "/kubepods/burstable", "/kubepods/besteffort")
 

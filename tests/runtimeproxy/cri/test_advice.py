@@ -16,7 +16,7 @@ from runtimeproxy.hooks.hookfile import Policy
 from runtimeproxy.intercept import PASS, Treatment
 from tests.runtimeproxy.cri.rig import V1, Rig, pod
 from tests.runtimeproxy.hooks.doubles import Handler, failing, hanging, saying
-from tests.runtimeproxy.relay.rig import eventually
+from tests.support.waiting import until
 
 RUN_POD = "PreRunPodSandbox"
 ADVICE = frozenset({RUN_POD})
@@ -76,7 +76,7 @@ async def test_advice_is_told_and_changes_nothing(handler: Handler, policy: Poli
     made = rig({"a.json": handler}, ("a.json",), frozenset(), policy=policy)
     await run(made)
     assert made.sent == cri.RunPodSandboxRequest(config=pod())
-    await eventually(lambda: told(made) == ["pod"])
+    await until(lambda: told(made) == ["pod"])
     made.interceptor.close()
 
 
@@ -85,7 +85,7 @@ async def test_pods_of_a_handler_that_is_awaited_are_edited_and_others_are_not()
     for handler, edited in (("", False), ("kata", True), ("runc", False)):
         await run(made, handler)
         assert ("koordinator.sh/a" in made.sent.config.annotations) is edited
-    await eventually(lambda: len(told(made)) == 3)
+    await until(lambda: len(told(made)) == 3)
     made.interceptor.close()
 
 
@@ -95,7 +95,7 @@ async def test_one_server_advises_and_another_is_waited_for() -> None:
     await run(made)
     assert dict(made.sent.config.annotations) == {"note": "x", "koordinator.sh/b": "c", RECORD: '["koordinator.sh/b"]'}
     assert told(made, "b.json") == ["pod"]
-    await eventually(lambda: told(made) == ["pod"])
+    await until(lambda: told(made) == ["pod"])
     made.interceptor.close()
 
 

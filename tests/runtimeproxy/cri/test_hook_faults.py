@@ -13,7 +13,7 @@ from runtimeproxy.hooks.hookfile import Policy
 from tests.runtimeproxy.cri.rig import V1, Rig, container, pod
 from tests.runtimeproxy.hooks.doubles import koordlet, raising
 from tests.runtimeproxy.relay.rig import VERSION, rigged
-from tests.waiting import HANG_S
+from tests.support.waiting import HANG_S
 
 ERRORS = {
     "unavailable": UnaryError(14, "not there"),

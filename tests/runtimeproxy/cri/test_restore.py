@@ -24,8 +24,7 @@ from runtimeproxy.wire.protowire import bytes_field
 from tests.runtimeproxy.cri.rig import PARENT, V1, Rig, container, pod
 from tests.runtimeproxy.faultrig import DEADLINE_S, PASSED, running
 from tests.runtimeproxy.hooks.doubles import failing, koordlet
-from tests.runtimeproxy.relay.rig import eventually
-from tests.waiting import HANG_S
+from tests.support.waiting import HANG_S, until
 
 MOVED = f"{PARENT}/koord"
 NAMES = ("main", "side")
@@ -133,7 +132,7 @@ async def test_who_only_wants_to_know_of_sandboxes_is_told(stages: frozenset[str
     await restored(rig)
     assert rig.sent.config == pod()
     async with asyncio.timeout(HANG_S):
-        await eventually(lambda: len(told(rig, "PreRunPodSandbox")) == 1)
+        await until(lambda: len(told(rig, "PreRunPodSandbox")) == 1)
     rig.interceptor.close()
 
 

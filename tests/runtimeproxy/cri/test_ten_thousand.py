@@ -15,7 +15,7 @@ from runtimeproxy.cri.store import MAX_BYTES
 from runtimeproxy.intercept import Treatment
 from tests.runtimeproxy.cri.rig import V1, Rig, Runtime, container, pod
 from tests.runtimeproxy.hooks.doubles import PRESENCE, Handler
-from tests.runtimeproxy.relay.rig import eventually
+from tests.support.waiting import until
 
 PODS, CONTAINERS = 1000 if os.environ.get("SOAK") else 300, 10  # so many containers in each
 VALUE_BYTES = 300_000 // PODS  # of a variable: fewer containers are larger, and as many bytes
@@ -113,7 +113,7 @@ async def test_a_list_of_all_that_runs_is_read_whatever_its_length(answer_bytes:
     rig = Rig({"a.json": handler}, runtime=runtime)
     await rig.interceptor.warm_up()
     store = rig.interceptor._world.store
-    await eventually(lambda: store._listed)
+    await until(lambda: store._listed)
     assert store.stored_bytes <= MAX_BYTES
     assert len(store._suspects) == 2500  # each may have been edited by a predecessor
     assert rig.interceptor.plan(V1 + "CreateContainer").treatment is Treatment.HOLD

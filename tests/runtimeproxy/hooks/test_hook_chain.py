@@ -33,7 +33,7 @@ from tests.runtimeproxy.hooks.doubles import (
     saying,
     server,
 )
-from tests.waiting import HANG_S
+from tests.support.waiting import HANG_S
 
 OWNED = frozenset({ANNOTATIONS, ENVS, *RESOURCE_FIELDS})
 QUOTA, SHARES = Slot("cpu_quota"), Slot("cpu_shares")

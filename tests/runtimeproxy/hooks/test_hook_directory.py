@@ -11,7 +11,7 @@ import pytest
 
 from runtimeproxy.hooks.directory import Directory, Loaded
 from tests.runtimeproxy.hooks.doubles import Recorder
-from tests.waiting import HANG_S
+from tests.support.waiting import until
 
 
 def text(endpoint: str = "/run/a.sock") -> str:
@@ -218,9 +218,3 @@ async def test_the_watch_sees_files_come_and_go(tmp_path: Path) -> None:
         await until(lambda: watched.told[-1:] == [()])
     finally:
         watch.close()
-
-
-async def until(condition) -> None:  # type: ignore[no-untyped-def]
-    async with asyncio.timeout(HANG_S):
-        while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
-            await asyncio.sleep(0.005)

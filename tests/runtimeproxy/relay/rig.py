@@ -21,6 +21,7 @@ from runtimeproxy.relay.stream import Stream as HeldStream
 from tests.runtimeproxy.relay.endpoint import Stream, Tuning
 from tests.runtimeproxy.relay.ledger import End, Ledger
 from tests.runtimeproxy.relay.peers import Client, Handler, Server, serving
+from tests.support.waiting import until
 
 CREATE = "/runtime.v1.RuntimeService/CreateContainer"
 VERSION = "/runtime.v1.RuntimeService/Version"
@@ -133,18 +134,12 @@ class Rig:
 
     async def arrived(self, number: int) -> Stream:
         """The runtime's stream of that number, once it has its HEADERS."""
-        await eventually(lambda: len(self.server.streams) > number)
+        await until(lambda: len(self.server.streams) > number)
         return self.server.streams[number]
 
     async def settled(self) -> None:
         """Wait for quiet on both links and check the books."""
         await settled(lambda: balance(self.ledger, self.watched))
-
-
-async def eventually(ready: Callable[[], object]) -> None:
-    """Wait for something that raises no event of its own."""
-    while not ready():  # noqa: ASYNC110
-        await asyncio.sleep(0.002)
 
 
 def balance(ledger: Ledger, connection: Connection) -> list[str]:
@@ -168,9 +163,8 @@ def balance(ledger: Ledger, connection: Connection) -> list[str]:
 async def settled(balance: Callable[[], list[str]]) -> None:
     """Wait until ``balance`` finds nothing wrong; what was wrong last is the failure."""
     try:
-        async with asyncio.timeout(SETTLE_S):
-            await eventually(lambda: not balance())
-    except TimeoutError:
+        await until(lambda: not balance(), within_s=SETTLE_S)
+    except AssertionError:
         raise AssertionError(balance()) from None
 
 

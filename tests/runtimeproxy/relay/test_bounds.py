@@ -44,20 +44,8 @@ from tests.runtimeproxy.relay.raw import (
     request_block,
     window_update,
 )
-from tests.runtimeproxy.relay.rig import (
-    CREATE,
-    HOLD,
-    VERSION,
-    Rig,
-    Scripted,
-    eventually,
-    holding,
-    passing,
-    relaying,
-    rigged,
-    text,
-)
-from tests.waiting import HANG_S
+from tests.runtimeproxy.relay.rig import CREATE, HOLD, VERSION, Rig, Scripted, holding, passing, relaying, rigged, text
+from tests.support.waiting import HANG_S, until
 
 STOP = "/runtime.v1.RuntimeService/StopContainer"
 TAP = Plan(Treatment.TAP)
@@ -114,7 +102,7 @@ async def attacking(
             client.connect(str(directory / "p"))
             raw = Raw(relay, client, sinks)
             await raw.send(OPENING)
-            await eventually(lambda: sinks and sinks[0].connected)
+            await until(lambda: sinks and sinks[0].connected)
             yield raw
     server.close()
 
@@ -133,7 +121,7 @@ async def test_of_a_request_in_many_pieces_only_the_bytes_are_kept(
         await raw.send(headers(1, CREATE))
         for _ in range(pieces // 100):  # in time with what is given back, as the connection's window demands
             await raw.send(frame(DATA, 0, 1, b"z" * size) * 100)
-        await eventually(lambda: size == 0 or raw.relay.metrics.held_bytes == pieces * size)
+        await until(lambda: size == 0 or raw.relay.metrics.held_bytes == pieces * size)
         stream = raw.connection.pair.streams[1]
         assert isinstance(stream, Stream)
         assert isinstance(stream.data, bytearray) == (size > 0)
@@ -145,7 +133,7 @@ async def test_of_a_request_in_many_pieces_only_the_bytes_are_kept(
 async def test_credit_for_a_held_request_comes_in_batches(tmp_path: Path) -> None:
     async with attacking(tmp_path, holding(bytes)) as raw:
         await raw.send(headers(1, CREATE) + frame(DATA, 0, 1, b"z") * 60_000)
-        await eventually(lambda: raw.relay.metrics.held_bytes == 60_000)
+        await until(lambda: raw.relay.metrics.held_bytes == 60_000)
         updates = [each for each in await raw.frames() if each[3] == WINDOW_UPDATE]
         assert len(updates) == 2 * (60_000 // CREDIT_BATCH_BYTES)
         stream = raw.connection.pair.streams[1]
@@ -169,7 +157,7 @@ async def test_a_frame_in_many_reads_costs_its_bytes(tmp_path: Path) -> None:
             await raw.send(b"z")
             await asyncio.sleep(0)
         rest = raw.connection.requests._rest
-        await eventually(lambda: len(rest) == 2_005)
+        await until(lambda: len(rest) == 2_005)
         assert isinstance(rest, bytearray)
 
 
@@ -181,7 +169,7 @@ async def test_a_client_that_has_sent_much_waits_for_its_turn(tmp_path: Path, re
     count, rest_bytes = divmod(read_bytes, len(one))
     async with attacking(tmp_path, passing()) as raw:
         half, sink = raw.connection.requests, raw.sinks[0]
-        await eventually(lambda: sink.frames == 2)  # the preface and SETTINGS
+        await until(lambda: sink.frames == 2)  # the preface and SETTINGS
         transport = half.end.transport
         assert transport is not None
         half.get_buffer(-1)[:read_bytes] = (one * (count + 1))[:read_bytes]
@@ -189,11 +177,11 @@ async def test_a_client_that_has_sent_much_waits_for_its_turn(tmp_path: Path, re
         assert transport.is_reading() == (read_bytes < READ_BYTES)
         assert half.end._descriptor < 0, "hang-ups are watched for only while the client is not read for longer"
         half.end.pause("client", is_paused)
-        await eventually(lambda: sink.frames == 2 + count)
+        await until(lambda: sink.frames == 2 + count)
         assert transport.is_reading() == (not is_paused)
         half.end.pause("client", False)
         await raw.send(one[rest_bytes:])
-        await eventually(lambda: sink.frames == 2 + count + 1)
+        await until(lambda: sink.frames == 2 + count + 1)
 
 
 async def test_an_answer_that_is_wanted_is_kept_up_to_a_limit() -> None:
@@ -237,12 +225,12 @@ async def test_an_unread_client_is_read_again_when_it_reads(tmp_path: Path) -> N
         sending = asyncio.ensure_future(raw.send(pings))
         transport = raw.connection.pair.client.transport
         assert transport is not None
-        await eventually(lambda: not transport.is_reading())
+        await until(lambda: not transport.is_reading())
         got = 0
         while got < 60_000 * 17:
             got += len(await asyncio.get_running_loop().sock_recv(raw.socket, 1 << 18))
         await sending
-        await eventually(transport.is_reading)
+        await until(transport.is_reading)
 
 
 async def test_a_request_that_was_decided_on_stays_counted_while_the_runtime_does_not_read(tmp_path: Path) -> None:
@@ -251,11 +239,11 @@ async def test_a_request_that_was_decided_on_stays_counted_while_the_runtime_doe
     async with attacking(tmp_path, scripted, reads=False) as raw:
         connection = raw.connection
         await raw.send_what_is_taken(frame(PING, 0, 0, bytes(8)) * 60_000)
-        await eventually(lambda: connection.uplink.is_congested)
+        await until(lambda: connection.uplink.is_congested)
         connection.held.open(7, _route(), {})
         connection.held.take(_stream(connection, 7), grpc_frame(text(1_000)), 1_005, True)
         scripted.gate.set()
-        await eventually(lambda: _stream(connection, 7).state is State.RELEASED)
+        await until(lambda: _stream(connection, 7).state is State.RELEASED)
         assert _stream(connection, 7).left_bytes == connection.pair.metrics.held_bytes == 1_005
 
 
@@ -270,12 +258,12 @@ async def test_a_pair_of_which_one_has_gone_and_the_other_does_not_read_is_given
         paused = connection.pair.runtime if blasts else connection.pair.client
         if not blasts:
             await raw.send_what_is_taken(frame(PING, 0, 0, bytes(8)) * 60_000)
-        await eventually(lambda: paused.transport is not None and not paused.transport.is_reading())
+        await until(lambda: paused.transport is not None and not paused.transport.is_reading())
         if blasts:
             raw.sinks[0].hang_up()
         else:
             raw.socket.close()
-        await eventually(lambda: not raw.relay.connections)
+        await until(lambda: not raw.relay.connections)
 
 
 # --- lists ---------------------------------------------------------------------------------------------------------
@@ -293,7 +281,7 @@ async def test_too_many_entries_cost_the_connection(tmp_path: Path, name: str, f
     async with attacking(tmp_path, passing()) as raw:
         with contextlib.suppress(ConnectionError):
             await raw.send(flood())
-        await eventually(lambda: not raw.relay.connections)
+        await until(lambda: not raw.relay.connections)
         goaways = [each for each in await raw.frames() if each[3] == GOAWAY]
         assert int.from_bytes(goaways[0][13:17]) == ENHANCE_YOUR_CALM
 
@@ -414,9 +402,9 @@ async def test_the_connection_that_holds_most_gives_way_for_another(tmp_path: Pa
     async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, held_budget_bytes=390_000) as rig:
         greedy = await rig.another()
         hoard = [asyncio.create_task(greedy.call(CREATE, text(60_000))) for _ in range(4)]
-        await eventually(lambda: len(scripted.asked) == 4)
+        await until(lambda: len(scripted.asked) == 4)
         modest = [asyncio.create_task(rig.client.call(CREATE, text(40_000))) for _ in range(2)]
-        await eventually(lambda: len(scripted.asked) == 6)
+        await until(lambda: len(scripted.asked) == 6)
         scripted.gate.set()
         assert [reply.messages for reply in await asyncio.gather(*modest)] == [[b"edited"]] * 2
         assert [reply.messages for reply in await asyncio.gather(*hoard)] == [[b"edited"]] * 3 + [[text(60_000)]]
@@ -434,14 +422,14 @@ async def test_what_asking_costs_counts_beside_the_request(tmp_path: Path, fail_
         clients = [rig.client, *[await rig.another() for _ in range(3)]]
         budget = rig.relay.policy.budget
         asked = [asyncio.create_task(client.call(CREATE, b"small")) for client in clients for _ in range(2)]
-        await eventually(lambda: len(scripted.asked) == 8)
+        await until(lambda: len(scripted.asked) == 8)
         assert (budget.held_bytes, budget.is_exceeded) == (most, False)
         beyond = await clients[0].call(CREATE, b"small")
         assert (beyond.grpc_status, beyond.messages) == ((8, []) if fail_closed else (0, [b"small"]))
         scripted.gate.set()
         assert [reply.messages for reply in await asyncio.gather(*asked)] == [[b"edited"]] * 8
         assert dict(rig.relay.metrics.not_held) == {"held bytes over budget": 1}
-        await eventually(lambda: budget.used_bytes == 0)
+        await until(lambda: budget.used_bytes == 0)
         for client in clients[1:]:
             await client.endpoint.close()
 
@@ -453,7 +441,7 @@ async def test_a_copy_never_makes_a_held_request_go_on_unedited(tmp_path: Path) 
         other = await rig.another()
         unfinished = other.open(STOP)
         await other.endpoint.send(unfinished.id, (1 << 20).to_bytes(5) + bytes(240_000), end=False)
-        await eventually(lambda: rig.relay.metrics.held_bytes == 240_005)
+        await until(lambda: rig.relay.metrics.held_bytes == 240_005)
         assert (await rig.client.call(CREATE, text(20_000))).messages == [b"edited"]
         assert dict(rig.relay.metrics.not_copied) == {"held bytes over budget": 1}
         assert not rig.relay.metrics.not_held
@@ -470,7 +458,7 @@ async def test_what_waits_of_a_request_goes_on_when_its_copy_is_dropped(tmp_path
         runtime = await rig.arrived(0)
         await runtime.until(lambda s: len(s.data) == 65_535)
         runtime.endpoint.credit(runtime, 40_000)
-        await eventually(lambda: rig.relay.metrics.not_copied)
+        await until(lambda: rig.relay.metrics.not_copied)
         runtime.endpoint.credit_all()
         assert (await call).messages == [text(120_000)]
 
@@ -504,7 +492,7 @@ async def test_a_client_whose_released_requests_fill_the_memory_is_closed(
         rigged(tmp_path, scripted, runtime=stingy, held_budget_bytes=200_000, settle=False) as rig,
     ):
         good = asyncio.ensure_future(rig.client.call(CREATE, b""))
-        await eventually(lambda: scripted.asked)
+        await until(lambda: scripted.asked)
         hoarder = await _hoarder(rig)
         with pytest.raises(PeerGone):
             await hoarder.endpoint.until(lambda: False)

@@ -9,8 +9,8 @@ import pytest
 
 from tests.runtimeproxy.relay.endpoint import Stream
 from tests.runtimeproxy.relay.peers import ANY, grpc_frame
-from tests.runtimeproxy.relay.rig import CREATE, VERSION, eventually, holding, passing, rigged
-from tests.waiting import HANG_S
+from tests.runtimeproxy.relay.rig import CREATE, VERSION, holding, passing, rigged
+from tests.support.waiting import HANG_S, until
 
 CANCELLED, UNAVAILABLE = 1, 14
 
@@ -25,9 +25,9 @@ async def test_calls_in_flight_are_counted(tmp_path: Path, who: str, status: int
             stream = rig.client.open(path)
             await rig.client.endpoint.send(stream.id, grpc_frame(b"m"), end=True)
         await rig.arrived(0)
-        await eventually(lambda: rig.relay.metrics.held_streams)
+        await until(lambda: rig.relay.metrics.held_streams)
         await (rig.client.endpoint if who == "client" else rig.server.connections[0]).close()
-        await eventually(lambda: rig.relay.metrics.calls.total() == 2)
+        await until(lambda: rig.relay.metrics.calls.total() == 2)
         assert dict(rig.relay.metrics.calls) == {(VERSION, status): 1, (CREATE, status): 1}
 
 

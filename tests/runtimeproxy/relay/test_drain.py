@@ -25,8 +25,8 @@ from tests.runtimeproxy.relay.raw import (
     frame,
     headers,
 )
-from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, eventually, holding, passing, relaying, rigged
-from tests.waiting import HANG_S
+from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, holding, passing, relaying, rigged
+from tests.support.waiting import HANG_S, until
 
 LARGEST = 2**31 - 1
 
@@ -81,7 +81,7 @@ async def test_what_a_client_sent_on_dropped_streams_is_given_back(tmp_path: Pat
 
 async def _told_the_last_stream(rig: Rig) -> None:
     (connection,) = rig.relay.connections
-    await eventually(lambda: connection.going_away.last_allowed != LARGEST)
+    await until(lambda: connection.going_away.last_allowed != LARGEST)
 
 
 async def test_the_goaway_of_an_unreadable_block_covers_the_stream_that_it_opens(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ async def test_the_goaway_of_an_unreadable_block_covers_the_stream_that_it_opens
         unreadable = frame(HEADERS, END_HEADERS, 3, b"\xfe") + frame(DATA, END_STREAM, 3, b"x")
         writer.write(OPENING + headers(1, VERSION) + unreadable + headers(5, VERSION))
         assert await _goaways(reader, 1) == [3]
-        await eventually(lambda: sinks[0].seen == [(HEADERS, 1), (HEADERS, 3), (DATA, 3)])
+        await until(lambda: sinks[0].seen == [(HEADERS, 1), (HEADERS, 3), (DATA, 3)])
         sinks[0].say(frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x88"))
         await asyncio.sleep(0)
         assert relay.metrics.connections == 1  # stream 3 may still be answered
@@ -227,7 +227,7 @@ async def test_nothing_of_ours_comes_before_the_runtimes_settings(tmp_path: Path
     async with asyncio.timeout(HANG_S), relaying(tmp_path / "p", tmp_path / "r", holding(bytes)):
         reader, writer = await asyncio.open_unix_connection(str(tmp_path / "p"))
         writer.write(OPENING + headers(1, CREATE) + frame(DATA, 0, 1, bytes(16_384)) * 3)
-        await eventually(lambda: sinks and sinks[0].seen)
+        await until(lambda: sinks and sinks[0].seen)
         sinks[0].say(frame(SETTINGS))
         kinds, _ = _frames(await reader.read(1 << 16))
         assert kinds[0] == SETTINGS
@@ -241,7 +241,7 @@ async def _accepted(path: Path, relay: RelayServer, *, paired: bool = True) -> s
     client = socket.socket(socket.AF_UNIX)
     client.setblocking(False)
     client.connect(str(path))
-    await eventually(lambda: any(not paired or each.pair.client.transport for each in relay.connections))
+    await until(lambda: any(not paired or each.pair.client.transport for each in relay.connections))
     return client
 
 

@@ -10,8 +10,8 @@ import pytest
 from runtimeproxy.intercept import Plan, Treatment
 from tests.runtimeproxy.relay.endpoint import PeerGone, Stream, Tuning
 from tests.runtimeproxy.relay.peers import grpc_frame
-from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, eventually, holding, rigged, text
-from tests.waiting import HANG_S
+from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, holding, rigged, text
+from tests.support.waiting import HANG_S, until
 
 LIMIT_BYTES = 16 * 1024 * 1024
 TIGHT = Tuning(initial_window=1_000)
@@ -95,7 +95,7 @@ async def test_a_client_reset_cancels_the_hook_and_resets_the_runtime(tmp_path: 
     async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted) as rig:
         stream = rig.client.open(CREATE)
         await rig.client.endpoint.send(stream.id, grpc_frame(text(50_000)))
-        await eventually(lambda: scripted.asked)
+        await until(lambda: scripted.asked)
         rig.client.endpoint.reset(stream.id)
         assert (await rig.client.call(VERSION, b"x")).messages == [b"x"]
         assert scripted.cancelled == 1
@@ -133,7 +133,7 @@ async def test_a_goaway_that_covers_the_held_stream_lets_it_finish(tmp_path: Pat
     scripted = holding(lambda message: b"edited")
     async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted) as rig:
         held = asyncio.create_task(rig.client.call(CREATE, b"original"))
-        await eventually(lambda: scripted.asked)
+        await until(lambda: scripted.asked)
         near, far = rig.client.endpoint, rig.server.connections[0]
         sender, hearer = (near, far) if who == "client" else (far, near)
         sender.goaway(0 if who == "client" else 1)
@@ -146,7 +146,7 @@ async def test_a_goaway_that_leaves_the_held_stream_out_reaches_the_client_and_n
     scripted = holding(lambda message: b"edited")
     async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, settle=False) as rig:
         held = asyncio.create_task(rig.client.call(CREATE, b"original"))
-        await eventually(lambda: scripted.asked)
+        await until(lambda: scripted.asked)
         near, far = rig.client.endpoint, rig.server.connections[0]
         far.goaway(0)
         await near.until(lambda: near.goaways == [(0, 0)])
@@ -161,7 +161,7 @@ async def test_an_end_that_vanishes_takes_the_other_with_it(tmp_path: Path, who:
     scripted = holding(lambda message: b"never")
     async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, settle=False) as rig:
         held = asyncio.create_task(rig.client.call(CREATE, b"original"))
-        await eventually(lambda: scripted.asked)
+        await until(lambda: scripted.asked)
         near, far = rig.client.endpoint, rig.server.connections[0]
         gone, left = (near, far) if who == "client" else (far, near)
         await gone.close()
@@ -169,7 +169,7 @@ async def test_an_end_that_vanishes_takes_the_other_with_it(tmp_path: Path, who:
             await left.until(lambda: False)
         with pytest.raises(PeerGone):
             await held
-        await eventually(lambda: scripted.cancelled)
+        await until(lambda: scripted.cancelled)
 
 
 async def test_an_answer_of_the_runtime_while_its_request_is_held_is_passed_on(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ async def test_what_exceeds_the_budget_is_not_held(tmp_path: Path, fail_closed: 
     scripted = holding(lambda message: b"edited", plan=Plan(Treatment.HOLD, fail_closed=fail_closed))
     async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, held_budget_bytes=280_000) as rig:
         within = [asyncio.create_task(rig.client.call(CREATE, text(100_000))) for _ in range(2)]
-        await eventually(lambda: len(scripted.asked) == 2)
+        await until(lambda: len(scripted.asked) == 2)
         beyond = await rig.client.call(CREATE, text(100_000))
         assert (beyond.grpc_status, len(beyond.data)) == ((8, 0) if fail_closed else (0, 100_005))
         scripted.gate.set()
@@ -314,7 +314,7 @@ async def test_draining_lets_a_held_call_finish_and_then_closes(tmp_path: Path) 
     scripted = holding(lambda message: b"edited")
     async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, settle=False) as rig:
         held = asyncio.create_task(rig.client.call(CREATE, b"original"))
-        await eventually(lambda: scripted.asked)
+        await until(lambda: scripted.asked)
         rig.relay.drain()
         near = rig.client.endpoint
         await near.until(lambda: bool(near.goaways))

@@ -25,7 +25,7 @@ from tests.runtimeproxy.relay.ledger import Ledger
 from tests.runtimeproxy.relay.peers import ANY
 from tests.runtimeproxy.relay.pipes import piping
 from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, balance, passing, relaying, rigged, settled
-from tests.waiting import HANG_S
+from tests.support.waiting import HANG_S
 
 LOOPS = [pytest.param(asyncio.new_event_loop, id="asyncio"), pytest.param(uvloop.new_event_loop, id="uvloop")]
 CALM = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked import Forked
 from tests.runtimeproxy.relay import serve
 from tests.runtimeproxy.relay.endpoint import Tuning
 from tests.runtimeproxy.relay.peers import Client, Server
@@ -40,7 +39,9 @@ from tests.runtimeproxy.relay.raw import (
     rst_stream,
     window_update,
 )
-from tests.runtimeproxy.relay.rig import CREATE, VERSION, eventually
+from tests.runtimeproxy.relay.rig import CREATE, VERSION
+from tests.support.forked import Forked
+from tests.support.waiting import until
 
 GROWTH_LIMIT_KIB = 32 * 1024
 ATTACK_S = 10.0
@@ -75,7 +76,7 @@ class Victim:
         """A new connection that says ``pieces``; returns once they are written, or the relay hung up or stopped."""
         self._expected += 1
         _, writer = await asyncio.open_unix_connection(str(self.path))
-        await eventually(lambda: len(self.sinks) == self._expected and self.sinks[-1].connected)
+        await until(lambda: len(self.sinks) == self._expected and self.sinks[-1].connected)
         with contextlib.suppress(ConnectionError, TimeoutError):
             async with asyncio.timeout(1.0):
                 for piece in (opening, *pieces):
@@ -233,7 +234,7 @@ async def test_floods(tmp_path: Path, name: str) -> None:
 async def test_10_000_streams_all_arrive(tmp_path: Path) -> None:
     async with victim(tmp_path) as relay:
         writer = await relay.attack(b"".join(floods["open streams"]()))
-        await eventually(lambda: relay.sinks[0].frames >= many)
+        await until(lambda: relay.sinks[0].frames >= many)
         await relay.unhurt()
         writer.close()
 

@@ -16,8 +16,8 @@ from runtimeproxy.intercept import Refuse
 from tests.runtimeproxy.relay.endpoint import ACK, RST_STREAM, SETTINGS, Endpoint, Stream, Tuning
 from tests.runtimeproxy.relay.ledger import End
 from tests.runtimeproxy.relay.peers import ANY, grpc_frame
-from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, Scripted, eventually, holding, rigged
-from tests.waiting import HANG_S
+from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, Scripted, holding, rigged
+from tests.support.waiting import HANG_S, until
 
 
 def refusing(code: int = 8, text: str = "no room") -> Scripted:
@@ -41,7 +41,7 @@ async def test_the_client_gets_status_and_message(tmp_path: Path, code: int, tex
         assert (reply.grpc_status, reply.header(b"grpc-message") or b"") == (code, encoded)
         assert (reply.header(b":status"), bytes(reply.data)) == (b"200", b"")
         assert reply.header(b"content-type") == b"application/grpc"
-        await eventually(lambda: rig.server.streams[0].reset is not None)
+        await until(lambda: rig.server.streams[0].reset is not None)
         assert not rig.server.streams[0].data
 
 
@@ -106,7 +106,7 @@ async def test_a_table_that_shrinks_behind_the_last_answer_is_minded(tmp_path: P
             await (await rig.arrived(late.id // 2)).until(lambda s: s.ended)
             far.park = lambda kind, flags, stream_id: kind == SETTINGS and not flags & ACK
             near.change(header_table_size=size)
-            await eventually(lambda: far.parked)
+            await until(lambda: far.parked)
             far.send_headers(late.id, [(b"grpc-status", b"0"), (b"x-%d" % size, b"a new entry")], end=True)
             far.read_again()
             assert (await late.finished()).grpc_status == 0
@@ -188,10 +188,10 @@ async def test_settings_acknowledgements_keep_their_order(tmp_path: Path) -> Non
     async with asyncio.timeout(HANG_S), rigged(tmp_path, refusing(), {VERSION: _late}) as rig:
         far = rig.server.connections[0]
         late = rig.client.open(VERSION, end=True)
-        await eventually(lambda: len(far.streams) == 1)
+        await until(lambda: len(far.streams) == 1)
         far.park = lambda kind, flags, stream_id: kind == SETTINGS and not flags & ACK
         refused = asyncio.create_task(rig.client.call(CREATE, b"original"))
-        await eventually(lambda: far.parked)
+        await until(lambda: far.parked)
         rig.client.endpoint.change(initial_window_size=0)
         rig.client.endpoint.change(initial_window_size=100_000)
         await asyncio.sleep(0.02)
@@ -228,7 +228,7 @@ async def _refused_but_unread(rig: Rig) -> tuple[Stream, Endpoint]:
     far.park = lambda kind, flags, stream_id: kind == RST_STREAM
     stream = rig.client.open(CREATE)
     await rig.client.endpoint.send(stream.id, grpc_frame(b"original"))
-    await eventually(lambda: far.parked)
+    await until(lambda: far.parked)
     return stream, far
 
 

@@ -11,8 +11,8 @@ from runtimeproxy.intercept import Plan, Treatment
 from runtimeproxy.relay.rewrites import FRAME_BYTES, MOST_BYTES, PATIENCE_S
 from tests.runtimeproxy.relay.endpoint import Stream, Tuning
 from tests.runtimeproxy.relay.peers import Handler, answer, grpc_frame
-from tests.runtimeproxy.relay.rig import VERSION, Rig, Scripted, eventually, rigged, text
-from tests.waiting import HANG_S
+from tests.runtimeproxy.relay.rig import VERSION, Rig, Scripted, rigged, text
+from tests.support.waiting import HANG_S, until
 
 STATUS = "/runtime.v1.RuntimeService/ContainerStatus"
 TOO_LONG, LATE, MEMORY = "over half of the client's window", "late", "held bytes over budget"
@@ -146,7 +146,7 @@ async def test_every_byte_that_waited_reaches_the_client(tmp_path: Path, who: st
     async with asyncio.timeout(HANG_S), rigged(tmp_path, rewriting(), handlers) as rig:
         stream = rig.client.open(STATUS)
         await rig.client.endpoint.send(stream.id, grpc_frame(b"id"))
-        await eventually(lambda: rig.watched.pair.share.copied_bytes)
+        await until(lambda: rig.watched.pair.share.copied_bytes)
         (runtime,) = rig.server.connections
         if who == "client resets":
             rig.client.endpoint.reset(stream.id)
@@ -157,7 +157,7 @@ async def test_every_byte_that_waited_reaches_the_client(tmp_path: Path, who: st
         if who != "client resets":
             await stream.finished()
             assert bytes(stream.data) == grpc_frame(b"Status")[:8]
-        await eventually(lambda: not rig.watched.pair.share.copied_bytes)
+        await until(lambda: not rig.watched.pair.share.copied_bytes)
         assert (await rig.client.call(VERSION, b"v")).messages == [b"v"]
 
 
@@ -180,7 +180,7 @@ async def test_answers_of_one_connection_together_keep_no_more_than_half_of_its_
         streams = [rig.client.open(STATUS) for _ in range(6)]
         for stream in streams:
             await rig.client.endpoint.send(stream.id, grpc_frame(b"id"))
-        await eventually(lambda: rig.watched.pair.metrics.not_rewritten[TOO_LONG])
+        await until(lambda: rig.watched.pair.metrics.not_rewritten[TOO_LONG])
         assert rig.watched.pair.share.copied_bytes <= MOST_BYTES
         await asyncio.gather(*(stream.until(lambda s: len(s.data) == 10_000) for stream in streams))
 

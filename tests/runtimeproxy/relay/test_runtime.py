@@ -14,7 +14,8 @@ import pytest
 from runtimeproxy.relay.runtime import Connecting, Runtime
 from runtimeproxy.relay.server import RelayServer
 from tests.runtimeproxy.relay.peers import Client, serving
-from tests.runtimeproxy.relay.rig import VERSION, eventually, listening, passing, text
+from tests.runtimeproxy.relay.rig import VERSION, listening, passing, text
+from tests.support.waiting import until
 
 LONG_S = 3_600.0
 DEADLINE_S = 20
@@ -63,7 +64,7 @@ async def test_all_who_wait_cost_what_one_costs_and_are_served_in_their_order(tm
         async with asyncio.timeout(DEADLINE_S):
             waits = [runtime.connect(LONG_S) for _ in range(count)]
             order = order_of_ends(waits)
-            await eventually(lambda: listeners)
+            await until(lambda: listeners)
             served = asyncio.create_task(accepted(stack.enter_context(listeners[0]), count))
             for sock in [*await asyncio.gather(*waits), *await served]:
                 stack.enter_context(sock)
@@ -119,12 +120,12 @@ async def test_clients_that_came_before_the_runtime_are_served_by_it(tmp_path: P
     relay = await _relay(tmp_path / "p", tmp_path / "r", LONG_S)
     async with asyncio.timeout(DEADLINE_S):
         connecting = [asyncio.create_task(Client.connect(tmp_path / "p")) for _ in range(20)]
-        await eventually(lambda: len(relay.connections) == 20)
+        await until(lambda: len(relay.connections) == 20)
         async with serving(tmp_path / "r"):
             for client in await asyncio.gather(*connecting):
                 assert (await client.call(VERSION, text(9))).messages == [text(9)]
                 await client.endpoint.close()
-            await eventually(lambda: not relay.connections)
+            await until(lambda: not relay.connections)
     assert relay.metrics.unserved_connections == 0
     relay.drain()
 
@@ -140,10 +141,10 @@ async def test_who_is_late_and_who_leaves_is_counted_unserved(
             client.setblocking(False)
             client.connect(str(tmp_path / "p"))
             client.send(b"PRI * HTTP/2.0")  # what lies unread does not hide that the client has gone
-            await eventually(lambda: relay.metrics.accepted_connections == 1)
+            await until(lambda: relay.metrics.accepted_connections == 1)
             if not leaves:
                 with pytest.raises(ConnectionError):
                     await loop.sock_recv(client, 1)
-        await eventually(lambda: relay.metrics.unserved_connections == 1)
+        await until(lambda: relay.metrics.unserved_connections == 1)
     assert not relay.connections
     relay.drain()

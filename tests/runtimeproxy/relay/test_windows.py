@@ -10,8 +10,8 @@ import pytest
 from runtimeproxy.intercept import Refuse
 from tests.runtimeproxy.relay.endpoint import Stream, Tuning
 from tests.runtimeproxy.relay.peers import answer, grpc_frame
-from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, eventually, holding, passing, rigged, text
-from tests.waiting import HANG_S
+from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, holding, passing, rigged, text
+from tests.support.waiting import HANG_S, until
 
 STINGY = Tuning(credit_batch=None, initial_window=1 << 20)
 ROOMY = Tuning(initial_window=1 << 20, connection_window=1 << 22, largest_frame=1 << 17)
@@ -34,7 +34,7 @@ async def test_the_runtime_changes_its_initial_window_while_a_stream_is_held(
     runtime = Tuning(initial_window=start)
     async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, runtime=runtime) as rig:
         held = asyncio.create_task(rig.client.call(CREATE, b"original"))
-        await eventually(lambda: scripted.asked)
+        await until(lambda: scripted.asked)
         for value in changes[:-1]:
             rig.server.connections[0].change(initial_window_size=value)
         scripted.gate.set()
@@ -62,7 +62,7 @@ async def test_edited_messages_keep_to_the_runtimes_frame_size(tmp_path: Path, l
     scripted = holding(lambda message: text(400_000))
     async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, runtime=ROOMY) as rig:
         held = asyncio.create_task(rig.client.call(CREATE, text(300_000)))
-        await eventually(lambda: scripted.asked)
+        await until(lambda: scripted.asked)
         rig.server.connections[0].change(max_frame_size=later)
         assert (await rig.client.call(VERSION, b"x")).messages == [b"x"]
         scripted.gate.set()
@@ -180,7 +180,7 @@ async def test_order_is_kept_behind_trailers_that_wait(tmp_path: Path) -> None:
         rig.client.endpoint.send_headers(spender.id, [(b"x-last", b"word")], end=True)
         refused = rig.client.open(CREATE, [(b"x-new", b"field")])
         await rig.client.endpoint.send(refused.id, grpc_frame(b"original"))
-        await eventually(lambda: scripted.asked)
+        await until(lambda: scripted.asked)
         rig.client.endpoint.change(initial_window_size=100_000)
         rig.client.endpoint.change(initial_window_size=30_000)
         await asyncio.sleep(0.02)

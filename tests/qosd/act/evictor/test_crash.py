@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
@@ -23,7 +23,7 @@ from tests.fakes.runtime import FakeRuntime
 from tests.qosd.act.evictor.rig import FAILED, STOPPED, STOPPING, Journal, Notes, start
 from tests.qosd.act.steppedruntime import SteppedRuntime
 from tests.qosd.podviews import view
-from tests.waiting import HANG_S
+from tests.support.waiting import until
 
 
 class Mortal(SteppedRuntime):
@@ -82,12 +82,6 @@ async def evicting(runtime: Runtime, node: Node, notes: Notes, journal: Journal)
     finally:
         await evictor.close()
         runtime.close()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(HANG_S):
-        while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
-            await asyncio.sleep(0.001)
 
 
 async def _dies(node: Node, endpoint: str, notes: Notes, journal: Journal, last: int) -> bool:

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.kube.server import Fault
-from tests.kube.support import until
 from tests.qosd.cluster.apieviction.webpod import FALLEN_BACK, LATE, LONG, ORDER, Cluster, executor
-from tests.waiting import HANG_S
+from tests.support.waiting import HANG_S, until
 
 
 async def test_in_an_emergency_nobody_is_asked(cluster: Cluster, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.kube.server import Fault
 from tests.kube.support import client
 from tests.qosd.act.steppedruntime import SteppedRuntime, around
 from tests.qosd.cluster.apieviction.webpod import LATE, LONG, ORDER, Cluster, Events
-from tests.waiting import HANG_S
+from tests.support.waiting import HANG_S
 
 
 class Step:

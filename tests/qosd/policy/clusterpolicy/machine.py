@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from koord.model.core import Node, NodeStatus, ObjectMeta
+from koord.model.core import Node
 from qosd.metrics import Metrics
 from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.policy.clusterpolicy import NODE_SLO, ClusterPolicy
 from qosd.policy.provenance import Origin
 from qosd.policy.source import PolicySource
 from tests.qosd.policy.test_kept_policy import Disk
+from tests.support import kubernetes
 
 BEGIN_S = 1_700_000_000.0
 MINUTE_S, HOUR_S = 60.0, 3600.0
@@ -28,7 +29,9 @@ ALL_CLUSTER, ALL_FILE, BY_DEFAULT = ("auto", 500, 40), ("cpuBurstOnly", 1000, 40
 
 
 def node(annotations: Mapping[str, str] | None = None, uid: str = "u", **allocatable: str) -> Node:
-    return Node(ObjectMeta("worker-1", uid=uid, annotations=annotations or {}), status=NodeStatus({}, allocatable))
+    return kubernetes.read(
+        Node, kubernetes.node("worker-1", allocatable, annotations=annotations, metadata={"uid": uid})
+    )
 
 
 HAS = {"cpu": "4", "memory": "6Gi"}

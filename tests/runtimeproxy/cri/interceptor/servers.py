@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from koord.pb.hooks import api_pb2 as hooks
 from tests.runtimeproxy.cri.rig import PARENT, Rig
-from tests.waiting import HANG_S
 
 MOVED = f"{PARENT}/koord"
 
@@ -43,9 +41,3 @@ def told(rig: Rig, call: str, file: str = "a.json") -> list[Any]:
 
 def hooks_asked(rig: Rig) -> list[str]:
     return [path for path, _ in rig.server().asked if path.endswith("Hook")]
-
-
-async def eventually(condition: Any) -> None:
-    async with asyncio.timeout(HANG_S):
-        while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
-            await asyncio.sleep(0.002)

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from koord.pb.cri import api_pb2 as cri
-from tests.runtimeproxy.cri.interceptor.servers import eventually, told
+from tests.runtimeproxy.cri.interceptor.servers import told
 from tests.runtimeproxy.cri.rig import Rig
 from tests.runtimeproxy.hooks.doubles import hanging, koordlet
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ async def test_post_hooks_hear_of_successes_only(method: str, request_: Any, hoo
     await asyncio.sleep(0.01)
     assert told(rig, hook) == []
     await rig.call(method, request_)
-    await eventually(lambda: told(rig, hook))
+    await until(lambda: told(rig, hook))
     assert told(rig, hook)[0].pod_meta.name == "pod"
     rig.interceptor.close()
 
@@ -66,7 +67,7 @@ async def test_a_slow_server_hears_of_what_is_gone_by_then() -> None:
     rig.runtime.pods.clear()
     rig.runtime.containers.clear()
     may_go.set()
-    await eventually(lambda: told(rig, "PostStopPodSandbox"))
+    await until(lambda: told(rig, "PostStopPodSandbox"))
     assert [(each.container_meta.id, each.pod_meta.name) for each in told(rig, "PostStopContainer")] == [
         ("c1", "pod"),
         ("c2", "pod"),

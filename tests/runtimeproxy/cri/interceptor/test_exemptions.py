@@ -10,9 +10,10 @@ import pytest
 from koord.pb.cri import api_pb2 as cri
 from runtimeproxy.cri.exempt import SkipRules
 from runtimeproxy.hooks.hookfile import Policy
-from tests.runtimeproxy.cri.interceptor.servers import eventually, hooks_asked
+from tests.runtimeproxy.cri.interceptor.servers import hooks_asked
 from tests.runtimeproxy.cri.rig import Rig, pod
 from tests.runtimeproxy.hooks.doubles import failing, koordlet
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize("where", ["labels", "annotations"])
@@ -67,7 +68,7 @@ async def served_from_a_pod(proc: Path, peer_pid: int | None) -> Rig:
     rig.server().peer_pid = peer_pid
     rig.runtime.pods["p0"] = own
     await rig.interceptor.warm_up()
-    await eventually(lambda: rig.server().asked)  # greeted
+    await until(lambda: rig.server().asked)  # greeted
     await asyncio.sleep(0.01)
     return rig
 

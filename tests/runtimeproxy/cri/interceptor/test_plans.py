@@ -9,9 +9,10 @@ import pytest
 from koord.pb.cri import api_pb2 as cri
 from runtimeproxy.hooks.hookfile import Policy
 from runtimeproxy.intercept import PASS, Plan, Treatment
-from tests.runtimeproxy.cri.interceptor.servers import MOVED, eventually, moving
+from tests.runtimeproxy.cri.interceptor.servers import MOVED, moving
 from tests.runtimeproxy.cri.rig import V1, V1ALPHA2, Rig
 from tests.runtimeproxy.hooks.doubles import koordlet
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ async def test_creates_are_held_until_it_is_known_that_no_sandbox_was_edited() -
     create = V1 + "CreateContainer"
     assert rig.interceptor.plan(create).treatment is Treatment.HOLD
     await rig.interceptor.warm_up()
-    await eventually(lambda: rig.interceptor.plan(create).treatment is Treatment.TAP)
+    await until(lambda: rig.interceptor.plan(create).treatment is Treatment.TAP)
     rig.interceptor.close()
 
 

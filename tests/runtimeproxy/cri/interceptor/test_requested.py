@@ -9,9 +9,10 @@ import pytest
 
 from koord.pb.cri import api_pb2 as cri
 from runtimeproxy.cri.requested import LARGEST_BYTES, RECORD
-from tests.runtimeproxy.cri.interceptor.servers import answer, best_effort, eventually, exclusive, told
+from tests.runtimeproxy.cri.interceptor.servers import answer, best_effort, exclusive, told
 from tests.runtimeproxy.cri.rig import V1, V1ALPHA2, Rig, container
 from tests.runtimeproxy.hooks.doubles import koordlet, saying
+from tests.support.waiting import until
 
 REQUESTED = {"cpu_period": 100_000, "cpu_quota": 400_000, "cpu_shares": 4096, "memory_limit_in_bytes": 1 << 30}
 
@@ -128,7 +129,7 @@ async def test_the_record_of_a_container_that_was_removed_meanwhile_goes_with_th
     del rig.runtime.containers["c1"]
     proxy = restarted(rig, tmp_path)
     await proxy.interceptor.warm_up()
-    await eventually(lambda: os.listdir(tmp_path) == ["c2"])
+    await until(lambda: os.listdir(tmp_path) == ["c2"])
     proxy.interceptor.close()
 
 
