@@ -1,25 +1,25 @@
 """What admission does to pods and nodes, as functions of a document and of one frozen view of the cluster.
 
-``mutate_pod``, ``validate_pod``, ``mutate_node_status``, ``validate_node`` and ``validate_config_map`` take an
-AdmissionReview and return its answer; HTTP, TLS and the informers that make the ``AdmissionContext`` are the manager's.
-``missing_mutations`` finds pods that no webhook has seen, ``lint_profiles`` and ``lint_pod`` what is probably meant
-otherwise.
+``mutate_pod``, ``validate_pod``, ``mutate_node_status``, ``validate_node`` and ``validate_config_map`` take the request
+of an AdmissionReview and return its response; HTTP, TLS and the informers that make the ``AdmissionContext`` are the
+manager's. ``missing_mutations`` finds pods that no webhook has seen, ``lint_profiles`` and ``lint_pod`` what is
+probably meant otherwise.
 """
 
 from __future__ import annotations
 
 from koord.admission.configmap import validate_config_map
 from koord.admission.context import AdmissionContext
-from koord.admission.errors import AdmissionError
+from koord.admission.errors import AdmissionError, UnknownNamespace
 from koord.admission.extendedspec import annotate
 from koord.admission.jsonpatch import diff
 from koord.admission.lint import Finding, lint_pod, lint_profiles
 from koord.admission.mutation import Mutation, apply, mutate
 from koord.admission.nodelabels import validate_node
 from koord.admission.nodestatus import amplify, mutate_node_status
+from koord.admission.pods import mutate_pod, validate_pod
 from koord.admission.priorityclasses import PriorityClassObject
 from koord.admission.profiles import matches
-from koord.admission.review import mutate_pod, unknown_namespace, validate_pod
 from koord.admission.strategicmerge import PatchError, merge
 from koord.admission.translation import translate
 from koord.admission.unmutated import missing_mutations
@@ -34,6 +34,7 @@ __all__ = [
     "Mutation",
     "PatchError",
     "PriorityClassObject",
+    "UnknownNamespace",
     "amplify",
     "annotate",
     "apply",
@@ -47,7 +48,6 @@ __all__ = [
     "mutate_node_status",
     "mutate_pod",
     "translate",
-    "unknown_namespace",
     "validate",
     "validate_config_map",
     "validate_node",

@@ -9,28 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from koord.admission import review
-from koord.admission.documents import Document
+from koord.admission import documents
+from koord.admission.answering import answers
+from koord.model.admissionreview import CREATE, UPDATE, Request, Response
 from koord.sloconfig import checks
 from koord.sloconfig.checks import Nodes
 from koord.sloconfig.loading import load, texts, unknown_messages
 
 
+@answers("configmaps")
 def validate_config_map(
-    document: object, namespace: str, name: str, nodes: Nodes, names_required: bool = False
-) -> Document:
-    """The answer to an AdmissionReview. ``nodes``: name and labels of those that exist."""
-
-    def decide(request: review.Request) -> Document:
-        metadata = request.object.get("metadata")
-        is_ours = isinstance(metadata, Mapping) and (request.namespace, metadata.get("name")) == (namespace, name)
-        if not is_ours or request.operation not in (review.CREATE, review.UPDATE):
-            return review.allowed(request)
-        data = texts(request.object.get("data"))
-        old = texts(request.old_object.get("data")) if request.operation == review.UPDATE else None
-        violations = checks.check(data, nodes, names_required=names_required, old=old)
-        if not violations:
-            return review.allowed(request, warnings=unknown_messages(load(data).unknown))
-        return review.refused(request, 400, "\n".join(each.upstream_form() for each in violations))
-
-    return review.answer(document, "configmaps", "", decide)
+    request: Request, namespace: str, name: str, nodes: Nodes, names_required: bool = False
+) -> Response:
+    """``nodes``: name and labels of those that exist."""
+    if request.operation not in (CREATE, UPDATE) or request.namespace != namespace:
+        return Response()
+    config_map = documents.parse(request.object, "ConfigMap")
+    metadata = config_map.get("metadata")
+    if not isinstance(metadata, Mapping) or metadata.get("name") != name:
+        return Response()
+    data, old = texts(config_map.get("data")), None
+    if request.operation == UPDATE:
+        old = texts(documents.parse(request.old_object, "ConfigMap").get("data"))
+    violations = checks.check(data, nodes, names_required=names_required, old=old)
+    if violations:
+        return Response(code=400, message="\n".join(each.upstream_form() for each in violations))
+    return Response(warnings=unknown_messages(load(data).unknown))

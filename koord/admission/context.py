@@ -20,13 +20,14 @@ OWN_NAMESPACE = "koordinator-system"
 
 @dataclass(frozen=True, slots=True)
 class AdmissionContext:
-    """``namespaces``: the labels of each by its name; one that is missing has labels that nobody knows.
+    """``namespaces``: the labels of each by its name, None of one that does not exist; one that is missing has labels
+    that nobody knows yet.
 
     ``unread_profiles``: a sentence for each profile of which nobody can tell what it says.
     """
 
     profiles: tuple[ClusterColocationProfile, ...] = ()
-    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    namespaces: Mapping[str, Mapping[str, str] | None] = field(default_factory=dict)
     priority_classes: PriorityClassObjects = field(default_factory=dict)
     own_namespace: str = OWN_NAMESPACE
     feature_gates: Settings = field(default_factory=dict)

@@ -1,7 +1,8 @@
 """A pod as the plain JSON document that the API server sent, so that what Koord knows nothing of stays in it.
 
-Members that are null count as absent, as for Go. ``typed`` is the same pod in the slim structs of ``koord.model.core``,
-and it is what finds out whether the document is a pod at all: whoever edits one has called it before.
+Members that are null count as absent, as for Go. ``read`` makes of what was sent the same pod in the slim structs of
+``koord.model.core``, ``typed`` of a document; they find out whether it is a pod at all: whoever edits one has called
+one of them before.
 
 Invariant: nothing here changes a document that its caller did not get from ``copy``.
 Fails with UnreadableError.
@@ -10,18 +11,23 @@ Fails with UnreadableError.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from koord.admission.errors import UnreadableError
 from koord.model import core
-from koord.model.core import Pod
+from koord.model.core import ObjectMeta, Pod
 
 Document = dict[str, Any]
+T = TypeVar("T", bound=msgspec.Struct)
 
 _LISTS = ("initContainers", "containers")
 """Of a pod's spec, in the order in which they run. Ephemeral containers have no resources."""
+
+
+class _Named(msgspec.Struct):
+    metadata: ObjectMeta = ObjectMeta()
 
 
 class ContainerMember(NamedTuple):
@@ -32,14 +38,35 @@ class ContainerMember(NamedTuple):
     document: Document
 
 
+def read(sent: bytes | msgspec.Raw) -> Pod:
+    """The pod in the JSON that was sent. Raises UnreadableError, which says where it is none."""
+    return _read(Pod, sent)
+
+
+def read_metadata(sent: msgspec.Raw) -> ObjectMeta:
+    """Of a pod whatever its spec. Raises UnreadableError."""
+    return _read(_Named, sent).metadata
+
+
 def typed(pod: Mapping[str, Any]) -> Pod:
-    """The pod that the document describes. Raises UnreadableError, which says where it is none."""
+    """The pod that the document describes. Raises as ``read`` does."""
     try:
-        return core.read(Pod, msgspec.json.encode(pod))
+        return read(msgspec.json.encode(pod))
     except RecursionError as error:
         raise UnreadableError("pod", "is nested too deeply") from error
+
+
+def parse(sent: msgspec.Raw, kind: str) -> Document:
+    """What was sent as a document of its own; an empty one of nothing. Raises UnreadableError.
+
+    ``kind``: of the object, for people.
+    """
+    try:
+        return msgspec.json.decode(sent, type=Document) if sent else {}
+    except RecursionError as error:
+        raise UnreadableError(kind, "is nested too deeply") from error
     except ValueError as error:
-        raise UnreadableError("pod", str(error)) from error
+        raise UnreadableError(kind, str(error)) from error
 
 
 def copy(document: Mapping[str, Any]) -> Document:
@@ -65,19 +92,15 @@ def editable(document: Document, *keys: str) -> Document:
     return document
 
 
-def container_count(pod: Mapping[str, Any]) -> int:
-    """How many `containers` there are; of what is no list, none."""
-    spec = pod.get("spec")
-    lists = [spec.get(name) for name in _LISTS] if isinstance(spec, Mapping) else []
-    return sum(len(each) for each in lists if isinstance(each, list))
-
-
-def without_containers(pod: Mapping[str, Any]) -> Document:
-    return {**pod, "spec": {key: value for key, value in pod["spec"].items() if key not in _LISTS}}
-
-
 def containers(pod: Mapping[str, Any]) -> Iterator[ContainerMember]:
     """Each init container and container."""
     for name in _LISTS:
         for index, container in enumerate(member(pod, "spec").get(name) or ()):
             yield ContainerMember(name, f"spec.{name}[{index}]", container)
+
+
+def _read(cls: type[T], sent: bytes | msgspec.Raw) -> T:
+    try:
+        return core.read(cls, sent)
+    except ValueError as error:
+        raise UnreadableError("pod", str(error)) from error

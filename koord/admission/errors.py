@@ -11,6 +11,17 @@ class AdmissionError(ValueError):
     code: ClassVar[int] = 400
 
 
+class UnknownNamespace(Exception):
+    """A pod is created in the namespace ``name``, of which nobody knows the labels yet: the API server does.
+
+    Informers lag behind it: who creates a namespace and a pod in it at once is not to lose its profiles.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
 class UnreadableError(AdmissionError):
     """What was sent is no such request, or no such object; ``why`` says at which path."""
 

@@ -13,25 +13,37 @@ Fails with TranslationError for an amount that is none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from koord.admission import documents
 from koord.admission.documents import Document
 from koord.admission.errors import TranslationError
 from koord.model import quantity
 from koord.model.annotations.pod import KEYS
+from koord.model.core import PodSpec
 from koord.model.priority import EXTENDED_RESOURCES
 from koord.model.quantity import QuantityError
 
 ANNOTATION = KEYS["extended_resource_spec"].name
+_KINDS = ("limits", "requests")
+
+
+class _Container(NamedTuple):
+    """Its list in the pod, its path, its name, and its amounts by their kind."""
+
+    list_name: str
+    path: str
+    name: str
+    amounts: Mapping[str, Mapping[str, Any]]
 
 
 def annotate(pod: Document) -> Document:
     """The pod with the annotation that its spec calls for. Raises TranslationError."""
-    wanted = text(pod)
+    wanted = _text_of(_of_document(*each) for each in documents.containers(pod))
     present = documents.member(pod, "metadata", "annotations").get(ANNOTATION)
     if wanted == present:
         return pod
@@ -44,19 +56,28 @@ def annotate(pod: Document) -> Document:
     return annotated
 
 
-def text(pod: Mapping[str, Any]) -> str | None:
+def text(spec: PodSpec) -> str | None:
     """The annotation's text; None if no container has batch or mid resources. Raises TranslationError."""
+    lists = (("initContainers", spec.init_containers), ("containers", spec.containers))
+    return _text_of(
+        _Container(name, f"spec.{name}[{index}]", each.name, structs.asdict(each.resources))
+        for name, containers in lists
+        for index, each in enumerate(containers)
+    )
+
+
+def _of_document(list_name: str, path: str, container: Mapping[str, Any]) -> _Container:
+    amounts = {kind: documents.member(container, "resources", kind) for kind in _KINDS}
+    return _Container(list_name, path, container.get("name") or "", amounts)
+
+
+def _text_of(containers: Iterable[_Container]) -> str | None:
     lists: dict[str, dict[str, Any]] = {}
-    for list_name, path, container in documents.containers(pod):
-        if resources := _resources(container, f"{path}.resources"):
-            lists.setdefault(list_name, {})[container.get("name") or ""] = resources
+    for each in containers:
+        kinds = {kind: _amounts(each.amounts[kind], f"{each.path}.resources.{kind}") for kind in _KINDS}
+        if resources := {kind: amounts for kind, amounts in kinds.items() if amounts}:
+            lists.setdefault(each.list_name, {})[each.name] = resources
     return msgspec.json.encode(lists, order="sorted").decode() if lists else None
-
-
-def _resources(container: Mapping[str, Any], path: str) -> dict[str, dict[str, str]]:
-    resources = documents.member(container, "resources")
-    kinds = {kind: _amounts(documents.member(resources, kind), f"{path}.{kind}") for kind in ("limits", "requests")}
-    return {kind: amounts for kind, amounts in kinds.items() if amounts}
 
 
 def _amounts(amounts: Mapping[str, Any], path: str) -> dict[str, str]:

@@ -22,6 +22,7 @@ from koord.admission.errors import ProfileError, UnreadableError
 from koord.admission.priorityclasses import PriorityClassObjects
 from koord.admission.strategicmerge import PatchError
 from koord.model.annotations.pod import KEYS
+from koord.model.core import Pod
 from koord.model.profile import ClusterColocationProfile
 from koord.model.qos import LABEL_QOS
 from koord.model.quantity import QuantityError
@@ -40,11 +41,11 @@ class Mutation(NamedTuple):
     problems: tuple[str, ...] = ()
 
 
-def mutate(pod: Document, namespace: str, request_uid: str, context: AdmissionContext) -> Mutation:
-    """What becomes of a pod that is created in ``namespace``. Raises AdmissionError."""
-    labels = documents.typed(pod).metadata.labels
-    found = profiles.matches(context.profiles, labels, context.namespaces.get(namespace))
-    key, problems = profiles.sampling_key(pod, namespace, request_uid), list(found.problems)
+def mutate(pod: Document, sent: Pod, request_uid: str, context: AdmissionContext) -> Mutation:
+    """What becomes of a pod that is created, which ``sent`` is too, with its namespace. Raises AdmissionError."""
+    metadata = sent.metadata
+    found = profiles.matches(context.profiles, metadata.labels, context.namespaces.get(metadata.namespace))
+    key, problems = profiles.sampling_key(metadata, request_uid), list(found.problems)
     if not found.profiles:
         problems += context.unread_profiles
     for profile in found.profiles:

@@ -12,29 +12,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from koord.admission import review
-from koord.admission.documents import Document
+from koord.admission import documents
+from koord.admission.answering import answers
+from koord.model.admissionreview import CREATE, UPDATE, Request, Response
 from koord.sloconfig import checks
 from koord.sloconfig.config import SLOConfig
 from koord.sloconfig.violations import Violation
 
 
-def validate_node(document: object, config: SLOConfig) -> Document:
-    """The answer to an AdmissionReview. ``config``: the policy in force."""
-
-    def decide(request: review.Request) -> Document:
-        if request.operation not in (review.CREATE, review.UPDATE):
-            return review.allowed(request)
-        violations = _violations(config, request.object)
-        if request.operation == review.CREATE:
-            return review.allowed(request, warnings=tuple(each.message for each in violations))
-        before = frozenset(_violations(config, request.old_object))
-        brought = [each for each in violations if each not in before]
-        if not brought:
-            return review.allowed(request)
-        return review.refused(request, 400, "\n".join(each.upstream_form() for each in brought))
-
-    return review.answer(document, "nodes", "", decide)
+@answers("nodes")
+def validate_node(request: Request, config: SLOConfig) -> Response:
+    """``config``: the policy in force."""
+    if request.operation not in (CREATE, UPDATE):
+        return Response()
+    violations = _violations(config, documents.parse(request.object, "node"))
+    if request.operation == CREATE:
+        return Response(warnings=[each.message for each in violations])
+    before = frozenset(_violations(config, documents.parse(request.old_object, "node")))
+    brought = [each for each in violations if each not in before]
+    return Response(code=400, message="\n".join(each.upstream_form() for each in brought)) if brought else Response()
 
 
 def _violations(config: SLOConfig, node: Mapping[str, Any]) -> list[Violation]:

@@ -27,9 +27,11 @@ from typing import Any
 
 import msgspec
 
-from koord.admission import documents, jsonpatch, review
+from koord.admission import documents, jsonpatch
+from koord.admission.answering import answers
 from koord.admission.documents import Document
 from koord.model import quantity, schema
+from koord.model.admissionreview import UPDATE, Request, Response
 from koord.model.priority import CPU, MEMORY
 from koord.model.quantity import Quantity, QuantityError
 from koord.model.schema import SchemaError
@@ -43,20 +45,17 @@ RESOURCES = (CPU, MEMORY)
 Amounts = Mapping[str, Quantity]
 
 
-def mutate_node_status(document: object) -> Document:
-    """The answer to an AdmissionReview of ``nodes/status``: the amplified allocatable of an update."""
-
-    def decide(request: review.Request) -> Document:
-        if request.operation != review.UPDATE:
-            return review.allowed(request)
-        node = request.object
-        try:
-            amplified = amplify(node, request.old_object)
-        except (SchemaError, QuantityError) as error:
-            return review.allowed(request, warnings=(f"allocatable is not amplified: {error}",))
-        return review.allowed(request, jsonpatch.diff(node, amplified))
-
-    return review.answer(document, "nodes", "status", decide)
+@answers("nodes", "status")
+def mutate_node_status(request: Request) -> Response:
+    """The amplified allocatable of an update."""
+    if request.operation != UPDATE:
+        return Response()
+    node = documents.parse(request.object, "node")
+    try:
+        amplified = amplify(node, documents.parse(request.old_object, "node"))
+    except (SchemaError, QuantityError) as error:
+        return Response(warnings=[f"allocatable is not amplified: {error}"])
+    return Response(jsonpatch.diff(node, amplified))
 
 
 def amplify(node: Document, old: Mapping[str, Any]) -> Document:

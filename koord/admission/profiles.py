@@ -17,10 +17,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from koord.admission import documents
 from koord.model import selector
+from koord.model.core import ObjectMeta
 from koord.model.profile import CERTAIN_PERCENT, ClusterColocationProfile
 from koord.model.schema import SchemaError, clip
 from koord.model.selector import LabelSelector
@@ -107,15 +107,12 @@ def is_chosen(profile: ClusterColocationProfile, key: str) -> bool:
     return percent == CERTAIN_PERCENT or _draw(profile.metadata.name, key) < percent
 
 
-def sampling_key(pod: Mapping[str, Any], namespace: str, request_uid: str) -> str:
+def sampling_key(pod: ObjectMeta, request_uid: str) -> str:
     """Returns what the pod's lot is drawn from: it tells the pod from all others, also from replicas of its Job.
 
     Its UID; before it has one, its name; and of a pod that is yet to be named (``generateName``), the request's UID.
     """
-    metadata = documents.member(pod, "metadata")
-    if metadata.get("uid"):
-        return str(metadata["uid"])
-    return f"{namespace}/{metadata.get('name') or request_uid}"
+    return pod.uid or f"{pod.namespace}/{pod.name or request_uid}"
 
 
 def label(profile: ClusterColocationProfile) -> str:

@@ -10,12 +10,11 @@ Invariant: an update is judged by what it changes. Fails with TranslationError f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from koord.admission import documents, extendedspec
-from koord.admission.documents import Document
+from koord.admission import extendedspec
 from koord.admission.validation import ErrorType, FieldError
 from koord.model.annotations.pod import KEYS
+from koord.model.core import Pod
 
 RESOURCE_STATUS = KEYS["resource_status"].name
 ADMINISTRATORS = "system:masters"
@@ -27,18 +26,18 @@ def scheduler_users(namespace: str) -> tuple[str, ...]:
     return f"system:serviceaccount:{namespace}:koord-scheduler", "system:kube-scheduler"
 
 
-def errors(pod: Document, old: Document | None = None) -> tuple[FieldError, ...]:
+def errors(pod: Pod, old: Pod | None = None) -> tuple[FieldError, ...]:
     """What somebody who is no scheduler may not do to a pod that is created, or by an update of ``old``."""
     found = []
-    now, before = (documents.member(each, "metadata", "annotations") for each in (pod, old or {}))
+    now, before = pod.metadata.annotations, {} if old is None else old.metadata.annotations
     if now.get(RESOURCE_STATUS) != before.get(RESOURCE_STATUS):
         found.append(_forbidden(RESOURCE_STATUS, "the scheduler writes it", before))
     spec = now.get(extendedspec.ANNOTATION)
-    if spec != before.get(extendedspec.ANNOTATION) and spec != extendedspec.text(pod):
+    if spec != before.get(extendedspec.ANNOTATION) and spec != extendedspec.text(pod.spec):
         found.append(_forbidden(extendedspec.ANNOTATION, "it says what the pod's resources say", before))
     return tuple(found)
 
 
-def _forbidden(annotation: str, why: str, before: Mapping[str, Any]) -> FieldError:
+def _forbidden(annotation: str, why: str, before: Mapping[str, str]) -> FieldError:
     told = "keep it as it is" if annotation in before else "leave it out"
     return FieldError(f"annotations.{annotation}", ErrorType.FORBIDDEN, f"{why}: {told}")

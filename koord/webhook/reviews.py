@@ -1,24 +1,26 @@
-"""AdmissionReviews as they come and go: bytes to a document, what a handler says of it back to bytes.
+"""AdmissionReviews on the wire: bytes to a request, what a handler says of it back to bytes.
 
-Invariant: whatever a handler does, there is an answer: one that raises, or returns what is no response, refuses with
-status 500 and names the webhook, since an object that cannot be judged must not pass for one that was. Fails with
-UndecodableError for what is no AdmissionReview. Pure but for the log.
+The envelope is read and written here and nowhere else. Invariant: whatever a handler does, there is an answer: one that
+raises, or returns what is no response, refuses with status 500 and names the webhook, since an object that cannot be
+judged must not pass for one that was. Fails with UndecodableError for what is no AdmissionReview. Pure but for the log.
 """
 
 from __future__ import annotations
 
+import base64
 import logging
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
 
+from koord.model.admissionreview import NOTHING, Request, Response
+
 log = logging.getLogger("koord.webhook.reviews")
 
-Review = Mapping[str, Any]
-Response = Mapping[str, Any]
-"""The ``response`` in the answer to a review, without ``uid``."""
+_KIND = "AdmissionReview"
+_REASONS = {400: "BadRequest", 403: "Forbidden", 500: "InternalError"}
+_NULL = msgspec.Raw(b"null")
 _MAX_MESSAGE = 1000
 
 
@@ -59,49 +61,74 @@ class OverloadedError(Exception):
         return Answer(Result.OVERLOADED, f"{self}\n".encode())
 
 
-class _Request(msgspec.Struct):
+class _Resource(msgspec.Struct):
+    group: str | None = None
+    resource: str | None = None
+
+
+class _User(msgspec.Struct):
+    username: str | None = None
+    groups: list[str] | None = None
+
+
+class _Request(msgspec.Struct, rename="camel"):
     uid: str
+    operation: str | None = None
+    resource: _Resource | None = None
+    sub_resource: str | None = None
+    namespace: str | None = None
+    user_info: _User | None = None
+    object: msgspec.Raw = NOTHING
+    old_object: msgspec.Raw = NOTHING
 
 
 class _Envelope(msgspec.Struct, rename="camel"):
-    """What an answer repeats; the objects are passed over, which costs little however large they are."""
-
     api_version: str
     kind: str
     request: _Request
 
 
-def decoded(body: bytes) -> Review:
-    """Raises UndecodableError."""
+class Review(NamedTuple):
+    """``api_version``: that of the answer, too."""
+
+    api_version: str
+    request: Request
+
+
+def decode(body: bytes) -> Review:
+    """Passes over the objects, which costs little however large they are. Raises UndecodableError."""
     try:
-        review = msgspec.json.decode(body)
+        envelope = msgspec.json.decode(body, type=_Envelope)
+    except msgspec.ValidationError as error:
+        raise UndecodableError(f"the body is no {_KIND}: {error}") from error
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UndecodableError(f"the body is no JSON: {error}") from error
-    if not isinstance(review, dict) or review.get("kind") != "AdmissionReview":
-        raise UndecodableError("the body is no AdmissionReview")
-    request = review.get("request")
-    if not isinstance(review.get("apiVersion"), str) or not isinstance(request, dict):
-        raise UndecodableError("the AdmissionReview lacks apiVersion or request")
-    if not isinstance(request.get("uid"), str):
-        raise UndecodableError("the AdmissionReview's request lacks its uid")
-    return review
+    sent = envelope.request
+    if envelope.kind != _KIND or not sent.uid:
+        raise UndecodableError(f"the body is no {_KIND}: {'request.uid is empty' if not sent.uid else envelope.kind}")
+    resource, user = sent.resource or _Resource(), sent.user_info or _User()
+    return Review(
+        envelope.api_version,
+        Request(
+            sent.uid,
+            sent.operation or "",
+            "/".join(filter(None, (resource.group, resource.resource))),
+            sent.sub_resource or "",
+            sent.namespace or "",
+            NOTHING if sent.object == _NULL else sent.object,
+            NOTHING if sent.old_object == _NULL else sent.old_object,
+            user.username or "",
+            user.groups or (),
+        ),
+    )
 
 
-def envelope(body: bytes) -> Review:
-    """A review without what it is about. Raises UndecodableError."""
-    try:
-        review: Review = msgspec.to_builtins(msgspec.json.decode(body, type=_Envelope))
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise UndecodableError(f"the body is no AdmissionReview: {error}") from error
-    return review
-
-
-def answered(path: str, review: Review, response: Any) -> Answer:
+def answered(path: str, review: Review, response: object) -> Answer:
     """``response``: what the handler of ``path`` returned."""
     try:
-        if not isinstance(response, Mapping) or not isinstance(response.get("allowed"), bool):
-            raise TypeError("its response does not say whether the object is allowed")
-        return Answer(Result.ALLOWED if response["allowed"] else Result.REJECTED, _encoded(review, response))
+        if not isinstance(response, Response):
+            raise TypeError(f"it returned {type(response).__name__}, which is no response")
+        return Answer(Result.ALLOWED if response.is_allowed else Result.REJECTED, _encoded(review, response))
     except Exception as error:  # noqa: BLE001 - whatever JSON cannot hold
         return failed(path, review, error)
 
@@ -111,14 +138,17 @@ def failed(path: str, review: Review, error: Exception, is_defect: bool = True) 
     message = f"the webhook {path} failed: {type(error).__name__}: {error}"[:_MAX_MESSAGE]
     log.error("%s", message, exc_info=error if is_defect else None)
     message = message.encode(errors="replace").decode()  # without half characters, which JSON cannot hold
-    status = {"status": "Failure", "reason": "InternalError", "code": 500, "message": message}
-    return Answer(Result.FAILED, _encoded(review, {"allowed": False, "status": status}))
+    return Answer(Result.FAILED, _encoded(review, Response(code=500, message=message)))
 
 
 def _encoded(review: Review, response: Response) -> bytes:
-    answer = {
-        "apiVersion": review["apiVersion"],
-        "kind": review["kind"],
-        "response": {**response, "uid": review["request"]["uid"]},
-    }
-    return msgspec.json.encode(answer)
+    written: dict[str, Any] = {"uid": review.request.uid, "allowed": response.is_allowed}
+    if not response.is_allowed:
+        reason, message = _REASONS.get(response.code, ""), response.message
+        written["status"] = {"status": "Failure", "code": response.code, "reason": reason, "message": message}
+    if response.patch:
+        written["patchType"] = "JSONPatch"
+        written["patch"] = base64.b64encode(msgspec.json.encode(response.patch)).decode()
+    if response.warnings:
+        written["warnings"] = response.warnings
+    return msgspec.json.encode({"apiVersion": review.api_version, "kind": _KIND, "response": written})

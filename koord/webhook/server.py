@@ -1,10 +1,10 @@
 """The HTTPS server that an API server asks about objects: AdmissionReview in, AdmissionReview out.
 
-A handler is a function from the review to its response, ``{"allowed": …}`` with a patch, a status or warnings; the
-envelope, which repeats the version and the uid, is made by `koord.webhook.reviews`. It runs on the event loop, one
-review at a time and each client's address in its turn; what it has to wait for it returns to be awaited outside of that
-turn. What would keep the loop for long is a `LargeReviews`'s to judge. Whoever runs webhooks that are switched off
-gives them `allow`, so that an entry of an older configuration blocks nobody.
+A handler is a function from a request to its response (`koord.model.admissionreview`); what goes around them on the
+wire is `koord.webhook.reviews`'. It runs on the event loop, one review at a time and each client's address in its turn;
+what it has to wait for it returns to be awaited outside of that turn. What would keep the loop for long is a
+`LargeReviews`'s to judge. Whoever runs webhooks that are switched off gives them `allow`, so that an entry of an older
+configuration blocks nobody.
 
 What the caller gets when there is no response:
 * the handler raises, or returns what is none: a review that refuses with status 500;
@@ -35,21 +35,22 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
+from koord.model.admissionreview import Request, Response
 from koord.tls.certificates import ServingCertificate
 from koord.tls.context import LiveContext, client_context
 from koord.tls.listener import TLSListener
 from koord.webhook import reviews
 from koord.webhook.fairshare import FairShare
-from koord.webhook.reviews import Answer, OverloadedError, Response, Result, Review, UndecodableError
+from koord.webhook.reviews import Answer, OverloadedError, Result, UndecodableError
 from koord.webhook.turns import Turns
 
 log = logging.getLogger("koord.webhook.server")
 
 Verdict = Callable[[], Response]
 Waiting = Awaitable[Response | Verdict]
-Handler = Callable[[Review], Response | Waiting | Callable[[str], Waiting]]
-"""From an AdmissionReview to the ``response`` in its answer, or to what has to be awaited for it, or to what makes
-that of the client's address. A `Verdict` that was waited for is called in turn, too."""
+Handler = Callable[[Request], Response | Waiting | Callable[[str], Waiting]]
+"""From a request to its response, or to what has to be awaited for it, or to what makes that of the client's
+address. A `Verdict` that was waited for is called in turn, too."""
 
 HEALTH_PATH = "/healthz"
 MIB = 1 << 20
@@ -121,9 +122,9 @@ class _Refusal(Exception):
         self.answer = Answer(result, why.encode() + b"\n")
 
 
-def allow(review: Review) -> Response:
+def allow(request: Request) -> Response:
     """The handler of a webhook that is switched off."""
-    return {"allowed": True}
+    return Response()
 
 
 def deadline_s(query: str) -> float:
@@ -333,9 +334,9 @@ class WebhookServer:
     async def _judged(self, path: str, source: str, handler: Handler, body: bytes) -> Answer:
         """Raises UndecodableError and OverloadedError."""
         async with self._turns.turn(source):
-            review = reviews.decoded(body)
+            review = reviews.decode(body)
             try:
-                response = handler(review)
+                response = handler(review.request)
             except Exception as error:  # noqa: BLE001 - a handler is a root of its own
                 return reviews.failed(path, review, error)
         if not callable(response) and not inspect.isawaitable(response):

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from koord.admission import (
     AdmissionContext,
     mutate_node_status,
     mutate_pod,
-    unknown_namespace,
     validate_config_map,
     validate_node,
     validate_pod,
 )
+from koord.model.admissionreview import Request, Response
 from koord.sloconfig.checks import Nodes
 from koord.sloconfig.config import SLOConfig
-from koord.webhook.reviews import Response, Review
 
 MUTATE_POD, VALIDATE_POD = "/mutate-pod", "/validate-pod"
 MUTATE_NODE_STATUS, VALIDATE_NODE = "/mutate-node-status", "/validate-node"
@@ -45,44 +43,25 @@ class Grounds:
     nodes: Nodes = ()
 
 
-class UnknownNamespace(Exception):
-    """Nobody knows the labels of the namespace ``name`` yet, and a pod is created in it."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
-
-
-def judge(path: str, review: Review, grounds: Grounds, namespaces: Namespaces = _NOBODY_ASKED) -> Response:
+def judge(path: str, request: Request, grounds: Grounds, namespaces: Namespaces = _NOBODY_ASKED) -> Response:
     """Raises UnknownNamespace for one that is not in ``namespaces`` either."""
-    if path not in grounds.paths:
-        return {"allowed": True}
-    response: Response = _JUDGES[path](review, grounds, namespaces)["response"]
-    return response
+    return _JUDGES[path](request, grounds, namespaces) if path in grounds.paths else Response()
 
 
-def _mutate_pod(review: Review, grounds: Grounds, namespaces: Namespaces) -> Mapping[str, Any]:
-    admission = grounds.admission
-    name = unknown_namespace(review, admission)
-    if name is not None:
-        if name not in namespaces:
-            raise UnknownNamespace(name)
-        labels = namespaces[name]
-        if labels is not None:
-            admission = replace(admission, namespaces={**admission.namespaces, name: labels})
-    return mutate_pod(review, admission)
+def _mutate_pod(request: Request, grounds: Grounds, namespaces: Namespaces) -> Response:
+    context = grounds.admission
+    if namespaces:
+        context = replace(context, namespaces={**namespaces, **context.namespaces})
+    return mutate_pod(request, context)
 
 
-def _validate_config_map(review: Review, grounds: Grounds, _: Namespaces) -> Mapping[str, Any]:
-    return validate_config_map(review, *grounds.config_map, grounds.nodes, grounds.are_names_required)
-
-
-_JUDGES: Mapping[str, Callable[[Review, Grounds, Namespaces], Mapping[str, Any]]] = {
+_JUDGES: Mapping[str, Callable[[Request, Grounds, Namespaces], Response]] = {
     MUTATE_POD: _mutate_pod,
-    VALIDATE_POD: lambda review, grounds, _: validate_pod(review, grounds.admission),
-    MUTATE_NODE_STATUS: lambda review, grounds, _: mutate_node_status(review),
-    VALIDATE_NODE: lambda review, grounds, _: validate_node(review, grounds.config),
-    VALIDATE_CONFIG_MAP: _validate_config_map,
+    VALIDATE_POD: lambda request, grounds, _: validate_pod(request, grounds.admission),
+    MUTATE_NODE_STATUS: lambda request, grounds, _: mutate_node_status(request),
+    VALIDATE_NODE: lambda request, grounds, _: validate_node(request, grounds.config),
+    VALIDATE_CONFIG_MAP: lambda request, grounds, _: validate_config_map(
+        request, *grounds.config_map, grounds.nodes, grounds.are_names_required
+    ),
 }
-"""Each answers with a whole review, of which the server makes the envelope anew."""
 PATHS = frozenset(_JUDGES)

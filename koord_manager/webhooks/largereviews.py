@@ -78,7 +78,7 @@ class ReviewProcesses:
                     return found
                 namespaces = {found: await self._labels(found, source)}
         except ProcessEnded as error:
-            return reviews.failed(path, reviews.envelope(body), error, is_defect=False)
+            return reviews.failed(path, reviews.decode(body), error, is_defect=False)
 
     def process(self, path: str) -> ReviewProcess:
         """That judges reviews of ``path``."""

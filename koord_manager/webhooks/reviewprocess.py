@@ -16,10 +16,11 @@ import time
 from types import FrameType
 from typing import Any, BinaryIO
 
+from koord.admission import UnknownNamespace
 from koord.service import log, loglimit
 from koord.webhook import reviews
 from koord.webhook.reviews import Answer, UndecodableError
-from koord_manager.webhooks.judges import Grounds, Namespaces, UnknownNamespace, judge
+from koord_manager.webhooks.judges import Grounds, Namespaces, judge
 from koord_manager.webhooks.largereviews import JOB, READY, REPLY, UNKNOWN_NAMESPACE
 
 MEMORY_BYTES = 96 << 20
@@ -82,7 +83,7 @@ def _timed(path: str, body: bytes, grounds: Grounds, namespaces: Namespaces) -> 
             signal.setitimer(signal.ITIMER_PROF, 0)
     except _OutOfTime:
         error = TimeoutError(f"it takes more than {CPU_S:g} s on the CPU to judge")
-        return reviews.failed(path, reviews.envelope(body), error, is_defect=False)
+        return reviews.failed(path, reviews.decode(body), error, is_defect=False)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -91,17 +92,16 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _answer(path: str, body: bytes, grounds: Grounds, namespaces: Namespaces) -> Answer:
     """Raises UndecodableError and UnknownNamespace."""
-    review = None
+    review = reviews.decode(body)
     try:
-        review = reviews.decoded(body)
-        return reviews.answered(path, review, judge(path, review, grounds, namespaces))
-    except (UndecodableError, UnknownNamespace):
+        return reviews.answered(path, review, judge(path, review.request, grounds, namespaces))
+    except UnknownNamespace:
         raise
     except MemoryError:
         error = MemoryError(f"it takes more than {MEMORY_BYTES >> 20} MiB to judge")
-        return reviews.failed(path, review or reviews.envelope(body), error, is_defect=False)
+        return reviews.failed(path, review, error, is_defect=False)
     except Exception as error:  # noqa: BLE001 - the root of a review
-        return reviews.failed(path, review or reviews.envelope(body), error)
+        return reviews.failed(path, review, error)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
+from koord.admission import UnknownNamespace
 from koord.kube.client import Client
-from koord.webhook.reviews import Response, Review
+from koord.model.admissionreview import Request, Response
 from koord.webhook.server import Handler, Verdict
 from koord_manager.namespacelookup import NamespaceLookup
 from koord_manager.options import (
@@ -20,7 +21,7 @@ from koord_manager.options import (
 )
 from koord_manager.view import ClusterView
 from koord_manager.webhooks import judges
-from koord_manager.webhooks.judges import Grounds, UnknownNamespace, judge
+from koord_manager.webhooks.judges import Grounds, judge
 from koord_manager.webhooks.largereviews import ReviewProcesses
 
 _GATES: Mapping[str, str] = {
@@ -47,16 +48,16 @@ class Webhooks:
     def handlers(self) -> Mapping[str, Handler]:
         return {path: partial(self._handle, path) for path in _GATES}
 
-    def _handle(self, path: str, review: Review) -> Response | Callable[[str], Awaitable[Response | Verdict]]:
+    def _handle(self, path: str, request: Request) -> Response | Callable[[str], Awaitable[Response | Verdict]]:
         try:
-            return judge(path, review, self._grounds(path))
+            return judge(path, request, self._grounds(path))
         except UnknownNamespace as unknown:
-            return partial(self._handle_in, unknown.name, path, review)
+            return partial(self._handle_in, unknown.name, path, request)
 
-    async def _handle_in(self, namespace: str, path: str, review: Review, source: str) -> Verdict:
+    async def _handle_in(self, namespace: str, path: str, request: Request, source: str) -> Verdict:
         """In one that no event has told of yet. Raises OverloadedError."""
         labels = await self._namespaces.labels(namespace, source)
-        return lambda: judge(path, review, self._grounds(path), {namespace: labels})
+        return lambda: judge(path, request, self._grounds(path), {namespace: labels})
 
     def _grounds(self, path: str) -> Grounds:
         """Those of now. Only what judges ConfigMaps looks at Nodes."""

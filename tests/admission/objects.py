@@ -6,12 +6,18 @@ import base64
 import copy
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from koord.admission import AdmissionContext, PriorityClassObject
+from msgspec.structs import replace
+
+from koord import admission
+from koord.admission import AdmissionContext, PriorityClassObject, documents
+from koord.admission.mutation import Mutation, mutate
 from koord.model import profile as profiles
+from koord.model.admissionreview import Response
 from koord.model.profile import ClusterColocationProfile
+from koord.webhook import reviews
 from tests.support import kubernetes
 
 BATCH_CPU, BATCH_MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"
@@ -76,6 +82,26 @@ def review(
             **request,
         },
     }
+
+
+def over_the_wire(webhook: Callable[..., Response]) -> Callable[..., Any]:
+    """``webhook`` as an API server meets it: from a review to the answer, as JSON documents both."""
+
+    def answer(review: object, *grounds: Any) -> Any:
+        asked = reviews.decode(json.dumps(review).encode())
+        return json.loads(reviews.answered("/", asked, webhook(asked.request, *grounds)).body)
+
+    return answer
+
+
+mutate_pod, validate_pod = over_the_wire(admission.mutate_pod), over_the_wire(admission.validate_pod)
+
+
+def mutation_of(document: dict[str, Any], cluster: AdmissionContext, namespace: str = "batch-demo") -> Mutation:
+    """What becomes of a pod that is created there."""
+    sent = documents.typed(document)
+    placed = replace(sent, metadata=replace(sent.metadata, namespace=namespace))
+    return mutate(document, placed, "request-1", cluster)
 
 
 def patch_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from koord.admission import AdmissionContext, PriorityClassObject, mutate_pod, validate_pod
+from koord.admission import AdmissionContext, PriorityClassObject
 from koord.admission.gates import REQUIRE_EQUAL_CPU_LIMITS
 from koord.model import profile as profiles
-from tests.admission.objects import patch_of, patched, review
+from tests.admission.objects import mutate_pod, patch_of, patched, review, validate_pod
 from tests.oracles.admission import PRIORITY_CLASSES, Refused, admitted, extended_resource_spec, mutated
 from tests.oracles.objects import BATCH, Document, at, quantity
 from tests.oracles.pods import NAMESPACE_LABELS, QOS, Case, cases, updates

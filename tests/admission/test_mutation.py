@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.admission import AdmissionContext, apply, mutate
+from koord.admission import AdmissionContext, apply
 from koord.admission.errors import AdmissionError, ProfileError, UnreadableError
 from koord.model.profile import ClusterColocationProfile, ProfileSpec
 from tests.admission.objects import (
@@ -22,6 +22,7 @@ from tests.admission.objects import (
     SKIP,
     SUB_PRIORITY,
     context,
+    mutation_of,
     pod,
     profile,
 )
@@ -35,7 +36,7 @@ EVICT = {"scheduling.koordinator.sh/eviction-cost": "7"}
 
 
 def mutated(document: dict[str, Any], *items: ClusterColocationProfile, **facts: Any) -> dict[str, Any]:
-    result = mutate(document, "batch-demo", "request-1", context(*items, **facts))
+    result = mutation_of(document, context(*items, **facts))
     assert result.problems == ()
     return result.pod
 
@@ -77,7 +78,7 @@ def test_a_probability_that_is_none_is_said_and_the_next_profile_applies() -> No
     odd = ClusterColocationProfile(
         metadata=profile("odd").metadata, spec=ProfileSpec(probability="most", labels={"a": "1"})
     )
-    result = mutate(pod(labels={}), "batch-demo", "r", context(odd, profile("p", labels={"b": "2"})))
+    result = mutation_of(pod(labels={}), context(odd, profile("p", labels={"b": "2"})))
     assert result.pod["metadata"]["labels"] == {"b": "2"}
     assert len(result.problems) == 1
     assert result.problems[0].startswith("ClusterColocationProfile odd is not applied: probability ")
@@ -299,8 +300,8 @@ SETTLED = st.fixed_dictionaries(
 @given(PODS, SETTLED)
 def test_a_second_pass_changes_nothing(document: dict[str, Any], spec: dict[str, Any]) -> None:
     cluster = context(profile(**spec))
-    once = mutate(document, "batch-demo", "r", cluster).pod
-    assert mutate(once, "batch-demo", "r", cluster).pod == once
+    once = mutation_of(document, cluster).pod
+    assert mutation_of(once, cluster).pod == once
 
 
 @given(PODS, SETTLED, st.dictionaries(KEYS, st.just("-x"), max_size=2))
@@ -308,7 +309,7 @@ def test_no_unknown_member_is_lost_and_the_pod_that_was_sent_is_not_changed(
     document: dict[str, Any], spec: dict[str, Any], suffixes: dict[str, str]
 ) -> None:
     before = copy.deepcopy(document)
-    result = mutate(document, "batch-demo", "r", context(profile(**spec, labelSuffixes=suffixes))).pod
+    result = mutation_of(document, context(profile(**spec, labelSuffixes=suffixes))).pod
     assert document == before
     assert result["spec"]["unknown"] == UNKNOWN == result["spec"]["containers"][0]["unknown"]
     assert {"apiVersion", "kind"} <= result.keys()
@@ -323,7 +324,7 @@ def test_no_unknown_member_is_lost_and_the_pod_that_was_sent_is_not_changed(
 def test_whatever_the_document_is_it_is_mutated_or_refused(document: dict[str, Any]) -> None:
     cluster: AdmissionContext = context(profile(**BATCH, labels={"a": "b"}))
     try:
-        result = mutate(document, "batch-demo", "r", cluster).pod
+        result = mutation_of(document, cluster).pod
     except AdmissionError:
         return
     json.dumps(result)

@@ -9,6 +9,7 @@ import pytest
 
 from koord.admission import validate_node
 from koord.sloconfig.loading import load
+from tests.admission.objects import over_the_wire
 
 Labels = dict[str, str]
 A, B, BOTH = {"a": "1"}, {"b": "1"}, {"a": "1", "b": "1"}
@@ -43,7 +44,7 @@ def asked(
         "oldObject": {"metadata": {"name": "n1", "labels": old}},
     }
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    response: dict[str, Any] = validate_node(review, CONFIG)["response"]
+    response: dict[str, Any] = over_the_wire(validate_node)(review, CONFIG)["response"]
     return response
 
 

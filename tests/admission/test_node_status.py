@@ -11,13 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.admission import amplify, mutate_node_status
-from tests.admission.objects import patch_of, patched, review
+from koord import admission
+from koord.admission import amplify
+from tests.admission.objects import over_the_wire, patch_of, patched, review
 from tests.support import kubernetes
 
 RATIO, RAW = "node.koordinator.sh/resource-amplification-ratio", "node.koordinator.sh/raw-allocatable"
 NODES = {"group": "", "version": "v1", "resource": "nodes"}
 Amounts = Mapping[str, Any]
+mutate_node_status = over_the_wire(admission.mutate_node_status)
 
 
 def amounts(cpu: Any, memory: Any = "16Gi") -> dict[str, Any]:

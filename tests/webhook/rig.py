@@ -14,11 +14,11 @@ from typing import Any
 
 import aiohttp
 
+from koord.model.admissionreview import Request, Response
 from koord.service.metrics import histogram, take
 from koord.tls import certificates
 from koord.tls.certificates import ServingCertificate
 from koord.tls.context import LiveContext, client_context
-from koord.webhook.reviews import Response, Review
 from koord.webhook.server import Handler, LargeReviews, Limits, WebhookServer, allow
 from tests.tls.pki import NAMES
 
@@ -45,36 +45,35 @@ def review(version: str = "admission.k8s.io/v1", **request: object) -> dict[str,
 # handlers
 
 
-def patch(review: Review) -> Response:
-    operations = [{"op": "add", "path": "/metadata/labels", "value": review["request"].get("object", {})}]
-    return {"allowed": True, "patchType": "JSONPatch", "patch": json.dumps(operations).encode()}
+def patch(request: Request) -> Response:
+    return Response([{"op": "add", "path": "/metadata/labels", "value": request.object}])
 
 
-def reject(review: Review) -> Response:
-    return {"allowed": False, "status": {"code": 400, "message": "spec.priority: no"}}
+def reject(request: Request) -> Response:
+    return Response(code=400, message="spec.priority: no")
 
 
-async def allow_later(review: Review) -> Response:
+async def allow_later(request: Request) -> Response:
     await asyncio.sleep(0)
-    return {"allowed": True}
+    return Response()
 
 
-def fail(review: Review) -> Response:
+def fail(request: Request) -> Response:
     raise ZeroDivisionError("a defect")
 
 
-async def fail_later(review: Review) -> Response:
+async def fail_later(request: Request) -> Response:
     await asyncio.sleep(0)
     raise TimeoutError("of its own")
 
 
-async def hang(review: Review) -> Response:
+async def hang(request: Request) -> Response:
     await asyncio.sleep(60)
-    return {"allowed": True}
+    return Response()
 
 
 def returning(value: Any) -> Handler:
-    return lambda review: value
+    return lambda request: value
 
 
 HANDLERS: dict[str, Handler] = {
@@ -86,11 +85,9 @@ HANDLERS: dict[str, Handler] = {
     "/fail-later": fail_later,
     "/hang": hang,
     "/nothing": returning(None),
-    "/list": returning([]),
-    "/undecided": returning({}),
-    "/yes": returning({"allowed": "yes"}),
-    "/strange": returning({"allowed": True, "patch": object()}),
-    "/surrogate": returning({"allowed": True, "patch": "\ud800"}),
+    "/document": returning({"allowed": True}),
+    "/strange": returning(Response([{"value": object()}])),
+    "/surrogate": returning(Response(code=400, message="\ud800")),
 }
 
 

@@ -6,7 +6,7 @@ import contextlib
 import signal
 from typing import Any
 
-from koord.webhook.reviews import Response, Review
+from koord.model.admissionreview import Request, Response
 from koord_manager.webhooks import reviewprocess
 from koord_manager.webhooks.judges import judge
 
@@ -15,14 +15,14 @@ PROGRAM = __name__
 LITTLE_S = 0.2
 
 
-def _judge(path: str, review: Review, *rest: Any) -> Response:
-    namespace = review["request"]["namespace"]
+def _judge(path: str, request: Request, *rest: Any) -> Response:
+    namespace = request.namespace
     if namespace == DEAF:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPROF})
     while namespace in (ENDLESS, DEAF):
         with contextlib.suppress(Exception):
             sum(range(1000))
-    return judge(path, review, *rest)
+    return judge(path, request, *rest)
 
 
 if __name__ == "__main__":

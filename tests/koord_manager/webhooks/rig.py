@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from koord.kube.client import Client
 from koord.sloconfig import checks
-from koord.webhook.reviews import Response
+from koord.webhook import reviews
 from koord_manager.options import PROGRAM
 from koord_manager.webhooks.webhooks import Webhooks
 from tests.koord_manager.support import CONFIG, Cluster
@@ -43,7 +44,7 @@ def review(namespace: str, labels: dict[str, str] | None = None, operation: str 
     }
 
 
-def patched(response: Response) -> dict[str, Any]:
+def patched(response: Mapping[str, Any]) -> dict[str, Any]:
     """The values of the response's patch by their paths."""
     operations = json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
     return {operation["path"]: operation.get("value") for operation in operations}
@@ -100,8 +101,10 @@ class Rig:
         """Of a manager that has these flags."""
         return Webhooks(self.api, self.cluster.view, PROGRAM.load(PROGRAM.parse(list(flags))))
 
-    async def ask(self, path: str, document: dict[str, Any]) -> Response:
-        """On the event loop."""
-        answer: Any = self.webhooks.handlers[path](document)
-        response: Response = answer if isinstance(answer, dict) else (await answer("127.0.0.1"))()
-        return response
+    async def ask(self, path: str, document: dict[str, Any]) -> Any:
+        """The response in the answer, on the event loop."""
+        asked = reviews.decode(json.dumps(document).encode())
+        answer: Any = self.webhooks.handlers[path](asked.request)
+        if callable(answer):
+            answer = (await answer("127.0.0.1"))()
+        return json.loads(reviews.answered(path, asked, answer).body)["response"]

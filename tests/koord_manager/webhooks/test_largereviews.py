@@ -100,7 +100,7 @@ def is_alive(pid: int) -> bool:
         (MUTATE_NODE_STATUS, review("jobs")),
         (VALIDATE_CONFIG_MAP, config_review({"colocation-config": "{bad"})),
         (VALIDATE_CONFIG_MAP, config_review({"colocation-confg": "{}"})),
-        (VALIDATE_POD, {"kind": "AdmissionReview", "apiVersion": "v1", "request": {"uid": "u", "resource": 5}}),
+        (VALIDATE_POD, review("jobs") | {"request": {**review("jobs")["request"], "object": 5}}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -137,7 +137,7 @@ def test_what_is_judged_elsewhere(rig: Rig, path: str, size_bytes: int, is_taken
 @pytest.mark.parametrize("body", [b"[" * LARGE_BYTES * 2, b"{}" + b" " * LARGE_BYTES, b" " * (LARGE_BYTES + 1)])
 async def test_what_is_no_review_is_said_alike(rig: Rig, body: bytes) -> None:
     with pytest.raises(UndecodableError) as undecodable:
-        reviews.decoded(body)
+        reviews.decode(body)
     assert await rig.webhooks.large.answer(MUTATE_POD, "a", body) == undecodable.value.answer
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
+from koord.model.admissionreview import Request
 from koord_manager.webhooks.judges import (
     MUTATE_NODE_STATUS,
     MUTATE_POD,
@@ -14,7 +16,7 @@ from koord_manager.webhooks.judges import (
     VALIDATE_NODE,
     VALIDATE_POD,
 )
-from tests.koord_manager.support import PROFILES
+from tests.koord_manager.support import CONFIG, PROFILES
 from tests.koord_manager.webhooks.rig import (
     COLOCATED,
     NAMESPACES,
@@ -26,6 +28,20 @@ from tests.koord_manager.webhooks.rig import (
     review,
 )
 from tests.support.waiting import until
+
+UNREADABLE = {
+    path: Request(
+        "u", "UPDATE" if subresource else "CREATE", resource, subresource, CONFIG.namespace, msgspec.Raw(b"3")
+    )
+    for path, resource, subresource in (
+        (MUTATE_POD, "pods", ""),
+        (VALIDATE_POD, "pods", ""),
+        (MUTATE_NODE_STATUS, "nodes", "status"),
+        (VALIDATE_NODE, "nodes", ""),
+        (VALIDATE_CONFIG_MAP, "configmaps", ""),
+    )
+}
+"""Requests that each webhook refuses."""
 
 
 async def test_a_profile_is_applied(rig: Rig) -> None:
@@ -139,7 +155,6 @@ async def test_a_nodes_labels_are_judged_by_the_policy_in_force(rig: Rig) -> Non
 )
 async def test_a_path_whose_gate_is_off_lets_everything_pass(rig: Rig, flag: str, allowing: set[str]) -> None:
     """Of what those whose gate is on refuse, whoever asks."""
-    unreadable = {"request": {"uid": "u", "resource": 5}}
     handlers = rig.others(f"--feature-gates={flag}").handlers
-    answers = {path: handler(unreadable) for path, handler in handlers.items()}
-    assert {path for path, answer in answers.items() if answer["allowed"]} == allowing  # type: ignore[index]
+    answers: dict[str, Any] = {path: handler(UNREADABLE[path]) for path, handler in handlers.items()}
+    assert {path for path, answer in answers.items() if answer.is_allowed} == allowing

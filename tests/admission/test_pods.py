@@ -1,20 +1,20 @@
-"""AdmissionReview in and out: what is unreadable, who passes untouched, refusals, patches."""
+"""The webhooks of pods, as an API server meets them: what is unreadable, who passes untouched, refusals, patches."""
 
 from __future__ import annotations
 
-import copy
-import json
+import contextlib
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.admission import mutate_pod, unknown_namespace, validate_pod
-from koord.admission.review import MAX_CONTAINERS
+from koord.admission import UnknownNamespace
+from koord.admission.pods import MAX_CONTAINERS
 from koord.admission.schedulerkeys import RESOURCE_STATUS
 from koord.model.profile import ClusterColocationProfile, ProfileSpec
 from koord.model.selector import LabelSelector, Requirement
+from koord.webhook.reviews import UndecodableError
 from tests.admission.objects import (
     BATCH_CPU,
     BATCH_MEMORY,
@@ -24,11 +24,13 @@ from tests.admission.objects import (
     QOS,
     SUB_PRIORITY,
     context,
+    mutate_pod,
     patch_of,
     patched,
     pod,
     profile,
     review,
+    validate_pod,
 )
 from tests.support.kubernetes import container
 
@@ -36,9 +38,6 @@ UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 BOUNDED = {BATCH_CPU: "1k", BATCH_MEMORY: "1Gi"}
 BE_PROD = pod(labels={QOS: "BE"}, priority=9000)
 EVERYTHING = context(profile(labels={"t": "1"}))
-DEEP: Any = {}
-for _ in range(5000):
-    DEEP = {"a": DEEP}
 UNREAD = "ClusterColocationProfile batch is not applied: spec.selector: operator 'in' is not one of In, NotIn"
 MIRROR = "kubernetes.io/config.mirror"
 WEBHOOKS = pytest.mark.parametrize("webhook", [mutate_pod, validate_pod], ids=["mutate", "validate"])
@@ -60,28 +59,27 @@ def status(answer: dict[str, Any]) -> tuple[int, str]:
 
 @WEBHOOKS
 @pytest.mark.parametrize(
-    ("document", "uid", "message"),
+    ("obj", "message"),
     [
-        pytest.param(None, "", "it has no request", id="null"),
-        pytest.param([], "", "it has no request", id="list"),
-        pytest.param({}, "", "it has no request", id="empty"),
-        pytest.param({"request": "x"}, "", "it has no request", id="no-object"),
-        pytest.param({"request": {"uid": 7}}, "", "request.uid is missing", id="no-uid"),
-        pytest.param(review([1]), UID, "request.object: a list is not an object", id="a-list-as-a-pod"),
-        pytest.param(review(None), UID, "pod cannot be read: the request has none", id="no-pod"),
-        pytest.param(review({"spec": 3}), UID, "pod cannot be read: Expected `object`, got `int`", id="no-pod-at-all"),
-        pytest.param(review(pod(), operation=7), UID, "request: operation: 7 is not a text", id="operation"),
-        pytest.param(review(pod(), resource="pods"), UID, "request.resource: 'pods' is not an object", id="resource"),
-        pytest.param(review(DEEP), UID, "nested too deeply", id="deep"),
+        pytest.param([1], "Expected `object`, got `array`", id="list"),
+        pytest.param(None, "the request has none", id="none"),
+        pytest.param({"spec": 3}, "Expected `object`, got `int`", id="no-pod-at-all"),
+        pytest.param({"metadata": {"labels": {"a": 1}}}, "Expected `str`, got `int`", id="label"),
     ],
 )
-def test_what_cannot_be_read(webhook: Any, document: Any, uid: str, message: str) -> None:
-    answer = webhook(document, EVERYTHING)
-    assert answer["response"]["uid"] == uid
+def test_what_cannot_be_read(webhook: Any, obj: Any, message: str) -> None:
+    answer = webhook(review(obj), EVERYTHING)
+    assert answer["response"]["uid"] == UID
     assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     code, said = status(answer)
-    assert code == 400 and message in said
+    assert code == 400 and said.startswith(f"pod cannot be read: {message}")
     assert answer["response"]["status"]["reason"] == "BadRequest"
+
+
+@WEBHOOKS
+def test_a_pod_that_is_left_alone_may_be_one_that_nobody_can_read(webhook: Any) -> None:
+    unreadable = {"metadata": {"namespace": "kube-system"}, "spec": 3}
+    assert webhook(review(unreadable), EVERYTHING)["response"] == {"uid": UID, "allowed": True}
 
 
 @WEBHOOKS
@@ -116,7 +114,7 @@ def test_who_passes_untouched(webhook: Any, obj: dict[str, Any], request_members
 
 @WEBHOOKS
 def test_the_own_namespace_is_a_setting(webhook: Any) -> None:
-    own = context(profile(labels={"t": "1"}), own_namespace="koord")
+    own = context(profile(labels={"t": "1"}), own_namespace="koord", namespaces={"koordinator-system": {}})
     document = {**BE_PROD, "metadata": {"namespace": "koord", "labels": {QOS: "BE"}}}
     assert webhook(review(document, namespace="koord"), own)["response"] == {"uid": UID, "allowed": True}
     document["metadata"]["namespace"] = "koordinator-system"
@@ -405,16 +403,21 @@ def test_the_gate_of_the_sub_priority(is_on: bool) -> None:
         (review(pod(namespace="new")), "new"),
         (review({"metadata": {}, "spec": {}}, namespace="new"), "new"),
         (review(pod(namespace="default")), None),
+        (review(pod(namespace="gone")), None),
         (review(pod(namespace="kube-system")), None),
         (review(mirrored(pod(namespace="new"))), None),
         (review(pod(namespace="new"), "UPDATE"), None),
         (review(pod(namespace="new"), subResource="status"), None),
-        (review(3), None),
-        (None, None),
+        (review(3, namespace="new"), None),
     ],
 )
 def test_a_namespace_that_is_to_be_looked_up(document: Any, name: str | None) -> None:
-    assert unknown_namespace(document, context()) == name
+    cluster = context(namespaces={"default": {}, "gone": None})
+    try:
+        mutate_pod(document, cluster)
+        assert name is None
+    except UnknownNamespace as unknown:
+        assert unknown.name == name
 
 
 ANYTHING = st.recursive(
@@ -434,12 +437,10 @@ ANYTHING = st.recursive(
 @WEBHOOKS
 @given(document=ANYTHING, obj=ANYTHING)
 def test_each_document_has_an_answer(webhook: Any, document: Any, obj: Any) -> None:
-    for sent in (document, review(obj)):
-        before = copy.deepcopy(sent)
-        answer = webhook(sent, EVERYTHING)
-        json.dumps(answer)
-        assert answer["kind"] == "AdmissionReview" and isinstance(answer["response"]["allowed"], bool)
-        assert sent == before
+    answer = webhook(review(obj), EVERYTHING)
+    assert answer["kind"] == "AdmissionReview" and isinstance(answer["response"]["allowed"], bool)
+    with contextlib.suppress(UndecodableError):
+        webhook(document, EVERYTHING)
 
 
 @given(st.dictionaries(st.sampled_from(["t", "a/b", "~"]), st.text(max_size=3)), st.booleans())
