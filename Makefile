@@ -2,6 +2,7 @@
 #
 #   make demo            the main job on a real containerd (without root: simulated)
 #   make check           what a contributor runs: format, lint, types, contracts and unit tests (format: puts format right)
+#   make test-pythons    the unit tests on each Python from 3.11 to 3.14 that is here (PYTHONS='3.12 3.13')
 #   make test            that, exhaustive tests, integration tests on the host's containerd
 #   make test-exhaustive an exception in the place of each call of the proxy's engine; 10,000s of steps of the relay;
 #                        1,000 ticks of toy strategies; a kill at each write of strategies and kernel settings; slices of
@@ -75,7 +76,8 @@ WORKERS = $$(($$(nproc) + 2))
 	soak-guest wheel deb bundle images lock chart clean bench-proxy bench-proxy-against bench-agent bench-agent-against bench-protection \
 	bench-idle bench-decode bench-webhooks bench-manager bench-kube bench-nodelink fuzz-proxy fuzz-manager simulate-proxy storm \
 	handover cluster test-cluster test-oldest-kubernetes test-kubelet-reads soak-overcommit crds soak-proxy soak-agent \
-	soak-node soak-nodelink soak-eviction soak-exhaustion release size
+	soak-node soak-nodelink soak-eviction soak-exhaustion release size \
+	test-pythons
 
 $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto systemd/*)
 	./integration/setup-python $(VENV)
@@ -109,6 +111,10 @@ $(COLLECTED): $(READY)
 
 test-unit: $(COLLECTED)
 	$(PYTHON) -m pytest tests -n $(WORKERS) --dist loadfile -m 'not exhaustive'
+
+test-pythons: $(READY)
+	$(PYTHON) -m pip install --quiet --editable '.[dev,pythons]'
+	$(PYTHON) -m nox $(if $(PYTHONS),--python $(PYTHONS))
 
 test-exhaustive: $(COLLECTED)
 	$(PYTHON) -m pytest $(EXHAUSTIVE) -n $(WORKERS) --dist worksteal -m exhaustive
