@@ -28,9 +28,10 @@ from koord_manager import manager, program
 from koord_manager.manager import Manager
 from koord_manager.options import NAME, PROGRAM
 from koord_manager.view import ClusterView
-from tests.koord_manager.support import CONFIG, CONFIG_MAPS, METRICS, NODES
+from tests.koord_manager.support import CONFIG
 from tests.kube.server import Fault, Server
 from tests.kube.support import client
+from tests.support.cluster import CONFIG_MAPS, METRICS, NODES
 from tests.support.waiting import HANG_S, until
 
 LEASES = "/apis/coordination.k8s.io/v1", "leases"

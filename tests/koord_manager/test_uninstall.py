@@ -20,9 +20,10 @@ from koord.model import nodestate
 from koord.overcommit import publish
 from koord_manager.options import UNINSTALL, UninstallOptions
 from koord_manager.uninstall import ANNOTATION_BEFORE, Uninstallation
-from tests.koord_manager.support import CONFIG, CONFIG_MAPS, ENABLED, METRICS, NODES, PODS, SLOS, Cluster
+from tests.koord_manager.support import CONFIG, ENABLED, Cluster
 from tests.kube.server import Fault, JSONObject, Server
 from tests.kube.support import LEASES, client
+from tests.support.cluster import CONFIG_MAPS, METRICS, NODES, PODS, SLOS
 
 DEPLOYMENTS = "/apis/apps/v1/deployments"
 WEBHOOKS = {

@@ -16,12 +16,8 @@ import yaml
 
 from tests.koordctl.runs import koordctl
 from tests.kube.server import Server
+from tests.support.cluster import CONFIG_MAPS, EVENTS, METRICS, NODES, PODS
 
-NODES, PODS, EVENTS = "/api/v1/nodes", "/api/v1/pods", "/api/v1/events"
-CONFIG_MAPS = "/api/v1/configmaps"
-METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
-SLOS = "/apis/slo.koordinator.sh/v1alpha1/nodeslos"
-PROFILES = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles"
 BATCH = {"kubernetes.io/batch-cpu": "2000", "kubernetes.io/batch-memory": "4Gi"}
 LABELS = {"koordinator.sh/qosClass": "BE"}
 

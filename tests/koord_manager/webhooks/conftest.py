@@ -8,9 +8,10 @@ import pytest
 
 from koord_manager.options import PROGRAM
 from koord_manager.webhooks.webhooks import Webhooks
-from tests.koord_manager.support import PROFILES, Cluster
+from tests.koord_manager.support import Cluster
 from tests.koord_manager.webhooks.rig import CLASSES, COLOCATED, GATES, NAMESPACES, SPEC, Rig
 from tests.kube.support import client
+from tests.support.cluster import PROFILES
 from tests.support.waiting import until
 
 

@@ -27,7 +27,6 @@ from koord_manager.webhooks.judges import (
 )
 from koord_manager.webhooks.largereviews import LARGE_BYTES, ReviewProcess
 from koord_manager.webhooks.reviewprocess import MEMORY_BYTES
-from tests.koord_manager.support import PROFILES
 from tests.koord_manager.webhooks import endless
 from tests.koord_manager.webhooks.rig import (
     COLOCATED,
@@ -38,6 +37,7 @@ from tests.koord_manager.webhooks.rig import (
     node_review,
     review,
 )
+from tests.support.cluster import PROFILES
 from tests.support.waiting import until
 from tests.webhook.rig import Running, request, running
 

@@ -16,7 +16,7 @@ from koord_manager.webhooks.judges import (
     VALIDATE_NODE,
     VALIDATE_POD,
 )
-from tests.koord_manager.support import CONFIG, PROFILES
+from tests.koord_manager.support import CONFIG
 from tests.koord_manager.webhooks.rig import (
     COLOCATED,
     NAMESPACES,
@@ -27,6 +27,7 @@ from tests.koord_manager.webhooks.rig import (
     patched,
     review,
 )
+from tests.support.cluster import PROFILES
 from tests.support.waiting import until
 
 UNREADABLE = {

@@ -10,8 +10,9 @@ import pytest
 from koord.kube.kind import Key
 from koord.model import nodestate
 from koord.sloconfig.nodeslo import ANNOTATION_BANDWIDTH as BANDWIDTH
-from tests.koord_manager.support import CHART, METRICS, NODES, POLICY, SLOS, Cluster
+from tests.koord_manager.support import CHART, POLICY, Cluster
 from tests.kube.server import JSONObject
+from tests.support.cluster import METRICS, NODES, SLOS
 
 NODE_SLO = {
     "resourceUsedThresholdWithBE": {

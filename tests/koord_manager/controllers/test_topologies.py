@@ -8,7 +8,8 @@ import pytest
 
 from koord.model.topologyannotations import CPU_BASIC_INFO
 from koord.overcommit import normalization
-from tests.koord_manager.support import ENABLED, NODES, Cluster
+from tests.koord_manager.support import ENABLED, Cluster
+from tests.support.cluster import NODES
 
 TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"
 RATIOS = {"Xeon": {"baseRatio": 1.5}, "EPYC": {"baseRatio": 1.2}}

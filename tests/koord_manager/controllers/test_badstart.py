@@ -8,19 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from koord.overcommit import amplification, normalization
-from tests.koord_manager.support import (
-    CHART,
-    CONFIG,
-    CONFIG_MAPS,
-    ENABLED,
-    METRICS,
-    NODES,
-    POLICY,
-    SLOS,
-    Cluster,
-    running,
-)
+from tests.koord_manager.support import CHART, CONFIG, ENABLED, POLICY, Cluster, running
 from tests.kube.server import Server
+from tests.support.cluster import CONFIG_MAPS, METRICS, NODES, SLOS
 
 
 @pytest.fixture

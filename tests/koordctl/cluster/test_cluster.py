@@ -11,9 +11,10 @@ import yaml
 
 from koordctl.cluster import names
 from koordctl.exits import OK, REFUSED, UNREACHABLE, USAGE
-from tests.koordctl.clusters import METRICS, PROFILES, SLOS, Cluster
+from tests.koordctl.clusters import Cluster
 from tests.koordctl.runs import koordctl
 from tests.kube.server import Fault
+from tests.support.cluster import METRICS, PROFILES, SLOS
 
 # --- the API server --------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ from koord.overcommit import normalization
 from koord.sloconfig.colocation import ANNOTATION_STRATEGY
 from koord_manager.controllers import complaints
 from koord_manager.controllers.complaints import Complaint
-from tests.koord_manager.support import CONFIG, CONFIG_MAPS, METRICS, NODES, PROFILES, Cluster
+from tests.koord_manager.support import CONFIG, Cluster
+from tests.support.cluster import CONFIG_MAPS, METRICS, NODES, PROFILES
 
 AHEAD = "the node's clock is 3600 s ahead"
 BAD_STRATEGY: dict[str, Any] = {"annotations": {ANNOTATION_STRATEGY: "{bad"}}
@@ -47,7 +48,7 @@ async def test_what_is_wrong_with_a_node_is_said_once(
         await cluster.quiet()
     (message,) = cluster.events(reason)
     assert said in message
-    assert cluster.recorder.told.count(reason) == 1
+    assert cluster.recorder.reasons.count(reason) == 1
     cluster.put_node(labels={"node.koordinator.sh/memory-reclaim-ratio": "low"})
     await cluster.settled(lambda: any("'low' is not a ratio" in each for each in cluster.events("OvercommitProblem")))
 
@@ -90,7 +91,7 @@ async def test_a_report_that_cannot_be_read_is_said_at_once(cluster: Cluster, wa
     cluster.report()
     await cluster.settled(lambda: cluster.offered() and not cluster.view.unread_metric_of("n1"))
     await cluster.quiet()
-    assert cluster.recorder.told.count("OvercommitProblem") == 1
+    assert cluster.recorder.reasons.count("OvercommitProblem") == 1
 
 
 async def test_what_the_config_map_says_to_nobody_is_an_event_on_it(cluster: Cluster) -> None:

@@ -12,8 +12,9 @@ import pytest
 from koord.model import eventreasons
 from koordctl import options
 from koordctl.exits import OK, REFUSED, USAGE
-from tests.koordctl.clusters import LABELS, METRICS, PROFILES, Cluster, time_before
+from tests.koordctl.clusters import LABELS, Cluster, time_before
 from tests.koordctl.runs import koordctl
+from tests.support.cluster import METRICS, PROFILES
 
 # --- which pod of which cluster --------------------------------------------------------------------------------------
 

@@ -8,8 +8,9 @@ import pytest
 
 from koord.model.nodelink import STALE_S
 from koord.overcommit.publish import ORIGINAL
-from tests.koord_manager.support import METRICS, NODES, PODS, Cluster
+from tests.koord_manager.support import Cluster
 from tests.support import kubernetes
+from tests.support.cluster import METRICS, NODES, PODS
 from tests.support.kubernetes import container
 
 BATCH = {"kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"}

@@ -15,9 +15,10 @@ from koord.kube.recorder import Recorder
 from koord_manager.controllers.leading import Controllers
 from koord_manager.controllers.profiles import ProfileController
 from koord_manager.freshusage import FreshFigures
-from tests.koord_manager.support import PODS, PROFILES, Cluster
+from tests.koord_manager.support import Cluster
 from tests.kube.server import Fault
 from tests.kube.support import client
+from tests.support.cluster import PODS, PROFILES
 from tests.support.waiting import until
 
 NAMESPACES = "/api/v1/namespaces"
