@@ -27,7 +27,7 @@ Amounts = Mapping[str, Amount]
 """By the name of their resource."""
 
 
-class _Slim(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class Slim(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """A frozen struct that holds no cycle: of text, numbers and others such as itself."""
 
 
@@ -44,14 +44,14 @@ def is_of_api(annotations: Mapping[str, str]) -> bool:
     return annotations.get(ANNOTATION_SOURCE, SOURCE_API) == SOURCE_API
 
 
-class OwnerReference(_Slim, frozen=True):
+class OwnerReference(Slim, frozen=True):
     kind: str = ""
     name: str = ""
     uid: str = ""
     controller: bool = False
 
 
-class ObjectMeta(_Slim, frozen=True):
+class ObjectMeta(Slim, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -72,41 +72,41 @@ class ObjectMeta(_Slim, frozen=True):
 # Pod
 
 
-class ResourceRequirements(_Slim, frozen=True):
+class ResourceRequirements(Slim, frozen=True):
     requests: Amounts = {}
     limits: Amounts = {}
 
 
-class Container(_Slim, frozen=True):
+class Container(Slim, frozen=True):
     name: str = ""
     resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str = ""
     """Of init containers alone: "Always" makes one a sidecar."""
 
 
-class Source(_Slim, frozen=True):
+class Source(Slim, frozen=True):
     """A volume's source of which only the kind matters."""
 
 
-class EmptyDir(_Slim, frozen=True):
+class EmptyDir(Slim, frozen=True):
     medium: str = ""
     """ "Memory": a tmpfs, which counts as its pod's memory."""
     size_limit: Amount | None = None
 
 
-class HostPath(_Slim, frozen=True):
+class HostPath(Slim, frozen=True):
     path: str = ""
 
 
-class Claim(_Slim, frozen=True):
+class Claim(Slim, frozen=True):
     claim_name: str = ""
 
 
-class CSI(_Slim, frozen=True):
+class CSI(Slim, frozen=True):
     driver: str = ""
 
 
-class Volume(_Slim, frozen=True):
+class Volume(Slim, frozen=True):
     name: str = ""
     empty_dir: EmptyDir | None = None
     host_path: HostPath | None = None
@@ -129,7 +129,7 @@ class Volume(_Slim, frozen=True):
         return next((kind for kind, name in names if isinstance(getattr(self, name), msgspec.Struct)), "")
 
 
-class PodSpec(_Slim, frozen=True):
+class PodSpec(Slim, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     """Sidecars among them, in the order in which they start."""
@@ -146,7 +146,7 @@ class PodSpec(_Slim, frozen=True):
     restart_policy: str = ""
 
 
-class ContainerStatus(_Slim, frozen=True):
+class ContainerStatus(Slim, frozen=True):
     name: str = ""
     container_id: str = msgspec.field(default="", name="containerID")
     """With its runtime's scheme, ``containerd://…``; "" before it exists."""
@@ -155,11 +155,11 @@ class ContainerStatus(_Slim, frozen=True):
     """Its one key is ``waiting``, ``running`` or ``terminated``."""
 
 
-class PodIP(_Slim, frozen=True):
+class PodIP(Slim, frozen=True):
     ip: str = ""
 
 
-class PodStatus(_Slim, frozen=True):
+class PodStatus(Slim, frozen=True):
     phase: str = ""
     qos_class: str = ""
     start_time: str | None = None
@@ -169,7 +169,7 @@ class PodStatus(_Slim, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
-class Pod(_Slim, frozen=True):
+class Pod(Slim, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
@@ -178,18 +178,18 @@ class Pod(_Slim, frozen=True):
 # Node
 
 
-class Taint(_Slim, frozen=True):
+class Taint(Slim, frozen=True):
     key: str = ""
     value: str = ""
     effect: str = ""
 
 
-class NodeSpec(_Slim, frozen=True):
+class NodeSpec(Slim, frozen=True):
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
-class Condition(_Slim, frozen=True):
+class Condition(Slim, frozen=True):
     """``type`` holds, does not, or nobody knows: ``status`` is "True", "False" or "Unknown"."""
 
     type: str = ""
@@ -200,13 +200,13 @@ class Condition(_Slim, frozen=True):
     last_transition_time: str | None = None
 
 
-class NodeStatus(_Slim, frozen=True):
+class NodeStatus(Slim, frozen=True):
     capacity: Amounts = {}
     allocatable: Amounts = {}
     conditions: tuple[Condition, ...] = ()
 
 
-class Node(_Slim, frozen=True):
+class Node(Slim, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
@@ -215,7 +215,7 @@ class Node(_Slim, frozen=True):
 # Lease
 
 
-class LeaseSpec(_Slim, frozen=True):
+class LeaseSpec(Slim, frozen=True):
     holder_identity: str = ""
     lease_duration_seconds: int | None = None
     acquire_time: str | None = None
@@ -223,7 +223,7 @@ class LeaseSpec(_Slim, frozen=True):
     lease_transitions: int = 0
 
 
-class Lease(_Slim, frozen=True):
+class Lease(Slim, frozen=True):
     """``coordination.k8s.io/v1``."""
 
     metadata: ObjectMeta = ObjectMeta()

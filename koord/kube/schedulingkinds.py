@@ -1,0 +1,25 @@
+"""The kinds that a scheduler follows, read as it needs them: ``koord.model.scheduling``.
+
+Apart from ``koord.kube.kind``, so that a component which places no pods imports none of their structs.
+"""
+
+from __future__ import annotations
+
+from koord.kube import kind
+from koord.kube.kind import Kind
+from koord.model.scheduling.koordinator import POD_GROUP_API, SCHEDULING_API, Device, PodGroup, Reservation
+from koord.model.scheduling.pods import Node, Pod
+from koord.model.scheduling.policies import PodDisruptionBudget, PriorityClass
+from koord.model.scheduling.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+
+POD = kind.POD.decoded_as(Pod)
+NODE = kind.NODE.decoded_as(Node)
+PRIORITY_CLASS = kind.PRIORITY_CLASS.decoded_as(PriorityClass)
+POD_DISRUPTION_BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, PodDisruptionBudget)
+PERSISTENT_VOLUME_CLAIM = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", True, PersistentVolumeClaim)
+PERSISTENT_VOLUME = Kind("", "v1", "PersistentVolume", "persistentvolumes", False, PersistentVolume)
+STORAGE_CLASS = Kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", False, StorageClass)
+CSI_NODE = Kind("storage.k8s.io", "v1", "CSINode", "csinodes", False, CSINode)
+POD_GROUP = Kind(POD_GROUP_API, "v1alpha1", "PodGroup", "podgroups", True, PodGroup)
+RESERVATION = Kind(SCHEDULING_API, "v1alpha1", "Reservation", "reservations", False, Reservation)
+DEVICE = Kind(SCHEDULING_API, "v1alpha1", "Device", "devices", False, Device)

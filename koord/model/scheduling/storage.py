@@ -1,0 +1,136 @@
+"""Where a pod's volumes can be: PersistentVolumeClaim and PersistentVolume of core/v1, storage.k8s.io/v1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from koord.model.core import CSI, Amount, ObjectMeta, ResourceRequirements, Slim
+from koord.model.scheduling.pods import NodeSelector
+from koord.model.selector import LabelSelector
+
+
+class ObjectReference(Slim, frozen=True):
+    """An object, as far as whoever refers to it says."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    field_path: str = ""
+
+
+# PersistentVolumeClaim
+
+
+class ClaimSpec(Slim, frozen=True):
+    access_modes: tuple[str, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
+    selector: LabelSelector | None = None
+    storage_class_name: str | None = None
+    """ "": of no class; None: of the default class, which admission writes here."""
+    volume_mode: str = "Filesystem"
+    volume_name: str = ""
+    """ "": not bound."""
+
+
+class ClaimStatus(Slim, frozen=True):
+    phase: str = ""
+    access_modes: tuple[str, ...] = ()
+    capacity: Mapping[str, Amount] = {}
+
+
+class PersistentVolumeClaim(Slim, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+
+# PersistentVolume
+
+
+class VolumeNodeAffinity(Slim, frozen=True):
+    required: NodeSelector | None = None
+
+
+class CSISource(CSI, frozen=True):
+    volume_handle: str = ""
+
+
+class LocalSource(Slim, frozen=True):
+    path: str = ""
+
+
+class PersistentVolumeSpec(Slim, frozen=True):
+    capacity: Mapping[str, Amount] = {}
+    access_modes: tuple[str, ...] = ()
+    claim_ref: ObjectReference | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    """From which nodes it can be reached; None: from all."""
+    persistent_volume_reclaim_policy: str = ""
+    storage_class_name: str = ""
+    volume_mode: str = "Filesystem"
+    csi: CSISource | None = None
+    local: LocalSource | None = None
+
+
+class PersistentVolumeStatus(Slim, frozen=True):
+    phase: str = ""
+
+
+class PersistentVolume(Slim, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PersistentVolumeStatus = PersistentVolumeStatus()
+
+
+# StorageClass
+
+
+class TopologyRequirement(Slim, frozen=True):
+    key: str = ""
+    values: tuple[str, ...] = ()
+
+
+class TopologyTerm(Slim, frozen=True):
+    match_label_expressions: tuple[TopologyRequirement, ...] = ()
+
+
+class StorageClass(Slim, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    provisioner: str = ""
+    parameters: Mapping[str, str] = {}
+    reclaim_policy: str = "Delete"
+    allow_volume_expansion: bool = False
+    volume_binding_mode: str = "Immediate"
+    """``WaitForFirstConsumer``: the scheduler chooses the node first."""
+    allowed_topologies: tuple[TopologyTerm, ...] = ()
+
+
+# CSINode
+
+
+class VolumeLimit(Slim, frozen=True):
+    count: int | None = None
+    """None: no limit."""
+
+
+class CSINodeDriver(Slim, frozen=True):
+    name: str = ""
+    node_id: str = msgspec.field(default="", name="nodeID")
+    topology_keys: tuple[str, ...] = ()
+    allocatable: VolumeLimit | None = None
+
+
+class CSINodeSpec(Slim, frozen=True):
+    drivers: tuple[CSINodeDriver, ...] = ()
+
+
+class CSINode(Slim, frozen=True):
+    """Has its node's name."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CSINodeSpec = CSINodeSpec()
