@@ -22,9 +22,9 @@ from integration.cluster.controlplane import ADMINS, ControlPlane, Options
 from integration.harness.processes import Process, until, wait_for
 from koord.kube import kubeconfig
 from koord.kube.backoff import Backoff
-from koord.kube.client import BURST, Client, PatchType, Preconditions, Selection, connected
+from koord.kube.client import ANY_VERSION, BURST, NEWEST, Client, PatchType, Preconditions, Selection, connected
 from koord.kube.credentials import Credentials
-from koord.kube.errors import APIError, Unreachable
+from koord.kube.errors import AlreadyBound, APIError, Unreachable
 from koord.kube.informer import Informer, Pace, as_read
 from koord.kube.kind import CONFIG_MAP, LEASE, NODE, POD, Key, Kind
 from koord.kube.lease import address_of
@@ -301,6 +301,50 @@ async def test_evictions(plane: ControlPlane, admin: Api) -> None:
         await api.evict(Key("default", "free"), grace_period_s=0)
         with pytest.raises(APIError):
             await api.get(POD, Key("default", "free"))
+
+
+async def test_bindings(plane: ControlPlane) -> None:
+    objects.create_nodes(plane.api, [objects.node(name) for name in ("first", "second")])
+    key = Key("default", "unplaced")
+    async with client(plane.admin) as api:
+        made = await api.create(POD, objects.pod("unplaced", {"cpu": "1"}), "default")
+        with pytest.raises(APIError, match="UID") as caught:
+            await api.bind(key, "of another", "first")
+        assert caught.value.is_conflict
+        await api.bind(key, made.metadata.uid, "first")
+        assert (await api.get(POD, key)).spec.node_name == "first"
+        await api.bind(key, made.metadata.uid, "first")
+        with pytest.raises(AlreadyBound) as bound:
+            await api.bind(key, made.metadata.uid, "second")
+        assert (bound.value.node, bound.value.is_conflict) == ("first", True)
+        with pytest.raises(APIError) as caught:
+            await api.bind(Key("default", "nowhere"), made.metadata.uid, "first")
+        assert caught.value.is_not_found
+
+
+@pytest.mark.parametrize("version", [NEWEST, ANY_VERSION, "not older"])
+async def test_lists_by_version(plane: ControlPlane, version: str) -> None:
+    """From the database in pages, and from the server's cache in one piece."""
+    async with client(plane.admin) as api:
+        newest = await api.list(POD)
+        least = newest.resource_version if version == "not older" else version
+        page = await api.list(POD, page_size=500, transform=as_it_is, resource_version=least)
+        assert {entry.key for entry in page.entries} == {entry.key for entry in newest.entries}
+        assert not [entry.problem for entry in page.entries if entry.object is None]
+
+
+async def test_a_watch_that_begins_with_the_list(plane: ControlPlane) -> None:
+    """As this release of the server lets one by default."""
+    async with client(plane.admin) as api:
+        for kind in (POD, NODE):
+            listed = {entry.key for entry in (await api.list(kind)).entries}
+            told = set()
+            async with aclosing(api.watch(kind, NEWEST, begins_with_list=True)) as changes:
+                async for change in changes:
+                    if change.ends_list:
+                        break
+                    told.add(change.entry.key)
+            assert told == listed
 
 
 async def test_events(plane: ControlPlane) -> None:
