@@ -54,7 +54,7 @@ _STAYS = "what it said last stays"
 
 
 @dataclass(frozen=True, slots=True)
-class _Word(Generic[T]):
+class LastKnown(Generic[T]):
     """What the API server says of an object: None = there is none. ``text``: the same for the copy."""
 
     name: str
@@ -65,12 +65,12 @@ class _Word(Generic[T]):
     bad_settings: frozenset[str] = frozenset()
 
 
-class _Object(Generic[T]):
+class WatchedObject(Generic[T]):
     """One object of the API server's: its last good word, when that held last, and why it may not hold now."""
 
     def __init__(self, kind: str, kept: Kept | None) -> None:
         self.kind = kind
-        self.word: _Word[T] | None = None
+        self.word: LastKnown[T] | None = None
         self.refused = ""
         """Why what the API server says now is not taken."""
         self.away = ""
@@ -99,7 +99,7 @@ class _Object(Generic[T]):
         said, stays = (self.word.warnings, f"; {_STAYS}") if self.word is not None else ((), "")
         return (*said, *filter(None, (self.refused and f"{self.refused}{stays}", self.unusable, unkept)))
 
-    def recall(self, read: Callable[[str], _Word[T]]) -> None:
+    def recall(self, read: Callable[[str], LastKnown[T]]) -> None:
         """Start from the copy, if there is one."""
         try:
             document = self._kept.recall() if self._kept is not None else None
@@ -109,7 +109,7 @@ class _Object(Generic[T]):
         except (CopyUnusable, SchemaError, msgspec.MsgspecError) as error:
             self.unusable = f"the kept {self.kind} counts as none: {error}"
 
-    def take(self, word: _Word[T], now_unix_s: float) -> None:
+    def take(self, word: LastKnown[T], now_unix_s: float) -> None:
         self.is_heard, self.is_awaited, self.refused = True, False, ""
         self._said_unix_s = now_unix_s
         if self.word is None or self.word.text != word.text:
@@ -161,8 +161,8 @@ class ClusterPolicy:
     ) -> None:
         self._changed, self._is_expected = changed, is_expected
         self._now_unix_s, self._clock = now_unix_s, clock
-        self._slo = _Object[NodeSLOSpec](NODE_SLO, kept_slo if is_expected else None)
-        self._node = _Object[NodeFacts](NODE, kept_node if is_expected else None)
+        self._slo = WatchedObject[NodeSLOSpec](NODE_SLO, kept_slo if is_expected else None)
+        self._node = WatchedObject[NodeFacts](NODE, kept_node if is_expected else None)
         self._slo_is_absent = False
         self._node_came_s = float("-inf")
         self._slo.recall(_kept_slo)
@@ -262,13 +262,13 @@ class ClusterPolicy:
         may_stand_in = not any(each.is_awaited or each.unusable for each in never)
         if not never or (may_stand_in and (has_file or self._slo.word is not None)):
             return ""
-        by_problem: dict[str, list[_Object[Any]]] = {}
+        by_problem: dict[str, list[WatchedObject[Any]]] = {}
         for each in never:
             by_problem.setdefault("; ".join(filter(None, (each.provenance.problem, each.unusable))), []).append(each)
         return "; ".join(f"{_ignorance(objects)}: {problem}" for problem, objects in by_problem.items())
 
-    def _never_known(self) -> list[_Object[Any]]:
-        objects: Iterable[_Object[Any]] = (self._slo, self._node)
+    def _never_known(self) -> list[WatchedObject[Any]]:
+        objects: Iterable[WatchedObject[Any]] = (self._slo, self._node)
         return [each for each in objects if each.word is None]
 
     @property
@@ -298,7 +298,7 @@ class ClusterPolicy:
         return self.stated, self.unknown(has_file=True), self.unknown(has_file=False), self.warnings, self.outage
 
 
-def _ignorance(objects: list[_Object[Any]]) -> str:
+def _ignorance(objects: list[WatchedObject[Any]]) -> str:
     """That they were never known; "" for none."""
     kinds = " and ".join(each.kind for each in objects)
     return f"the cluster's {kinds} {'were' if len(objects) > 1 else 'was'} never known here" if objects else ""
@@ -308,11 +308,11 @@ def _slo_name(generation: int) -> str:
     return f"{NODE_SLO} generation {generation}"
 
 
-def _slo_word(spec: Mapping[str, Any] | None, generation: int) -> _Word[NodeSLOSpec]:
+def _slo_word(spec: Mapping[str, Any] | None, generation: int) -> LastKnown[NodeSLOSpec]:
     """Raises SchemaError where nothing of it can be used."""
     text = msgspec.json.encode({"generation": generation, "spec": spec}).decode()
     if spec is None:
-        return _Word(f"the word that there is no {NODE_SLO}", None, text)
+        return LastKnown(f"the word that there is no {NODE_SLO}", None, text)
     name, ignored, errors = _slo_name(generation), list[str](), list[SchemaError]()
     value = slo.decode_spec(
         spec,
@@ -320,19 +320,19 @@ def _slo_word(spec: Mapping[str, Any] | None, generation: int) -> _Word[NodeSLOS
         bad=errors.append,
     )
     warnings = (*ignored, *[f"{name}: {error}; {NOT_SET}" for error in errors])
-    return _Word(name, value, text, warnings, generation, bad_settings(errors))
+    return LastKnown(name, value, text, warnings, generation, bad_settings(errors))
 
 
-def _kept_slo(text: str) -> _Word[NodeSLOSpec]:
+def _kept_slo(text: str) -> LastKnown[NodeSLOSpec]:
     document = schema.parse_json(text)
     if not isinstance(document, dict) or not isinstance(document.get("generation"), int):
         raise SchemaError("", document, f"is no kept {NODE_SLO}")
     return _slo_word(document.get("spec"), document["generation"])
 
 
-def _node_word(facts: NodeFacts) -> _Word[NodeFacts]:
-    return _Word(f"{NODE} {facts.name}", facts, msgspec.json.encode(facts).decode())
+def _node_word(facts: NodeFacts) -> LastKnown[NodeFacts]:
+    return LastKnown(f"{NODE} {facts.name}", facts, msgspec.json.encode(facts).decode())
 
 
-def _kept_node(text: str) -> _Word[NodeFacts]:
+def _kept_node(text: str) -> LastKnown[NodeFacts]:
     return _node_word(msgspec.json.decode(text, type=NodeFacts))
