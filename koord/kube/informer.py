@@ -285,6 +285,7 @@ class Informer(Generic[Wire, Kept]):
         if self._listed is None:
             self._take_change(change)
         elif change.ends_list:
+            self.counts.bookmarks += 1
             await self._take_list(self._listed, change.entry.resource_version)
             self._listed = None
         elif change.type is ChangeType.BOOKMARK:
@@ -327,7 +328,8 @@ class Informer(Generic[Wire, Kept]):
 
     def _opened(self) -> None:
         self.counts.watches += 1
-        self._heard()
+        if self._listed is None:
+            self._heard()
 
     def _heard(self) -> None:
         self.heard_s = self._clock()

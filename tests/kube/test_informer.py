@@ -577,6 +577,29 @@ async def test_a_watch_that_does_not_begin_with_the_list(streaming: Server, faul
     assert streaming.count("stream") == streams
 
 
+async def test_a_list_that_is_sent_is_heard_when_it_is_taken(streaming: Server) -> None:
+    """That the server has agreed to send it is no word of what there is."""
+    heard: list[int] = []
+    holder: list[Follower] = []
+    streaming.faults = [Fault("stream", cut=150)]
+
+    def observe(problem: str) -> None:
+        if not problem:
+            heard.append(len(holder[0].informer.objects))
+
+    stream = EventStream()
+    async with client(streaming.url, tries=1) as api:
+        informer = Informer(
+            api, POD, time.monotonic, stream=stream, pace=FAST, observe=observe, transform=as_read
+        )  # fmt: skip
+        holder.append(Follower(informer, stream))
+        task = asyncio.create_task(informer.run())
+        await informer.synced.wait()
+        assert heard == [3]
+        assert informer.counts.messages == 1
+        task.cancel()
+
+
 async def test_what_changes_while_a_watch_sends_the_list(streaming: Server) -> None:
     def pod(name: str, version: int) -> dict[str, Any]:
         return {"metadata": {"name": name, "namespace": "default", "resourceVersion": str(version)}}
