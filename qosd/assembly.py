@@ -38,6 +38,7 @@ from qosd.hostwatch import HostWatch
 from qosd.locator import CgroupLocator, cfs_period_in
 from qosd.loop import NodeLoop
 from qosd.metrics import Metrics
+from qosd.model.besteffort import BestEffortLimits
 from qosd.model.policy import HostFacts
 from qosd.node import BEST_EFFORT, JOURNAL, MODELS, NODE_OBJECT, NODE_SLO, POLICY, UNDO, Node
 from qosd.nri.plugin import Plugin
@@ -91,6 +92,10 @@ def assemble(
         if policy.recompose():
             pace.wake()
 
+    def set_limits(limits: BestEffortLimits) -> None:
+        besteffort.save(options.run_dir / BEST_EFFORT, limits.by_strategy)
+        policy.set_best_effort_limits(limits)
+
     kept_policy, kept_slo, kept_node = (
         Keeper(options.state_dir / name, disk, event_loop) for name in (POLICY, NODE_SLO, NODE_OBJECT)
     )
@@ -106,7 +111,7 @@ def assemble(
 
     undo, read_only = _undo_record(options, lock_fd)
     if undo.entries:  # else there was no best-effort pod, or all was given back meanwhile
-        policy.set_best_effort_limits(besteffort.load(options.run_dir / BEST_EFFORT))
+        policy.set_best_effort_limits(BestEffortLimits(by_strategy=besteffort.load(options.run_dir / BEST_EFFORT)))
     writer = undo.writer(locator.tree)  # as the run before, until the containers show how the runtime spells
     journal = Journal(_directory(options.state_dir) / JOURNAL, options.journal_rows)
     units = systemd_units.of_host(writer, undo)
@@ -121,7 +126,7 @@ def assemble(
     predictor = Predictor(lambda bank: disk.submit(checkpoint.save, bank, options.state_dir / MODELS))
     loop = NodeLoop(
         sense, STRATEGIES, actuator, predictor,
-        wall=time.time_ns, monotonic=time.monotonic_ns, dry=bool(read_only),
+        wall=time.time_ns, monotonic=time.monotonic_ns, dry=bool(read_only), set_limits=set_limits,
     )  # fmt: skip
     pods = PodSource(
         runtime, pod_lists, lambda: policy.current.node.derivation, pace.wake,

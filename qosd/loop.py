@@ -65,6 +65,9 @@ class TickInputs:
 class NodeLoop:
     """``wall`` and ``monotonic`` are clocks in nanoseconds. ``dry``: decide and plan, but never act.
 
+    ``set_limits`` is told what a tick leaves to best-effort pods, before that writes anything: hooks go by it from then
+    on.
+
     ``switched_off``: names of strategies, replaced whole by whoever switches.
     """
 
@@ -78,7 +81,9 @@ class NodeLoop:
         wall: Callable[[], int],
         monotonic: Callable[[], int],
         dry: bool = False,
+        set_limits: Callable[[BestEffortLimits], object] = lambda limits: None,
     ) -> None:
+        self._set_limits = set_limits
         self._sense, self._strategies, self._actuator, self._predictor = sense, strategies, actuator, predictor
         self._wall, self._monotonic, self._dry = wall, monotonic, dry
         self._states: StrategyStates = NO_STATES
@@ -94,7 +99,11 @@ class NodeLoop:
         """Look, decide, act; what was executed, None if nothing may be."""
         self.look(inputs, reason)
         plan = self.decide()
-        result = None if self._dry else self._actuator.execute(plan)
+        limits, result = plan.decisions.limits, None
+        if not self._dry:
+            if limits.by_strategy != inputs.limits.by_strategy:
+                self._set_limits(limits)
+            result = self._actuator.execute(plan)
         self.report = self._new_report(self.snapshot, plan.decisions, self._monotonic())
         return result
 
@@ -186,6 +195,7 @@ class NodeLoop:
         """Decide on the newest snapshot and keep what the strategies remember."""
         assert self.snapshot is not None
         decisions, self._states = self._decided(self.snapshot)
+        self.snapshot = self.snapshot.limited(decisions.limits)
         return self._actuator.plan(decisions)
 
     def plan(self) -> Plan | None:

@@ -2,7 +2,8 @@
 
 ``assembly`` makes it, inside the running event loop. Pods, hooks, NRI and koordctl live in the event loop; sampling,
 deciding and writing in one thread of their own. Invariant: nothing but ``TickInputs`` goes from the first to the
-second, and nothing but whole reports, plans and results comes back.
+second, and nothing comes back but whole reports, plans and results, and, before a tick writes, the limits of
+best-effort pods that it decided, by one assignment.
 """
 
 from __future__ import annotations
@@ -44,7 +45,6 @@ from qosd.pods.cpumanager import CPUManagerFile
 from qosd.pods.kubeletconfig import KubeletConfigSource
 from qosd.pods.podlists import PodLists
 from qosd.pods.source import PodSource
-from qosd.policy import besteffort
 from qosd.policy.clusterpolicy import ClusterPolicy
 from qosd.policy.kept import Keeper
 from qosd.policy.nodeobject import NodeFacts
@@ -184,7 +184,6 @@ class Node:
             result = await self.in_thread(lambda: self.loop.tick(inputs, reason))
         finally:
             self.start_gate.ended(arriving)
-        self._leave()
         self._bound_tier()
         self.host.watch_pressure(self.loop.report.triggers)
         if result is not None and result.results:
@@ -203,17 +202,6 @@ class Node:
     def _bound_tier(self) -> None:
         if self.policy.bound_tier(self.tier_cpus.read(self.locator.tiers, time.monotonic_ns())):
             self.pace.wake()
-
-    def _leave(self) -> None:
-        """What the tick left to best-effort pods is theirs from the next hook call on."""
-        left = None if self.read_only else self.loop.report.decisions.best_effort
-        if left is not None and left != self.policy.best_effort:
-            lasting = {name: each.lasting for name, each in left.items()}
-            self.disk.submit(besteffort.save, self.options.run_dir / BEST_EFFORT, lasting)
-            before = self.policy.limits
-            self.policy.set_best_effort_limits(left)
-            if self.policy.limits is not before:
-                self.pace.wake()
 
     async def plan(self) -> Plan | None:
         """What the next tick would write."""

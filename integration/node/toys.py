@@ -48,6 +48,7 @@ class Toy(Strategy):
 
 class HoldBestEffort(Toy):
     name = "toyHold"
+    limits_best_effort: ClassVar[bool] = True
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
         cpus = self.text()

@@ -214,6 +214,12 @@ class Strategy(Protocol):
         return False
 
     @property
+    def limits_best_effort(self) -> bool:
+        """May it leave less to best-effort pods (``Decision.best_effort``)? Then it decides before those that may not,
+        and these go by it in the same tick."""
+        return False
+
+    @property
     def triggers(self) -> tuple[PressureTrigger, ...]:
         """What wakes the node's loop for it between two beats, with new samples; most strategies need nothing."""
         return ()

@@ -17,7 +17,7 @@ on as the very same object, so that nothing downstream works for nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
@@ -28,13 +28,18 @@ from qosd.decide import gates, rehearsal, relief, rungs
 from qosd.decide.decision import NO_OPINIONS, Act, Decision, Eviction, Op, Opinions, Stage, Strategy
 from qosd.decide.reliefstate import NOTHING_DONE, Relief
 from qosd.decide.shortage import Claim, Rung
-from qosd.model.besteffort import BestEffortScheduling
+from qosd.model.besteffort import NO_LIMITS, BestEffortLimits
 from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
+from qosd.policy import scheduling
 
 _log = logging.getLogger(__name__)
 NOT_DECIDED = Decision("")
 A = TypeVar("A", bound=Act)
+
+
+class UndeclaredLimits(AssertionError):
+    """A strategy limits best-effort pods that does not say that it may: an error of ours."""
 
 
 class State(StrEnum):
@@ -103,19 +108,13 @@ class Decisions(msgspec.Struct, frozen=True):
     results: tuple[StrategyResult, ...]
     cpus_unknown: str = ""
     """Why no CPU set may be widened (``NodeSettings.cpus_unknown``); "" = each may."""
+    limits: BestEffortLimits = NO_LIMITS
+    """What is left to best-effort pods from this tick on."""
 
     @property
     def undecided(self) -> frozenset[str]:
         """The strategies that have not decided since the start: what they left in an earlier run is unknown."""
         return frozenset([result.name for result in self.results if not result.decided])
-
-    @property
-    def best_effort(self) -> Mapping[str, BestEffortScheduling] | None:
-        """What is left to best-effort pods, by strategy; None while some strategy has not decided since the start."""
-        if self.undecided:
-            return None
-        said = {result.name: result.decision.best_effort for result in self.results}
-        return {name: left for name, left in said.items() if left is not None}
 
     @property
     def evictions(self) -> tuple[tuple[str, Eviction], ...]:
@@ -150,17 +149,33 @@ def decide_all(
     """One result of every strategy; ``states`` are what the last call returned, ``switched_off`` names of strategies
     that are off ``off_by`` somebody.
 
-    Never raises for what a strategy does.
+    Those that may limit best-effort pods decide first; the others see what is left by it. Never raises for what a
+    strategy does.
     """
-    results, after = [], {}
-    for strategy in strategies:
-        is_off = strategy.name in switched_off
-        before = states.get(strategy.name, StrategyState())
-        result, state = _result(snapshot, strategy, before, off_by if is_off else "")
-        results.append(result)
-        after[strategy.name] = state
+    every = tuple(strategies)
+    decided: dict[str, tuple[StrategyResult, StrategyState]] = {}
+
+    def decide(seen: NodeSnapshot, some: Iterable[Strategy]) -> None:
+        for strategy in some:
+            before = states.get(strategy.name, StrategyState())
+            decided[strategy.name] = _result(seen, strategy, before, off_by if strategy.name in switched_off else "")
+
+    decide(snapshot, (each for each in every if each.limits_best_effort))
+    limits = _limits(snapshot, [result for result, _ in decided.values()])
+    decide(snapshot.limited(limits), (each for each in every if not each.limits_best_effort))
+    results = tuple([decided[each.name][0] for each in every])
     unknown = snapshot.policy.node.cpus_unknown
-    return Decisions(snapshot.tick, snapshot.wall_ns, snapshot.monotonic_ns, tuple(results), unknown), after
+    decisions = Decisions(snapshot.tick, snapshot.wall_ns, snapshot.monotonic_ns, results, unknown, limits)
+    return decisions, {name: state for name, (_, state) in decided.items()}
+
+
+def _limits(snapshot: NodeSnapshot, limiting: Sequence[StrategyResult]) -> BestEffortLimits:
+    """What those that may limit best-effort pods leave to them. While one has not decided since the start, what the
+    last run left stays: a restart must not give them the CPUs of a full node."""
+    if not all(result.decided for result in limiting):
+        return snapshot.limits
+    left = {result.name: result.decision.best_effort for result in limiting}
+    return scheduling.limits_on(snapshot, {name: each for name, each in left.items() if each is not None})
 
 
 class Relieving(Strategy):
@@ -320,6 +335,8 @@ def _short(snapshot: NodeSnapshot, window: Window) -> str:
 
 def _decided(snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState) -> tuple[StrategyResult, StrategyState]:
     decision, own = strategy.decide(snapshot, state.own)
+    if decision.best_effort is not None and not strategy.limits_best_effort:
+        raise UndeclaredLimits(f"{strategy.name} limits best-effort pods, and does not say that it may")
     unchanged = state.decided and decision.opinions is state.returned
     opinions = state.decision.opinions if unchanged else _without_keeps(decision.opinions, state.decision.opinions)
     in_force = decision if opinions is decision.opinions else msgspec.structs.replace(decision, opinions=opinions)

@@ -1,12 +1,14 @@
-"""What strategies leave to best-effort pods: a decision of the last tick, beside the policy and none of its rules.
+"""What strategies leave to best-effort pods: a decision of the newest tick, beside the policy and none of its rules.
 
 The policy says whether best-effort pods are held back; how far, a strategy decides from what the node does. Hooks and
-the strategies that write kernel files go by it, for the pods that run and for those that come. Immutable.
+the strategies that write kernel files go by it, for the pods that run and for those that come: it holds for hooks
+before the tick that decided it writes anything. Immutable.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -39,16 +41,17 @@ class BestEffortScheduling(msgspec.Struct, frozen=True):
 
 
 UNBOUNDED = BestEffortScheduling("")
+_NOTHING: Mapping[str, BestEffortScheduling] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class BestEffortLimits:
+class BestEffortLimits(msgspec.Struct, frozen=True):
     """What all strategies together leave to best-effort pods on this node, with its pods and CPUs as they are now.
 
     ``pools``: what they may use of the BE pool. ``tier_milli``: what kubelet's BestEffort tier may use, with those of
     its pods that suppression does not cover; 0 = as much as there is. ``below_tier_milli``: the largest quota that
     stands below the tier on cgroup v1; 0 = all that the tier has. ``tier_cpus``: the CPU set of the tier on cgroup v1
-    where another agent made it smaller than that of the pods' root; else "".
+    where another agent made it smaller than that of the pods' root; else "". ``by_strategy``: what each leaves, of
+    which all this is made.
     """
 
     scheduling: BestEffortScheduling = UNBOUNDED
@@ -56,6 +59,7 @@ class BestEffortLimits:
     tier_milli: int = 0
     below_tier_milli: int = 0
     tier_cpus: str = ""
+    by_strategy: Mapping[str, BestEffortScheduling] = _NOTHING
 
 
 NO_LIMITS = BestEffortLimits()

@@ -12,6 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 import msgspec
+from msgspec.structs import replace
 
 from koord.host.files import Target
 from koord.host.reconcile.state import FileState
@@ -237,6 +238,10 @@ class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
     """What the newest order to each file came to, in the journal's words; of those given in this run."""
     absent: Mapping[str, str] = MappingProxyType({})
     """Inputs that this node cannot have, with the reason: a strategy falls back where one that is late would freeze."""
+
+    def limited(self, limits: BestEffortLimits) -> NodeSnapshot:
+        """The snapshot with these limits; itself if it has them."""
+        return self if limits is self.limits else replace(self, limits=limits)
 
     @property
     def capacity_cpu_milli(self) -> int:

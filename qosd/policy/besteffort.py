@@ -34,8 +34,8 @@ def load(file: Path) -> Mapping[str, BestEffortScheduling]:
 
 
 def save(file: Path, best_effort: Mapping[str, BestEffortScheduling]) -> None:
-    """Replace the file. What goes wrong is said; it costs the next start its knowledge, and nothing now."""
+    """Replace the file by what lasts of ``best_effort``. An error is logged: it costs the next start its knowledge."""
     try:
-        wholefile.write(msgspec.json.encode(best_effort), file)
+        wholefile.write(msgspec.json.encode({name: each.lasting for name, each in best_effort.items()}), file)
     except OSError as error:
         _log.warning("%s: what is left to best-effort pods is lost with a restart: %s", file, error)

@@ -16,7 +16,7 @@ from koord.model.qos import KubeQoS
 from qosd.model.besteffort import NO_LIMITS, BestEffortLimits, BestEffortScheduling
 from qosd.model.kata import is_kata
 from qosd.model.policy import NodeSettings, Pool
-from qosd.model.snapshot import PodView, live
+from qosd.model.snapshot import NodeSnapshot, PodView, live
 from qosd.policy.pools import by_node, joined
 
 NO_NODE_SETTINGS = NodeSettings()
@@ -56,7 +56,17 @@ def limits(
     pools = by_node(topology, cpus) if topology is not None else ((Pool(0, 0, str(cpus)),) if cpus else ())
     has_milli = tier_milli(cpu_milli, pods, node)
     below_milli = below_tier(has_milli, before.below_tier_milli)
-    return BestEffortLimits(scheduling, pools, has_milli, below_milli, tier_cpus), tuple(warnings)
+    made = BestEffortLimits(scheduling, pools, has_milli, below_milli, tier_cpus, by_strategy)
+    return made, tuple(warnings)
+
+
+def limits_on(snapshot: NodeSnapshot, by_strategy: Mapping[str, BestEffortScheduling]) -> BestEffortLimits:
+    """The limits by what strategies leave at this tick; those in force while they leave the same."""
+    in_force = snapshot.limits
+    if by_strategy == in_force.by_strategy or snapshot.policy.policy_unknown:
+        return in_force
+    topology = snapshot.topology if "pods" in snapshot.ages_s else None
+    return limits(by_strategy, snapshot.policy.node, topology, snapshot.pods, in_force, in_force.tier_cpus)[0]
 
 
 def _on_trial(each_leaves: Iterable[BestEffortScheduling]) -> str:

@@ -28,7 +28,7 @@ from koord.host.topology import Topology
 from koord.model import featuregates, slo_defaults
 from koord.model.featuregates import NO_SETTINGS, Settings
 from qosd.metrics import Metrics
-from qosd.model.besteffort import NO_LIMITS, BestEffortLimits, BestEffortScheduling
+from qosd.model.besteffort import NO_LIMITS, BestEffortLimits
 from qosd.model.pod import PodContext
 from qosd.model.policy import EffectivePolicy, HostFacts, NodeSettings
 from qosd.model.snapshot import PodView
@@ -64,14 +64,6 @@ class _Seen:
         return is_same_node and self.pods is other.pods and self.fought is other.fought
 
 
-@dataclass(frozen=True, slots=True)
-class _Left:
-    """What strategies leave to best-effort pods, by strategy, and the limits that a tick made of it."""
-
-    by_strategy: Mapping[str, BestEffortScheduling]
-    limits: BestEffortLimits = NO_LIMITS
-
-
 class PolicySource:
     """Lives in the event loop. ``kept``: remembers the last good rules file beyond this process. ``gate_flags``: the
     feature gates of the command line. ``cluster``: the layers over the file; whoever feeds it calls ``recompose`` when
@@ -102,7 +94,7 @@ class PolicySource:
         self._seen: _Seen | None = None
         self._expected: dict[str, tuple[PodContext, int]] = {}
         self._tier_cpus = ""
-        self._left = self._limited_by = _Left({})
+        self._left = self._limited_by = NO_LIMITS
         self._current, self._limits = EffectivePolicy(host=self._host, gate_flags=gate_flags), NO_LIMITS
         self._pool_warnings: tuple[str, ...] = ()
         self._limit_warnings: tuple[str, ...] = ()
@@ -246,19 +238,12 @@ class PolicySource:
 
     # what is left to best-effort pods
 
-    @property
-    def best_effort(self) -> Mapping[str, BestEffortScheduling]:
-        """What strategies leave to best-effort pods, by strategy."""
-        return self._left.by_strategy
-
-    def set_best_effort_limits(
-        self, by_strategy: Mapping[str, BestEffortScheduling], limits: BestEffortLimits = NO_LIMITS
-    ) -> None:
-        """What strategies leave to best-effort pods from now on. ``limits``: what the deciding tick made of it.
+    def set_best_effort_limits(self, limits: BestEffortLimits) -> None:
+        """What strategies leave to best-effort pods from now on; made anew where the pods are others by now.
 
         From any thread, by one assignment: whoever reads ``limits`` afterwards has it.
         """
-        self._left = _Left(by_strategy, limits)
+        self._left = limits
 
     def bound_tier(self, cpus: str) -> bool:
         """What kubelet's BestEffort tier has from now on (``TierCPUs``). Has that changed the limits?"""
@@ -300,13 +285,13 @@ class PolicySource:
         return replace(pools, ls=(), be=()) if self._unknown else pools
 
     def _limit(self) -> None:
-        """Make the limits of what strategies leave: the very object that a tick made, while it is equal."""
+        """Make the limits of what strategies leave: the object that the tick made, while the new one equals it."""
         self._limited_by = left = self._left
         by_strategy = {} if self._unknown else left.by_strategy
         topology, pods = (None, ()) if self._seen is None else (self._seen.topology, self._seen.pods)
         node = self._current.node
         made, warnings = scheduling.limits(by_strategy, node, topology, pods, self._limits, self._tier_cpus)
-        self._limits = next((each for each in (self._limits, left.limits) if each == made), made)
+        self._limits = next((each for each in (self._limits, left) if each == made), made)
         _log_new(self._limit_warnings, warnings)
         self._limit_warnings = warnings
 

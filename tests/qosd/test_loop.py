@@ -99,6 +99,7 @@ class Doubling:
     needs: Mapping[str, float] = field(default_factory=dict)
     windows: tuple[Window, ...] = ()
     counts_samples: bool = False
+    limits_best_effort: bool = False
     triggers: tuple[PressureTrigger, ...] = ()
     seen: list[NodeSnapshot] = field(default_factory=list)
     memories: list[Any] = field(default_factory=list)

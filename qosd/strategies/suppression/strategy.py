@@ -73,6 +73,7 @@ class CPUSuppress(Strategy):
     name: ClassVar[str] = "cpuSuppress"
     stage: ClassVar[Stage] = Stage.SUPPRESSION
     gate: ClassVar[str] = GATE
+    limits_best_effort: ClassVar[bool] = True
     rows: ClassVar[frozenset[str]] = frozenset()
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S, "node": 3.0, "usage": 3.0})
     windows: ClassVar[tuple[Window, ...]] = (_NODE,)

@@ -26,7 +26,7 @@ from qosd.decide.runner import (
     windows_of,
 )
 from qosd.decide.shortage import Resource, Rung, Shortage, Victims
-from qosd.model.besteffort import BestEffortScheduling
+from qosd.model.besteffort import NO_LIMITS, BestEffortLimits, BestEffortScheduling
 from qosd.model.policy import EffectivePolicy, NodeSettings
 from qosd.model.snapshot import Aggregate, NodeSnapshot, PressureTrigger, Window
 from qosd.sense.node import NodeRow
@@ -51,9 +51,12 @@ class Scripted:
     windows: tuple[Window, ...] = ()
     counts_samples: bool = False
     triggers: tuple[PressureTrigger, ...] = ()
+    limits_best_effort: bool = False
     is_enabled: bool = True
     says: Decision | Callable[[Any], Decision] = Decision("nothing to do")  # noqa: RUF009 - frozen
     asked: int = 0
+    seen: BestEffortLimits | None = None
+    """What was left to best-effort pods when it decided last."""
 
     def windows_under(self, policy: EffectivePolicy) -> tuple[Window, ...]:
         return self.windows
@@ -62,7 +65,7 @@ class Scripted:
         return self.is_enabled
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
-        self.asked += 1
+        self.asked, self.seen = self.asked + 1, snapshot.limits
         said = self.says(memory) if callable(self.says) else self.says
         return said, (memory or 0) + 1
 
@@ -451,24 +454,25 @@ class TestRelief:
         assert (result.state, bool(result.opinions)) == (State.ACTIVE, True)
 
 
-ONE_CPU = BestEffortScheduling("busy", "0")
+ONE_CPU, EARLIER = BestEffortScheduling("busy", "0"), BestEffortScheduling("by an earlier run", "1")
 
 
 def left(
     snapshot: NodeSnapshot, states: StrategyStates, *strategies: Strategy, off: str = ""
 ) -> tuple[Any, StrategyStates]:
     decisions, states = decide_all(snapshot, strategies, states, (off,))
-    return decisions.best_effort, states
+    return decisions.limits.by_strategy, states
 
 
 def test_what_is_left_to_best_effort_stays_while_its_strategy_is_frozen_and_ends_with_it(
     snapshot: NodeSnapshot,
 ) -> None:
-    hold = Scripted("hold", says=Decision("held", best_effort=ONE_CPU), needs={"node": 5.0})
-    other = Scripted("other")
+    says, needs = Decision("held", best_effort=ONE_CPU), {"node": 5.0}
+    hold, other = Scripted("hold", says=says, needs=needs, limits_best_effort=True), Scripted("other")
+    snapshot = replace(snapshot, limits=BestEffortLimits(by_strategy={"hold": EARLIER}))
     fresh, stale = replace(snapshot, ages_s={"node": 1.0}), replace(snapshot, ages_s={"node": 9.0})
     found, states = left(stale, {}, hold, other)
-    assert found is None, "nobody knows what the last run left, so nobody may say that it is over"
+    assert found == {"hold": EARLIER}, "until it decides, what the last run left stays"
     found, states = left(fresh, states, hold, other)
     assert found == {"hold": ONE_CPU}
     found, states = left(stale, states, hold, other)
@@ -481,3 +485,19 @@ def test_what_is_left_to_best_effort_stays_while_its_strategy_is_frozen_and_ends
     hold.says = Decision("calm")
     found, states = left(fresh, states, hold, other)
     assert found == {}
+
+
+def test_all_others_go_by_it_in_the_same_tick_and_it_by_what_was_left_before(snapshot: NodeSnapshot) -> None:
+    hold = Scripted("hold", says=Decision("held", best_effort=ONE_CPU), limits_best_effort=True)
+    first, last = Scripted("first"), Scripted("last")
+    decisions, _ = decide_all(snapshot, (first, hold, last))
+    assert [result.name for result in decisions.results] == ["first", "hold", "last"]
+    assert first.seen is last.seen is decisions.limits
+    assert (decisions.limits.by_strategy, hold.seen) == ({"hold": ONE_CPU}, NO_LIMITS)
+    again = replace(snapshot, limits=decisions.limits)
+    assert decide_all(again, (first, hold, last))[0].limits is decisions.limits
+
+
+def test_a_strategy_that_limits_them_and_does_not_say_that_it_may_has_failed(snapshot: NodeSnapshot) -> None:
+    decisions, _ = decide_all(snapshot, (Scripted("hold", says=Decision("held", best_effort=ONE_CPU)),))
+    assert (decisions.results[0].state, decisions.limits) == (State.FAILED, NO_LIMITS)

@@ -47,7 +47,7 @@ class Node:
     def leaves(self, by_strategy: Mapping[str, BestEffortScheduling]) -> bool:
         """Do the limits of best-effort pods change by it?"""
         before = self.policy.limits
-        self.policy.set_best_effort_limits(by_strategy)
+        self.policy.set_best_effort_limits(BestEffortLimits(by_strategy=by_strategy))
         return self.policy.limits is not before
 
     def edits(self, pod: PodView) -> tuple[Edit, ...]:
@@ -219,9 +219,9 @@ class TestWhatIsLeftToBestEffort:
         node = Node(tmp_path)
         node.sees(view("ls", "LS"))
         made, _ = limits(self.LEFT, node.settings, MACHINE)
-        node.policy.set_best_effort_limits(self.LEFT, made)
+        node.policy.set_best_effort_limits(made)
         assert node.policy.limits is made
         node.policy.expect(LSE.context, 0)
-        other, _ = limits({"suppress": BestEffortScheduling("busy", "0-2")}, node.settings, MACHINE)
-        node.policy.set_best_effort_limits({"suppress": BestEffortScheduling("busy", "0-3")}, other)
+        other = BestEffortLimits(by_strategy={"suppress": BestEffortScheduling("busy", "0-3")}, pools=made.pools)
+        node.policy.set_best_effort_limits(other)
         assert join(node.policy.limits.pools) == "2-3", "of another instant"

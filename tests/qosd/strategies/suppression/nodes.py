@@ -26,6 +26,7 @@ from qosd.act.ownership import OWNERS
 from qosd.act.plan import Result
 from qosd.loop import NodeLoop, TickInputs
 from qosd.metrics import Metrics
+from qosd.model.besteffort import BestEffortLimits
 from qosd.model.metric import Metric, Scope
 from qosd.model.pod import Resources
 from qosd.model.policy import HostFacts
@@ -176,14 +177,21 @@ class Node:
         self.actuator = Actuator(self.writer, self.undo, self, OWNERS)
         self.source = PolicySource(self.machine.root / "rules.yaml", lambda: self.host, Metrics())
         self.source.load()
-        self.source.set_best_effort_limits(besteffort.load(self.root / "besteffort.json"))
+        left = besteffort.load(self.root / "besteffort.json")
+        self.source.set_best_effort_limits(BestEffortLimits(by_strategy=left))
         store = Store(PANELS)
         meters = [NodeMeter(lambda: sum(self._used().values()) + 0.2), PodMeter(self._used, self._waited_ms)]
         sense = Sense(Sampler(meters, store, self.clock), store, System(None))  # type: ignore[arg-type]
         self.topology = machine(4)
         self.loop = NodeLoop(
-            sense, STRATEGIES, self.actuator, Predictor(lambda bank: None), wall=self.clock, monotonic=self.clock
-        )
+            sense, STRATEGIES, self.actuator, Predictor(lambda bank: None), wall=self.clock, monotonic=self.clock,
+            set_limits=self._set_limits,
+        )  # fmt: skip
+
+    def _set_limits(self, limits: BestEffortLimits) -> None:
+        besteffort.save(self.root / "besteffort.json", limits.by_strategy)
+        self.source.set_best_effort_limits(limits)
+        self.acts_when_limited = self.writer.acts
 
     def record(self, entry: Entry) -> None:
         self.entries.append(entry)
@@ -192,17 +200,19 @@ class Node:
         """A second, and what is written then."""
         self.load = load or self.load
         self.clock.ns += S
+        return self._tick(TickReason.BEAT)
+
+    def tick_between(self) -> list[tuple[str, str, Value]]:
+        """A tick between two seconds, that takes no samples."""
+        return self._tick(TickReason.CHANGE)
+
+    def _tick(self, reason: TickReason) -> list[tuple[str, str, Value]]:
         by = self.source.update(self.topology, self.pods, {}, self.clock.ns)
         result = self.loop.tick(
-            TickInputs(self.pods, by, self.topology, TIERS, {}, {"pods": 0.5}, limits=self.source.limits),
-            TickReason.BEAT,
+            TickInputs(self.pods, by, self.topology, TIERS, {}, {"pods": 0.5}, limits=self.source.limits), reason
         )
         assert isinstance(result, Result)
         assert set(result.results) <= {"done"}, result.sentence
-        left = self.loop.report.decisions.best_effort
-        if left != self.source.best_effort:
-            besteffort.save(self.root / "besteffort.json", left)
-            self.source.set_best_effort_limits(left)
         writes = [each.write for each in result.outcomes]
         return [(each.target.cgroup, each.target.name, each.after) for each in writes]
 

@@ -74,6 +74,20 @@ def test_while_the_service_is_busy_best_effort_work_has_less_and_nobody_else(nod
 
 
 @EVERY
+def test_the_tick_that_decides_writes_all_of_it_and_hooks_go_by_it_before(node: Node) -> None:
+    changes = 0
+    for load in (*[QUIET] * 2, *[BUSY] * BUSY_S[node.policy], *[QUIET] * 4):
+        before, acts = node.source.limits, node.writer.acts
+        node.tick(load)
+        if node.source.limits is not before:
+            changes += 1
+            assert node.acts_when_limited == acts, "nothing is written before hooks have it"
+            assert node.source.limits is node.loop.report.decisions.limits
+        assert node.tick_between() == [], "nothing is left to the next tick"
+    assert changes
+
+
+@EVERY
 def test_in_quiet_best_effort_work_has_what_the_formula_leaves_or_all_that_it_uses(node: Node) -> None:
     busy_and_quiet(node)
     assert node.best_effort_cores() == {"cpuset": 3.0, "cfsQuota": 2.1, "pressure": 3.0}[node.policy]
@@ -111,7 +125,7 @@ def test_what_is_switched_off_leaves_no_difference(node: Node, let_go: str) -> N
     else:
         node.stop_suppressing(by_gate=let_go == "feature gate")
         node.tick(), node.tick()
-        assert node.source.best_effort == {}
+        assert node.source.limits.by_strategy == {}
         node.switched_off()
     assert node.state() == node.before
     assert not any(node.undo.all(kind) for kind in KINDS)
@@ -121,6 +135,7 @@ def test_what_is_switched_off_leaves_no_difference(node: Node, let_go: str) -> N
 def test_a_restart_goes_on_from_what_the_kernel_holds(node: Node) -> None:
     """The first decision shrinks no less and grows no more than a second of the earlier run would have."""
     busy(node)
+    node.seconds(8, BUSY)  # no step is on trial any more, which a restart would end
     had = node.best_effort_cores()
     node.close()
     node.start()
