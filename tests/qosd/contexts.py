@@ -17,7 +17,17 @@ from qosd.policy.rulesfile import read
 
 QOS, PRIORITY = "koordinator.sh/qosClass", "koordinator.sh/priority-class"
 STATUS, EXTENDED = "scheduling.koordinator.sh/resource-status", "node.koordinator.sh/extended-resource-spec"
-SHORT = {"STATUS": STATUS, "EXTENDED": EXTENDED}
+CPU_QOS = "koordinator.sh/cpuQOS"
+SHORT = {
+    "STATUS": STATUS,
+    "EXTENDED": EXTENDED,
+    "CPU_QOS": CPU_QOS,
+    "MEMORY_QOS": "koordinator.sh/memoryQOS",
+    "RESCTRL": "node.koordinator.sh/resctrl",
+    "RESCTRL_CLASS": "rdt.resources.beta.kubernetes.io/pod",
+    "RESCTRL_CLASS_OF_MAIN": "rdt.resources.beta.kubernetes.io/container.main",
+}
+"""Of annotations."""
 TIERS = {
     "Guaranteed": "/kubepods/pod1",
     "Burstable": "/kubepods/burstable/pod1",

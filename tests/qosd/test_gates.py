@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
+from types import MappingProxyType
 
 import pytest
 
@@ -34,13 +36,20 @@ def test_a_gate_switches_something_or_says_that_it_does_not(name: str) -> None:
     assert featuregates.without_effect({name: GATES[name].is_on}, {}) == [], "as it is anyway"
 
 
-def pooled(ratio: str = "", is_announced: bool = False, **gates: bool) -> EffectivePolicy:
+NO_GATES: Mapping[str, bool] = MappingProxyType({})
+
+
+def pooled(gates: Mapping[str, bool] = NO_GATES, ratio: str = "", is_announced: bool = False) -> EffectivePolicy:
     made = policy(V2, features=gates)
     fraction = Fraction(ratio) if ratio else None
-    pools = {"ls_pools": (Pool(0, 0, "0-3"),), "be_pools": (Pool(0, 0, "0-1"), Pool(0, 1, "2-3"))}
-    return replace(
-        made, node=replace(made.node, cpu_normalization_ratio=fraction, is_ratio_announced=is_announced, **pools)
+    node = replace(
+        made.node,
+        cpu_normalization_ratio=fraction,
+        is_ratio_announced=is_announced,
+        ls_pools=(Pool(0, 0, "0-3"),),
+        be_pools=(Pool(0, 0, "0-1"), Pool(0, 1, "2-3")),
     )
+    return replace(made, node=node)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +62,7 @@ def pooled(ratio: str = "", is_announced: bool = False, **gates: bool) -> Effect
 )
 def test_a_hook_goes_by_its_gate(gate: str, field: Field, by_default: object) -> None:
     assert decided(BE, pooled()).get(field.value) == by_default
-    assert decided(BE, pooled(**{gate: False})).get(field.value) is None
+    assert decided(BE, pooled({gate: False})).get(field.value) is None
 
 
 @pytest.mark.parametrize(
@@ -69,7 +78,7 @@ def test_a_hook_goes_by_its_gate(gate: str, field: Field, by_default: object) ->
 def test_a_ratio_counts_by_who_states_it_and_by_the_gate(
     gates: dict[str, bool], is_announced: bool, quota_us: int | None, is_said: bool
 ) -> None:
-    by = pooled("1.2", is_announced, **gates)
+    by = pooled(gates, "1.2", is_announced)
     assert decided(LS, by).get("cpu_quota") == quota_us
     assert bool(by.unused_ratio) == is_said
     assert decided(BE, by)["cpu_quota"] == 41_667, "batch pods are divided by it whatever the gate says"
@@ -77,4 +86,4 @@ def test_a_ratio_counts_by_who_states_it_and_by_the_gate(
 
 @pytest.mark.parametrize(("gates", "binds"), [({}, False), ({"BECPUManager": True}, True)])
 def test_the_gate_of_the_cpu_manager_binds_best_effort_pods(gates: dict[str, bool], binds: bool) -> None:
-    assert pooled(**gates).binds_best_effort is binds
+    assert pooled(gates).binds_best_effort is binds

@@ -198,7 +198,8 @@ class Node:
     def state(self) -> dict[str, Value | None]:
         """All that the two may change."""
         writer = Writer(self.tree)
-        cgroups = [*TIERS.values(), *(each.cgroup for pod in self.pods for each in (pod, *pod.containers))]
+        cgroups = [*TIERS.values(), *(pod.cgroup for pod in self.pods)]
+        cgroups += [container.cgroup for pod in self.pods for container in pod.containers]
         rows = [name for name in SystemConfig.rows if not ROWS[name].takes]
         features = [f"{FEATURES}@{name}" for name in ("GENTLE_FAIR_SLEEPERS", "ID_LOAD_BALANCE", "ID_ABSOLUTE_EXPEL")]
         targets = [Target("", name) for name in (*rows, *features, CORE_SCHED)]

@@ -15,6 +15,7 @@ from koord.host.files import Target, Value
 from koord.host.reconcile.plan import DONE
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
+from koord.model.formulas import Formula
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS
 from koord.model.slo import NodeSLOSpec, ResourceThresholds
@@ -38,7 +39,7 @@ from qosd.predict.predictor import Predictor
 from qosd.sense.build import Sense
 from qosd.sense.node import NodeRow
 from qosd.sense.prediction import PredictionRow
-from qosd.sense.row import Panel, Row
+from qosd.sense.row import Panel
 from qosd.sense.sampler import Sampler
 from qosd.sense.store import Store
 from qosd.sense.system import System, SystemRow
@@ -80,7 +81,7 @@ class Meter:
         self.log.append("sense")
         if self.failing:
             raise OSError("gone")
-        row: Row = (float(self.runs),) * len(self.panel.metrics)
+        row: Any = (float(self.runs),) * len(self.panel.metrics)
         return [(self.panel, dict.fromkeys(self.subjects, row))]
 
     def close(self) -> None:
@@ -104,6 +105,8 @@ class Doubling:
     seen: list[NodeSnapshot] = field(default_factory=list)
     memories: list[Any] = field(default_factory=list)
     raises: Exception | None = None
+    formulas: tuple[Formula, ...] = ()
+    grants: tuple[str, ...] = ()
 
     def windows_under(self, policy: EffectivePolicy) -> tuple[Window, ...]:
         return self.windows
@@ -149,7 +152,8 @@ class Rig:
         sampler = Sampler(self.meters, store, self.clock)
         self.sense = Sense(sampler, store, System(None))  # type: ignore[arg-type]
         self.undo = opened(UndoRecord(self.root / "undo", "6f1d"))
-        owners = {one.name: Ownership(one.stage, frozenset({"cpu_quota"})) for one in (self.wanting, *self.strategies)}
+        speaking: tuple[Strategy, ...] = (self.wanting, *self.strategies)
+        owners = {one.name: Ownership(one.stage, frozenset({"cpu_quota"})) for one in speaking}
         self.actuator = Actuator(Writer(self.tree), self.undo, self, owners)
         self.predictor = Predictor(self.kept.append)
         self.loop = NodeLoop(

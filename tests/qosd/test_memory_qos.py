@@ -106,7 +106,7 @@ class Memory:
     panels = tuple(rows[scope].panel for rows in (USAGE, PRESSURE, PIDS) for scope in (Scope.POD, Scope.CONTAINER))
 
     def collect(self, tick: Tick) -> Batch:
-        batch: Any = []
+        batch: list[Any] = []
         for panel in self.panels:
             subjects = [cgroup.subject for cgroup in tick.targets.cgroups[panel.scope]]
             batch.append((panel, dict.fromkeys(subjects, tuple(map(_figure, panel.metrics)))))
@@ -132,7 +132,7 @@ def pod(name: str, qos: str, tier: str, cgroup: str, **said: Any) -> PodView:
     native = ContainerAmounts("main", memory_request=Bytes(2 * GIB), memory_limit=Bytes(6 * GIB))
     spec = None if qos == "BE" else (SpecContainer("main", Role.MAIN, native),)
     limit = Resources() if qos == "BE" else Resources(memory_limit_bytes=6 * GIB)
-    amounts = {EXTENDED: extended(memory_request="1Gi", memory="4Gi")} if qos == "BE" else {}
+    amounts: dict[str, Any] = {EXTENDED: extended(memory_request="1Gi", memory="4Gi")} if qos == "BE" else {}
     request = None if qos == "BE" else 2 * GIB
     made = view(
         name, qos, tier, spec=spec, memory_request_bytes=request, container_requested=limit, requested=limit,

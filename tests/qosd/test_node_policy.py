@@ -58,8 +58,8 @@ async def ticked(alive: Living) -> None:
         await alive.node.tick(TickReason.BEAT)
 
 
-def remove(file: Path) -> object:
-    return file.unlink()
+def remove(file: Path) -> None:
+    file.unlink()
 
 
 def spoil(file: Path) -> object:

@@ -40,7 +40,10 @@ def request(
     unified: Mapping[str, str] | None = None, swap_bytes: int = 0, swap_follows: bool = True, **values: int | str
 ) -> RequestedResources:
     return RequestedResources(
-        {Field(name): value for name, value in values.items()}, unified or {}, swap_bytes, swap_follows
+        {Field(name): value for name, value in values.items()},  # type: ignore[call-arg] # an enumeration's member
+        unified or {},
+        swap_bytes,
+        swap_follows,
     )
 
 

@@ -102,14 +102,15 @@ class Load:
         """The job uses two cores, 64 MiB, and as much page cache."""
         self.cores = min(10.0, max(0.0, self.cores + self.chance.uniform(-2, 2)))
         figures = {"cpu_usage": 2.0, "with_page_cache": float(128 << 20)}
-        used = [
+        used: Any = tuple(
             next((figure for name, figure in figures.items() if name in metric.name), float(64 << 20))
             for metric in USAGE[Scope.POD].panel.metrics
-        ]
+        )
+        node: Any = (self.cores,) * len(NodeRow.panel.metrics)
         return [
-            (NodeRow.panel, {"": (self.cores,) * len(NodeRow.panel.metrics)}),
-            (USAGE[Scope.POD].panel, {JOB: tuple(used)}),
-            (USAGE[Scope.CONTAINER].panel, {MAIN: tuple(used)}),
+            (NodeRow.panel, {"": node}),
+            (USAGE[Scope.POD].panel, {JOB: used}),
+            (USAGE[Scope.CONTAINER].panel, {MAIN: used}),
         ]
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import Struct
@@ -53,7 +54,7 @@ def test_each_actor_sees_its_own_kind_by_strategy() -> None:
         ({"a": FOLLOWED, "undecided": "a"}, True),
     ],
 )
-def test_what_is_new_to_the_actor_of_memberships(then: dict[str, Acts], is_new: bool) -> None:
+def test_what_is_new_to_the_actor_of_memberships(then: dict[str, Any], is_new: bool) -> None:
     followed = DesiredActs(Membership).now(decisions(a=FOLLOWED))
     now = followed.now(decisions(**then))
     assert now.are(followed) is not is_new

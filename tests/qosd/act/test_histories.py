@@ -264,8 +264,8 @@ class Life:
 
     def tick(self, opinions: dict[Target, Opinion], decided: bool = True) -> None:
         self.now_ns += S
-        result = StrategyResult("hooks", Stage.SPEC, State.ACTIVE, Decision("", opinions), decided=decided)
-        decisions = Decisions(0, self.now_ns, self.now_ns, (result,))
+        hooks = StrategyResult("hooks", Stage.SPEC, State.ACTIVE, Decision("", opinions), decided=decided)
+        decisions = Decisions(0, self.now_ns, self.now_ns, (hooks,))
         dry = self.actuator.plan(decisions)
         result = self.actuator.tick(decisions)
         assert tuple(outcome.write for outcome in result.outcomes) == dry.writes

@@ -218,7 +218,11 @@ class TestMoving:
     def test_a_fork_bomb_is_followed_up_at_once(self, rig: Rig) -> None:
         rig.node.start(BOX)
         rig.want(BOX="BE")
-        rig.node.writer.then = lambda task: rig.node.start(BOX) and None
+
+        def fork(task: int) -> None:
+            rig.node.start(BOX)
+
+        rig.node.writer.then = fork
         for _ in range(20):
             assert rig.tick().outcomes
         assert len(rig.journal.entries) == 1
@@ -265,7 +269,7 @@ class TestCost:
 
     def test_without_memberships_nothing_is_looked_at(self, rig: Rig) -> None:
         shutil.rmtree(rig.node.tree.resctrl)
-        rig.memberships = Decision("").acts
+        rig.memberships = ()
         for _ in range(3):
             rig.tick()
         assert rig.moves(rig.plan()).findings == ()

@@ -164,7 +164,7 @@ async def server_gone(server: Server, feed: ClusterFeed, policy: Policy, port: i
     lost = [value for word, value in policy.told if word == "lost"]
     assert lost[0] in ("nodes", "nodeslos")
     assert feed.silent_s is not None
-    await until(lambda: feed.is_reachable, 30)
+    await until(lambda: feed.is_reachable, within_s=30)
     assert policy.contacts > before
     assert policy.last("slo") == (spec_of(60), 1)
 

@@ -119,7 +119,7 @@ async def test_credentials_that_come_late_need_no_restart(rig: Rig) -> None:
         await until(lambda: all(informer.counts.failures for informer in rig.session.feed.informers))
         assert rig.session.status().sentence == f"the API server as node {OWN}: has not answered yet"
         rig.write_kubeconfig()
-        await until(lambda: rig.suppress_percent == 61, 30)
+        await until(lambda: rig.suppress_percent == 61, within_s=30)
 
 
 async def test_a_token_that_rotates(rig: Rig) -> None:
@@ -133,7 +133,7 @@ async def test_a_token_that_rotates(rig: Rig) -> None:
         rig.write_kubeconfig("second")
         rig.server.cut_watches()
         slo(rig.server, 62, 2)
-        await until(lambda: rig.suppress_percent == 62, CHECK_S + 5)
+        await until(lambda: rig.suppress_percent == 62, within_s=CHECK_S + 5)
 
 
 async def test_a_part_that_fails_costs_the_others_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from koord.host.files import Target
+from koord.model.formulas import Formula
 from koord.model.qos import QoSClass
 from qosd.decide import relief
 from qosd.decide.decision import Decision, OneShot, Op, Opinion, Stage, Strategy
@@ -55,6 +56,8 @@ class Scripted:
     is_enabled: bool = True
     says: Decision | Callable[[Any], Decision] = Decision("nothing to do")  # noqa: RUF009 - frozen
     asked: int = 0
+    formulas: tuple[Formula, ...] = ()
+    grants: tuple[str, ...] = ()
     seen: BestEffortLimits | None = None
     """What was left to best-effort pods when it decided last."""
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from msgspec import structs
 
@@ -65,9 +66,9 @@ class Pod:
 
     def __post_init__(self) -> None:
         amounts = {"request": str(self.request), "memory_request": f"{self.request}Mi"}
-        asked = {"EXTENDED": extended(kind=self.kind, **amounts)} if self.kind else {}
+        asked: dict[str, Any] = {"EXTENDED": extended(kind=self.kind, **amounts)} if self.kind else {}
         tier = "BestEffort" if self.qos in ("BE", "") else "Burstable"
-        said = {**self.annotations, "kubernetes.io/config.source": self.source}
+        said: dict[str, Any] = {**self.annotations, "kubernetes.io/config.source": self.source}
         made = view(self.name, self.qos, tier, labels=self.labels, **asked, **said)
         derived = made.context.raw_qos or (QoSClass.BE if tier == "BestEffort" else QoSClass.LS)
         self.base = structs.replace(

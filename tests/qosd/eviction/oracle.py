@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from koord.host.files import Target
 from qosd.decide.decision import Opinion
 from qosd.decide.reliefstate import Relief
 from qosd.decide.runner import Decisions
@@ -102,9 +103,9 @@ class Oracle(Standing):
             wanted = {(each.account, each.resource, each.amount, each.left_s) for each in expected.get(gate, ())}
             if said != wanted:
                 raise Violation(f"{gate} states {said}, the formula says {wanted}: {result.sentence}")
-            for each in result.decision.shortages:
-                if each.victims.gate != gate or each.amount <= 0:
-                    raise Violation(f"{gate} states {each}")
+            for shortage in result.decision.shortages:
+                if shortage.victims.gate != gate or shortage.amount <= 0:
+                    raise Violation(f"{gate} states {shortage}")
         return tuple([each for gate in STRATEGIES for each in expected.get(gate, ())])
 
     # what goes on by itself
@@ -308,7 +309,7 @@ class Oracle(Standing):
             if demand.resource != "memory" or row not in host.files:
                 return {}, False
             takes = [replace(each, amount=self.reclaimable(each, at)) for each in able]
-            parts = {each.uid: part for each, part in self.chosen(demand, takes, need, at, taken)}
+            parts: Mapping[str, int] = {each.uid: part for each, part in self.chosen(demand, takes, need, at, taken)}
             return (parts if sum(parts.values()) * LEAST_PART >= need else {}), False
         running = [each for each in able if self.runs(each.view)]
         if rung == THROTTLE and demand.resource == "memory" and "memory.high" not in host.files:
@@ -436,7 +437,7 @@ class Oracle(Standing):
                 raise Violation(f"{uid} is evicted again too soon: {eviction}")
 
 
-def _steps(relief: Relief, before: Mapping[object, Opinion]) -> Iterator[tuple[str, str, str, int]]:
+def _steps(relief: Relief, before: Mapping[Target, Opinion]) -> Iterator[tuple[str, str, str, int]]:
     """Strategy, rung, UID and value of what is new at this tick, in its order."""
     for order in relief.one_shots:
         yield _step(order.why, int(order.value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from random import Random
+from typing import Any
 
 from koord.model import quantity, slo_defaults
 from koord.model.priority import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
@@ -23,7 +24,9 @@ def make_rules(chance: Random, counts: Counter[str], host: HostFacts) -> Effecti
     window = chance.choice((None, None, 2, 5, 12, 30))
     names = ("memory_evict", "cpu_evict", "cpu_allocatable_evict", "memory_allocatable_evict")
     percents = {name: _percents(chance, name) for name in names}
-    said = {f"{name}_{which}_percent": value for name, pair in percents.items() for which, value in pair.items()}
+    said: dict[str, Any] = {
+        f"{name}_{which}_percent": value for name, pair in percents.items() for which, value in pair.items()
+    }
     thresholds = ResourceThresholds(
         enable=not one_in(chance, 20),
         cpu_evict_time_window_seconds=window,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from koord.host.files import Target
 from qosd.decide.decision import Opinion
 from qosd.decide.rehearsal import Rehearsed
 from qosd.decide.reliefstate import Relief
@@ -36,7 +37,7 @@ class Standing(Choice):
         self.evicted_ns: list[int] = []
         self.rounds_ns: dict[str, int] = {}
         self.was_rehearsal = False
-        self.opinions: Mapping[object, Opinion] = {}
+        self.opinions: Mapping[Target, Opinion] = {}
         self.forget()
 
     def forget(self) -> None:

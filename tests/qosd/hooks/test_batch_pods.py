@@ -191,7 +191,8 @@ CONTAINERS = st.lists(
 def _cores(name: str, request: int, limit: int, memory_mi: int) -> dict[str, Any]:
     amounts = {"request": request, "limit": limit}
     said = {key: str(value) for key, value in amounts.items() if value}
-    return extended(name, **said, **({"memory": f"{memory_mi}Mi"} if memory_mi else {}))["containers"]
+    made: dict[str, Any] = extended(name, **said, **({"memory": f"{memory_mi}Mi"} if memory_mi else {}))["containers"]
+    return made
 
 
 @given(CONTAINERS, st.sampled_from(["batch", "mid"]), st.sampled_from([-1, 1.2]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -324,10 +324,10 @@ class TestGroupIdentity:
             (pod("LSR", "Guaranteed"), "0"),
             (pod("", "Guaranteed"), "2"),
             (pod("BE", "BestEffort"), "-1"),
-            (pod("LS", **{"koordinator.sh/cpuQOS": {"enable": True, "groupIdentity": -1}}), "-1"),
-            (pod("LS", **{"koordinator.sh/cpuQOS": {"groupIdentity": -1}}), "0"),
-            (pod("LS", **{"koordinator.sh/cpuQOS": {"enable": True, "groupIdentity": 3}}), "2"),
-            (pod("BE", **{"koordinator.sh/cpuQOS": {"enable": True, "groupIdentity": 1}}), "-1"),
+            (pod("LS", CPU_QOS={"enable": True, "groupIdentity": -1}), "-1"),
+            (pod("LS", CPU_QOS={"groupIdentity": -1}), "0"),
+            (pod("LS", CPU_QOS={"enable": True, "groupIdentity": 3}), "2"),
+            (pod("BE", CPU_QOS={"enable": True, "groupIdentity": 1}), "-1"),
             (pod("LSE", "Guaranteed"), "0"),
             (pod("SYSTEM", "Guaranteed"), "0"),
             (pod("", "Burstable"), "2"),
@@ -401,7 +401,7 @@ class TestMemory:
         ],
     )
     def test_the_pods_own_word(self, own: dict[str, Any], want: dict[str, str]) -> None:
-        who = pod("BE", EXTENDED=extended(memory_request="2Gi", memory="6Gi"), **{"koordinator.sh/memoryQOS": own})
+        who = pod("BE", EXTENDED=extended(memory_request="2Gi", memory="6Gi"), MEMORY_QOS=own)
         assert self.found(who, self.BE_ON) == want
 
     def test_off_by_default_and_on_v1(self) -> None:
@@ -447,7 +447,7 @@ class TestResctrl:
 
     @pytest.mark.parametrize("key", [resctrl.ANNOTATION, "node.koordinator.sh/resctrl"])
     def test_a_pod_that_chose_keeps_its_choice(self, key: str) -> None:
-        assert self.resctrl_group(pod("LS", "Burstable", HookStage.RUN_SANDBOX, "", **{key: "{}"})) is None
+        assert self.resctrl_group(pod("LS", "Burstable", HookStage.RUN_SANDBOX, "", **cast(Any, {key: "{}"}))) is None
 
 
 @pytest.mark.parametrize("hook", table.HOOK_NAMES)

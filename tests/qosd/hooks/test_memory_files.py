@@ -22,7 +22,7 @@ V2_STOCK = replace(V2, files=frozenset({"memory.min", "memory.low", "memory.high
 V2_VENDOR = replace(V2_STOCK, files=frozenset(memory.ROWS))
 V1_STOCK = HostFacts(1, files=frozenset({"memory.soft_limit_in_bytes", "memory.force_empty"}))
 V1_VENDOR = HostFacts(1, files=frozenset(name for name in memory.ROWS if "pagecache" not in name))
-PERCENTS = {"minLimitPercent": 20, "lowLimitPercent": 50, "throttlingPercent": 80}
+PERCENTS: dict[str, Any] = {"minLimitPercent": 20, "lowLimitPercent": 50, "throttlingPercent": 80}
 GOLDEN = {"memory.min": "429496729", "memory.low": "1073741824", "memory.high": "5583454208"}
 """Request 2 GiB, limit 6 GiB."""
 ASKS = Resources(memory_limit_bytes=6 * GIB, memory_request_bytes=2 * GIB)
@@ -38,11 +38,11 @@ def found(who: PodContext, policy: EffectivePolicy) -> dict[str, int | str]:
     return {name: value for name, value in decided(who, policy).items() if name.startswith("memory.")}
 
 
-def container(*said: str, **more: Any) -> PodContext:
+def container(*said: Any, **more: Any) -> PodContext:
     return pod(*said, **more).at(HookStage.CONTAINER_CGROUP, ASKS, "main")
 
 
-def own_cgroup(*said: str, requested: Resources = ASKS, **more: Any) -> PodContext:
+def own_cgroup(*said: Any, requested: Resources = ASKS, **more: Any) -> PodContext:
     return pod(*said, **more).at(HookStage.POD_CGROUP, requested)
 
 
@@ -56,8 +56,8 @@ class TestNothing:
             (container("LS"), by(V1_STOCK, "ls", **PERCENTS)),
             (own_cgroup("LS"), by(V1_STOCK, "ls", oomKillGroup=1, pageCacheLimitSize=GIB, **PERCENTS)),
             (pod("LS", requested=ASKS), by(V1_VENDOR, "ls", **PERCENTS)),  # no call carries v1's files
-            (container("LS", **{"koordinator.sh/memoryQOS": {"policy": "none"}}), by(V2_VENDOR, "ls", **PERCENTS)),
-            (container("LS", **{"koordinator.sh/memoryQOS": {"policy": "auto"}}), by(V2_VENDOR, gate=False)),
+            (container("LS", MEMORY_QOS={"policy": "none"}), by(V2_VENDOR, "ls", **PERCENTS)),
+            (container("LS", MEMORY_QOS={"policy": "auto"}), by(V2_VENDOR, gate=False)),
         ],
     )
     def test_where_nobody_asks_or_nothing_can(self, who: PodContext, policy: EffectivePolicy) -> None:
@@ -179,7 +179,7 @@ PERCENT = st.none() | st.integers(0, 100)
 def test_min_is_at_most_low_and_low_at_most_high(
     settings: MemoryQOS, request_bytes: int | None, limit: int | None, allocatable: str | None
 ) -> None:
-    node = {} if allocatable is None else {"allocatableMemory": allocatable}
+    node: dict[str, Any] = {} if allocatable is None else {"allocatableMemory": allocatable}
     by, case = policy(V2, **node), MemoryCase(settings, "", request_bytes, limit)
     minimum, low, high = case.min_bytes, case.low_bytes, case.high_bytes(by)
     if low and minimum is not None:

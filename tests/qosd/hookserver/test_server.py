@@ -35,7 +35,7 @@ from tests.qosd.contexts import EXTENDED, QOS, STATUS, V2, extended, policy
 OURS = (("koord-runtime-proxy", "0.1.0"), ("koord-restores-status", "1"))
 OLDER = (("koord-runtime-proxy", "0.1.0"),)
 """Of a proxy that tells kubelet what the runtime was told."""
-BE_POD = {
+BE_POD: dict[str, Any] = {
     "pod_meta": {"namespace": "default", "name": "job"},
     "container_meta": {"name": "main"},
     "pod_labels": {QOS: "BE"},
@@ -60,7 +60,7 @@ async def calling(tmp_path: Path, by: EffectivePolicy, metrics: Metrics | None =
     unlimited = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
     channel = grpc.aio.insecure_channel(f"unix:{tmp_path}/hooks.sock", options=unlimited)
 
-    async def call(method: str, request: Any, metadata: Any = ()) -> tuple[Any, dict[str, str]]:
+    async def call(method: str, request: Any, metadata: Any = ()) -> tuple[Any, dict[str, str | bytes]]:
         response = hooks.PodSandboxHookResponse if method in SANDBOX_STAGES else hooks.ContainerResourceHookResponse
         unary = channel.unary_unary(
             f"/{SERVICE}/{method}",
@@ -199,7 +199,7 @@ def test_registration_is_what_both_proxies_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_sandbox_waits_only_where_an_edit_of_it_counts(
-    node: dict[str, object], advice: list[str] | None, handlers: list[str] | None, tmp_path: Path
+    node: dict[str, Any], advice: list[str] | None, handlers: list[str] | None, tmp_path: Path
 ) -> None:
     kept = registration.Registration(tmp_path, Path("/run/h.sock"), "Ignore", REGISTERED)
     kept.keep(policy(V2, **node))

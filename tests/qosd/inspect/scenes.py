@@ -130,7 +130,7 @@ async def living(scene: Scene) -> AsyncIterator[Node]:
         node.journal.dropped = scene.dropped
         for metric, samples in scene.history.items():
             for at_ns, value in samples:
-                row = tuple(value if each is metric else NO_SAMPLE for each in NodeRow.panel.metrics)
+                row: Any = tuple(value if each is metric else NO_SAMPLE for each in NodeRow.panel.metrics)
                 node.sense.store.put(NodeRow.panel, at_ns, {"": row})
         put_steady(node.sense.store, scene.steady)
         yield node

@@ -145,7 +145,7 @@ class Scene:
         self._measure()
 
     def put(self, panel: Panel, subject: str, **values: float) -> None:
-        row = tuple(values.get(metric.name, NO_SAMPLE) for metric in panel.metrics)
+        row: Any = tuple(values.get(metric.name, NO_SAMPLE) for metric in panel.metrics)
         self.world.store.put(panel, 1, {subject: row})
 
     def _measure(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -87,7 +88,8 @@ def test_a_conversation_cut_at_every_byte() -> None:
 
 @given(st.binary(max_size=300))
 def test_noise_is_refused_or_waited_for_and_nothing_else(noise: bytes) -> None:
-    trunk, readers = mux.Demultiplexer(), {}
+    trunk = mux.Demultiplexer()
+    readers: dict[int, Any] = {}
     try:
         for connection, data in trunk.feed(noise):
             for message in readers.setdefault(connection, ttrpc.Reader()).feed(data):

@@ -22,7 +22,7 @@ from tests.qosd.nri.containers import be, container, ls, lsr, pod, resources, sa
 
 MIB = 1 << 20
 LS_POOL = {"sharedPools": {"ls": [{"socket": 0, "node": 0, "cpuset": "4-7"}]}}
-RATIO = {"cpuNormalizationRatio": "1.2"}
+RATIO: dict[str, Any] = {"cpuNormalizationRatio": "1.2"}
 PARENT_CPUS = {"/kubepods/besteffort/poduid": "0-7"}
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -81,7 +81,7 @@ async def test_lists_of_one_pod_and_of_one_sandbox(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("told", "driver"), [(None, None), (cri.CGROUPFS, "cgroupfs"), (cri.SYSTEMD, "systemd")])
 async def test_the_cgroup_driver(tmp_path: Path, told: int | None, driver: str | None) -> None:
-    async with client_of(FakeRuntime(tmp_path, driver=told), tmp_path / "s") as runtime:
+    async with client_of(FakeRuntime(tmp_path, driver=cast(Any, told)), tmp_path / "s") as runtime:
         assert await runtime.cgroup_driver() == driver
 
 

@@ -286,9 +286,9 @@ async def test_a_slow_kubelet_keeps_no_pod_from_being_seen(tmp_path: Path) -> No
         n.kubelet.pod("next", priority=5500)
         await asyncio.sleep(KUBELET_GAP_S - 0.3)
         n.source.start()
-        await until(lambda: n.names == ["next", "web"], 0.4)
+        await until(lambda: n.names == ["next", "web"], within_s=0.4)
         assert n.pod("next").priority_class is not PriorityClass.BATCH
-        await until(lambda: n.pod("next").priority_class is PriorityClass.BATCH, 2.0)
+        await until(lambda: n.pod("next").priority_class is PriorityClass.BATCH, within_s=2.0)
         assert n.source.problems == ()
 
 
@@ -355,14 +355,14 @@ async def test_a_pod_s_life_is_followed_by_the_tree_alone(tmp_path: Path) -> Non
         await until(lambda: n.source.age_s is not None)
         assert n.source.hints == ("tree",)
         pod = n.runtime.pod("web")
-        await until(lambda: n.names == ["web"], 1)
+        await until(lambda: n.names == ["web"], within_s=1)
         main = n.runtime.container(pod, "main")
         n.runtime.start(main)
-        await until(lambda: len(n.pod("web").containers) == 2, 1)
+        await until(lambda: len(n.pod("web").containers) == 2, within_s=1)
         n.runtime.stop(main)
-        await until(lambda: n.container("web", "main").state == "CONTAINER_EXITED", 1)
+        await until(lambda: n.container("web", "main").state == "CONTAINER_EXITED", within_s=1)
         n.runtime.remove(pod)
-        await until(lambda: n.names == [], 1)
+        await until(lambda: n.names == [], within_s=1)
         await asyncio.sleep(0.3)
         calls = n.runtime.calls.count("ListPodSandbox")
         await asyncio.sleep(0.5)
@@ -377,7 +377,7 @@ async def test_a_sandbox_that_is_listed_long_after_its_directory(tmp_path: Path)
         await asyncio.sleep(0.7)
         assert n.names == []
         n.runtime.sandboxes[pod] = listed
-        await until(lambda: n.names == ["web"], 1)
+        await until(lambda: n.names == ["web"], within_s=1)
 
 
 async def test_hints_are_coalesced(tmp_path: Path) -> None:
@@ -388,7 +388,7 @@ async def test_hints_are_coalesced(tmp_path: Path) -> None:
         for number in range(40):
             n.runtime.pod(f"p{number:02}")
             await asyncio.sleep(0)
-        await until(lambda: len(n.names) == 40, 3)
+        await until(lambda: len(n.names) == 40, within_s=3)
         took_s = asyncio.get_running_loop().time() - began_s
         assert n.runtime.calls.count("ListPodSandbox") - calls <= took_s / timing.GAP_S + 2
 
@@ -415,7 +415,9 @@ async def test_somebody_else_s_write_shows_as_changed_asked(tmp_path: Path) -> N
         await until(lambda: n.container("web", "main").requested.cpu_quota_us == 90_000)
         n.runtime.quotas_us[main] = 95_000
         theirs.write_text("2")
-        await until(lambda: n.container("web", "main").requested.cpu_quota_us == 95_000, 2 * timing.WRITES_GAP_S)
+        await until(
+            lambda: n.container("web", "main").requested.cpu_quota_us == 95_000, within_s=2 * timing.WRITES_GAP_S
+        )
 
 
 async def test_a_runtime_that_comes_back_is_found(tmp_path: Path) -> None:
@@ -436,7 +438,7 @@ async def test_without_a_tree_pods_are_polled_and_it_is_said(tmp_path: Path) -> 
         assert "cannot be watched" in n.source.problems[0]
         n.runtime.pod("web")
         n.source.hint()
-        await until(lambda: n.names == ["web"], 1)
+        await until(lambda: n.names == ["web"], within_s=1)
 
 
 async def test_a_tree_without_containers_is_not_relied_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -447,7 +449,7 @@ async def test_a_tree_without_containers_is_not_relied_on(tmp_path: Path, monkey
         await until(lambda: n.source.age_s is not None)
         assert n.source.hints == ("tree",)
         n.runtime.pod("web")
-        await until(lambda: n.names == ["web"], 2)
+        await until(lambda: n.names == ["web"], within_s=2)
 
 
 async def test_churn_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -66,6 +66,11 @@ def is_good(policy: EffectivePolicy) -> bool:
     return policy.node.guaranteed_is_lsr and not policy.policy_unknown
 
 
+def replace_by_directory(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
 SPOILT: dict[str, Callable[[Path], object]] = {
     "bad": lambda file: file.write_text(BAD),
     "no YAML": lambda file: file.write_text("node: {"),
@@ -74,7 +79,7 @@ SPOILT: dict[str, Callable[[Path], object]] = {
     "blank": lambda file: file.write_text(" \n\n"),
     "too large": lambda file: file.write_text("#" * (kept.MAX_BYTES + 1)),
     "no text": lambda file: file.write_bytes(b"\xff"),
-    "a directory": lambda file: (file.unlink(), file.mkdir()),
+    "a directory": replace_by_directory,
 }
 
 

@@ -23,7 +23,7 @@ from tests.qosd.contexts import policy
 from tests.qosd.podviews import EXITED, NOT_READY, RUNNING, machine, view
 
 LSE, LSR = view("lse", "LSE", "Guaranteed", cpus="0-1"), view("lsr", "LSR", "Guaranteed", cpus="2-3")
-SYSTEM_AND_RESERVED = {"systemQOS": {"cpuset": "14"}, "reservation": {"reservedCPUs": "15"}}
+SYSTEM_AND_RESERVED: dict[str, Any] = {"systemQOS": {"cpuset": "14"}, "reservation": {"reservedCPUs": "15"}}
 
 
 def pools(
@@ -281,10 +281,9 @@ class TestNonsense:
         assert pools(*pods, kubelet={"g": "3-4"}, cpuManagerPolicy="static").warnings == (said,)
 
     def test_a_pool_of_the_rules_file_with_kubelets_cpus(self) -> None:
-        node = {"sharedPools": {"ls": [{"cpuset": "3-8"}]}, "cpuManagerPolicy": "static"}
-        assert pools(view("g", "", "Guaranteed"), kubelet={"g": "3-4"}, **node).warnings == (
-            "the LS pool of the rules file has CPUs 3-4 of default/g (kubelet)",
-        )
+        shared = {"ls": [{"cpuset": "3-8"}]}
+        found = pools(view("g", "", "Guaranteed"), kubelet={"g": "3-4"}, sharedPools=shared, cpuManagerPolicy="static")
+        assert found.warnings == ("the LS pool of the rules file has CPUs 3-4 of default/g (kubelet)",)
 
     def test_be_may_be_bound_to_cpus_of_lsr(self) -> None:
         assert pools(LSR, view("be", "BE", "BestEffort", cpus="2-3")).warnings == ()

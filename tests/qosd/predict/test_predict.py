@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from koord.host.topology import Topology
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
 from koord.model.reservation import NOTHING, Reserved
@@ -73,8 +74,8 @@ def snapshot(
     }
     ns = int(at_s * 1e9)
     return NodeSnapshot(
-        tick=0, wall_ns=ns, monotonic_ns=ns, policy=POLICY, topology=None,
-        pods=tuple(pods), values=values, ages_s=ages_s,  # type: ignore[arg-type]
+        tick=0, wall_ns=ns, monotonic_ns=ns, policy=POLICY, topology=Topology(()),
+        pods=tuple(pods), values=values, ages_s=ages_s,
     )  # fmt: skip
 
 

@@ -73,9 +73,9 @@ def test_stalls_of_tiers_and_latency_sensitive_containers(world: World) -> None:
     world.clock.advance(0.5)
     for cgroup in (container, TIERS.besteffort):
         world.write(cgroup, cpu_pressure=psi(251_000, 150), memory_pressure=psi(50, None))
-    rows = run(world, collector)
+    found = run(world, collector)
     panels = [kind.panel for kind in STALLS.values()]
-    named_rows = {subject: named(panel, row) for panel in panels for subject, row in rows[panel].items()}
+    named_rows = {subject: named(panel, row) for panel in panels for subject, row in found[panel].items()}
     assert named_rows == {
         container: {
             "container_cpu_stall_some_us_per_s": 500_000.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -31,7 +32,7 @@ def world(tmp_path: Path) -> World:
     world = World(tmp_path, 2)
 
     def put(panel: Panel, subject: str, **values: float) -> None:
-        row = tuple(values.get(metric.name, NO_SAMPLE) for metric in panel.metrics)
+        row: Any = tuple(values.get(metric.name, NO_SAMPLE) for metric in panel.metrics)
         world.store.put(panel, 1, {subject: row})
 
     put(NodeRow.panel, "", node_cpu_usage_cores=1.25, node_memory_usage_bytes=2.0**40 + 1)

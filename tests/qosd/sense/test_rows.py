@@ -194,12 +194,12 @@ def test_a_metric_is_that_of_its_objects() -> None:
 @pytest.mark.parametrize(
     ("does", "error"),
     [
-        (lambda: NodeRow.cpu_usage_core, AttributeError),
+        (lambda: NodeRow.cpu_usage_core, AttributeError),  # type: ignore[attr-defined]
         (lambda: UsageRow.cpu_usage_cores, AttributeError),  # of what?
         (lambda: MIXED[Scope.NODE].kept, KeyError),
-        (lambda: Mixed(kept=1.0), TypeError),
-        (lambda: Mixed(kept=1.0, newest=1.0, other=1.0), TypeError),
-        (lambda: FAST(kept=1.0, other=1.0), TypeError),
+        (lambda: Mixed(kept=1.0), TypeError),  # type: ignore[call-arg]
+        (lambda: Mixed(kept=1.0, newest=1.0, other=1.0), TypeError),  # type: ignore[call-arg]
+        (lambda: FAST(kept=1.0, other=1.0), TypeError),  # type: ignore[call-arg]
         (lambda: Mixed.in_order(["kept"]), ValueError),
         (lambda: Mixed.in_order(["kept", "newest", "other"]), ValueError),
         (lambda: setattr(Mixed(kept=1.0, newest=1.0), "kept", 2.0), AttributeError),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,8 @@ class Scripted:
 
 
 def row_of(value: float) -> Batch:
-    return [(DiskRow.panel, {"sda": (value,) * 6})]
+    row: Any = (value,) * 6
+    return [(DiskRow.panel, {"sda": row})]
 
 
 def free() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -46,6 +47,10 @@ def test_nearest_rank(count: int, quantile: float, index: int) -> None:
     assert nearest_rank(reversed(range(count)), quantile) == index
 
 
+def row(*figures: float) -> Any:
+    return figures
+
+
 def test_nothing_has_no_percentile() -> None:
     assert nearest_rank([], 0.9) is None
 
@@ -77,7 +82,7 @@ def test_a_ring_holds_the_last_instants_and_their_gaps(written: list[list[bool]]
 def test_series_and_percentile_of_a_window() -> None:
     store = Store([POD])
     for second in range(8):
-        store.put(POD, second * S, {"/p": (float(second), NO_SAMPLE, 7.0)})
+        store.put(POD, second * S, {"/p": row(float(second), NO_SAMPLE, 7.0)})
     assert store.series(A, "/p") == [(second * S, float(second)) for second in range(3, 8)]
     assert store.series(B, "/p") == [] and store.series(C, "/p") == [] and store.series(A, "/q") == []
     assert store.percentile(A, "/p", 0.5, window_s=2.5, now_ns=7 * S) == 6.0
@@ -90,16 +95,16 @@ def test_series_and_percentile_of_a_window() -> None:
 
 def test_samples_of_another_batch_are_none() -> None:
     store = Store([POD])
-    store.put(POD, 1 * S, {"/p": (1.0, NO_SAMPLE, 7.0)})
+    store.put(POD, 1 * S, {"/p": row(1.0, NO_SAMPLE, 7.0)})
     assert store.values(A, 1 * S) == {"/p": 1.0}
     assert store.values(B, 1 * S) == store.values(A, 2 * S) == {}
 
 
 def test_what_newest_returned_never_changes() -> None:
     store = Store([POD])
-    store.put(POD, 1, {"/p": (1.0, 1.0, 1.0)})
+    store.put(POD, 1, {"/p": row(1.0, 1.0, 1.0)})
     first = store.newest()
-    store.put(POD, 2, {"/p": (2.0, 2.0, 2.0)})
+    store.put(POD, 2, {"/p": row(2.0, 2.0, 2.0)})
     store.drop(Scope.POD, {"/p"})
     assert first[A] == {"/p": 1.0}
     assert store.newest()[A] == {}
@@ -107,7 +112,7 @@ def test_what_newest_returned_never_changes() -> None:
 
 def test_history_keeps_bytes_to_a_part_in_ten_million() -> None:
     store = Store([POD])
-    store.put(POD, 1, {"/p": (16.0 * 2**30 + 1, 0.0, 0.0)})
+    store.put(POD, 1, {"/p": row(16.0 * 2**30 + 1, 0.0, 0.0)})
     assert store.value(A, "/p") == 16 * 2**30 + 1
     assert math.isclose(store.series(A, "/p")[0][1], 16 * 2**30, rel_tol=1e-7)
 
@@ -115,7 +120,7 @@ def test_history_keeps_bytes_to_a_part_in_ten_million() -> None:
 def test_a_thousand_objects_leave_nothing() -> None:
     store = Store([POD])
     for number in range(1000):
-        store.put(POD, number * S, {f"/p{number}": (1.0, 1.0, 1.0)})
+        store.put(POD, number * S, {f"/p{number}": row(1.0, 1.0, 1.0)})
         if number % 2:
             store.drop(Scope.POD, {f"/p{number}"})
     assert store.series_count <= 3 + 5  # newest samples of one, and rings within the axis
@@ -127,7 +132,7 @@ def test_a_thousand_objects_leave_nothing() -> None:
 
 def test_a_withdrawn_panel_has_history_only() -> None:
     store = Store([POD])
-    store.put(POD, 1, {"/p": (1.0, 2.0, 3.0)})
+    store.put(POD, 1, {"/p": row(1.0, 2.0, 3.0)})
     store.withdraw(POD)
     assert store.newest() == {} and store.values(A, 1) == {}
     assert store.series(A, "/p") == [(1, 1.0)]

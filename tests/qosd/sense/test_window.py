@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,11 +20,15 @@ METRIC = NodeRow.cpu_usage_cores
 WIDTH = len(NodeRow.panel.metrics)
 
 
+def row_of(value: float) -> Any:
+    return [value] * WIDTH
+
+
 def store_of(*samples: tuple[float, float], subject: str = "") -> Store:
     """(second, value) of the node's first metric."""
     store = Store([NodeRow.panel])
     for second, value in samples:
-        store.put(NodeRow.panel, int(second * S), {subject: [value] * WIDTH})
+        store.put(NodeRow.panel, int(second * S), {subject: row_of(value)})
     return store
 
 
@@ -64,7 +69,7 @@ def test_a_window_without_samples_is_absent() -> None:
 
 def test_an_object_that_is_gone_is_in_no_window() -> None:
     store = store_of((1, 1.0), subject="a")
-    store.put(NodeRow.panel, 2 * S, {"b": [2.0] * WIDTH})
+    store.put(NodeRow.panel, 2 * S, {"b": row_of(2.0)})
     window = Window(METRIC, 60)
     assert set(aggregates(store, [window], 2 * S)[window]) == {"b"}
 
@@ -72,7 +77,7 @@ def test_an_object_that_is_gone_is_in_no_window() -> None:
 def test_what_is_sampled_later_is_in_no_earlier_window() -> None:
     store, window = store_of((1, 1.0)), Window(METRIC, 60)
     found = aggregates(store, [window], 1 * S)[window]
-    store.put(NodeRow.panel, 2 * S, {"": [3.0] * WIDTH, "b": [2.0] * WIDTH})
+    store.put(NodeRow.panel, 2 * S, {"": row_of(3.0), "b": row_of(2.0)})
     assert set(found) == {""}
     assert (found[""].count, found[""].mean, found.get("b")) == (1, 1.0, None)
 

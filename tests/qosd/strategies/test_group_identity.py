@@ -40,8 +40,8 @@ PODS = (
     view("lsr", "LSR", "Guaranteed"),
     view("unlabelled", "", "Guaranteed"),
     view("be", "BE", "BestEffort"),
-    view("own", "LS", **{CPU_QOS: {"enable": True, "groupIdentity": -1}}),
-    view("off", "LS", **{CPU_QOS: {"groupIdentity": -1}}),
+    view("own", "LS", CPU_QOS={"enable": True, "groupIdentity": -1}),
+    view("off", "LS", CPU_QOS={"groupIdentity": -1}),
 )
 OF_PODS = {
     "/kubepods/burstable/podls": 2,

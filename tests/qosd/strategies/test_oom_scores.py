@@ -76,7 +76,8 @@ def test_a_bad_entry_is_the_pods_problem() -> None:
 
 
 def test_who_says_why() -> None:
-    acts = {act.cgroup.rpartition("/")[2]: act for act in decided(pod(**{ADJ: "200", SPEC: '{"db":-500}'})).acts}
+    made = decided(pod(**{ADJ: "200", SPEC: '{"db":-500}'})).acts
+    acts = {act.cgroup.rpartition("/")[2]: act for act in made if isinstance(act, TaskAttribute)}
     assert (acts["db"].why, acts["side"].why) == (
         "annotation oom-score-adj-spec of the pod",
         "annotation oom-score-adj of the pod",

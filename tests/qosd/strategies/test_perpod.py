@@ -70,7 +70,7 @@ def test_only_whom_a_change_concerns(
     assert {**_values(decision.opinions), web: 0} == {**_values(fresh.opinions), web: 0}
 
 
-MOVES = (
+MOVES: tuple[dict[str, Any], ...] = (
     {},
     {"cpu_milli": 1500},
     {"cpu_milli": 200},
@@ -90,7 +90,7 @@ def leaving(fields: Mapping[str, Any], number: int) -> BestEffortLimits:
 
 @pytest.mark.parametrize("host", [V1, V2])
 def test_whatever_moves_the_hooks_decide_as_if_nothing_were_remembered(host: HostFacts) -> None:
-    batch = {EXTENDED: extended(limit="500", memory="1Gi")}
+    batch: dict[str, Any] = {EXTENDED: extended(limit="500", memory="1Gi")}
     pods = (
         view("web", "LS"),
         view("job", "BE", "BestEffort"),

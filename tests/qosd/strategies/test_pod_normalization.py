@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ FASTER = policy(cpuNormalizationRatio=1.2)
 ON_V1 = policy(HostFacts(cgroup_version=1), cpuNormalizationRatio=1.2)
 
 
-def scaled(pod: PodView, by: EffectivePolicy = FASTER) -> dict[str, float]:
+def scaled(pod: PodView, by: EffectivePolicy = FASTER) -> dict[str, Any]:
     decision, _ = PodNormalization().decide(snapshot(by, pod), None)
     assert all(target.name == "cpu_quota" for target in decision.opinions)
     return {target.cgroup: one.value for target, one in decision.opinions.items() if one.op is Op.SCALE}
@@ -65,5 +66,6 @@ def test_says_by_what() -> None:
     assert one.why == "kubelet's quota of the pod, divided by the CPU normalization ratio 1.2"
     assert one.op is Op.SCALE
     assert (one.inputs["ratio"], one.pod) == ("6/5", "default/p")
+    assert isinstance(one.value, Fraction)
     assert math.ceil(120000 * one.value) >= 100000, "never below the sum of its containers"
     assert PodNormalization.stage is Stage.NORMALIZATION

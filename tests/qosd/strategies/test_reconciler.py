@@ -208,7 +208,7 @@ class TestWhatIsSaid:
 class TestSameAsTheHookServer:
     """What is kept up of a running container, by whichever strategy, is what its creation is answered with."""
 
-    PODS = (
+    PODS: tuple[tuple[str, str, dict[str, Any]], ...] = (
         ("LS", "Burstable", {}),
         ("LSE", "Guaranteed", {"cpus": "0-1"}),
         ("BE", "BestEffort", {"EXTENDED": FULL}),
@@ -325,7 +325,7 @@ class TestAnLSEPodThatArrivesLast:
         changes = [
             Change(target, self.now(before, target), one.value)
             for target, one in after.items()
-            if one.op is Op.SET and target.name == "cpuset_cpus"
+            if one.op is Op.SET and isinstance(one.value, str) and target.name == "cpuset_cpus"
         ]
         steps = order(changes, 1)
         moved = [step for step in steps if step.target.cgroup.split("/")[-2] in ("podls", "podbe")]

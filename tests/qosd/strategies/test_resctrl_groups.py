@@ -10,7 +10,6 @@ from msgspec import structs
 
 from koord.host.placement import Membership
 from qosd.decide.decision import Decision
-from qosd.hooks.resctrl import ANNOTATION
 from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.model.snapshot import PodView
 from qosd.strategies.resctrl import ResctrlGroups
@@ -49,9 +48,9 @@ def memberships(decision: Decision) -> list[Membership]:
         (view("p", "LS", containers=[("a", CREATED), ("b", EXITED)]), {"s-p": "LS", "a": "LS"}),
         (view("p", "LS", state=NOT_READY, containers=[("main", EXITED)]), {}),
         # the pod chose for itself
-        (view("p", "LS", **{ANNOTATION: "gold"}), {}),
-        (view("p", "LS", **{"node.koordinator.sh/resctrl": '{"mb":{"schemata":{"percent":20}}}'}), {}),
-        (view("p", "LS", **{"rdt.resources.beta.kubernetes.io/container.main": "gold"}), {"s-p": "LS"}),
+        (view("p", "LS", RESCTRL_CLASS="gold"), {}),
+        (view("p", "LS", RESCTRL='{"mb":{"schemata":{"percent":20}}}'), {}),
+        (view("p", "LS", RESCTRL_CLASS_OF_MAIN="gold"), {"s-p": "LS"}),
     ],
 )
 def test_who_belongs_where(pod: PodView, expected: dict[str, str]) -> None:

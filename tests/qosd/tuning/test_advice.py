@@ -37,7 +37,8 @@ def history(**figures: Any) -> ContainerHistory:
     made = {name: steady(value) if name in names and isinstance(value, int | float) else value
             for name, value in figures.items()}  # fmt: skip
     quiet = {name: steady(0) for name in names}
-    return ContainerHistory(**{"name": "web", "cpus": 2, **quiet, **made})
+    members: dict[str, Any] = {"name": "web", "cpus": 2, **quiet, **made}
+    return ContainerHistory(**members)
 
 
 def said(*containers: ContainerHistory, **of_pod: Any) -> list[tuple[str, str, str]]:

@@ -28,7 +28,8 @@ def cap(rig: Rig, quota_us: int) -> list[tuple[str, Value]]:
 
 
 def check_that_all_comes_back(rig: Rig, burst_us: int) -> None:
-    rig.say("hooks"), rig.say("suppress")
+    rig.say("hooks")
+    rig.say("suppress")
     rig.tick()
     assert (rig.holds(QUOTA), rig.holds(BURST)) == (100_000, burst_us)
     assert (rig.actuator.files.report.owned, rig.undo.entries) == ({}, ())

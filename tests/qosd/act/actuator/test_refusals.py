@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.qosd.act.rig import CPUS, IDLE, POD, QUOTA, SHARES, Rig, wants
 def test_a_write_that_the_kernel_refuses_is_tried_again_with_back_off(rig: Rig) -> None:
     rig.writer.error = errno.EINVAL
     rig.say("hooks", (QUOTA, wants(5000)))
-    tried = []
+    tried: list[Any] = []
     for second in range(1, 20):
         rig.tick()
         if len(rig.writer.tried) > len(tried):
@@ -111,11 +112,15 @@ def test_two_strategies_at_one_stage(rig: Rig) -> None:
 
 def test_what_reads_back_otherwise_is_no_success(rig: Rig) -> None:
     path = rig.path(QUOTA)
-    rig.writer.write = lambda target, value: path.write_text("7000\n") and None  # type: ignore[method-assign]
+
+    def write_other(target: object, value: object) -> None:
+        path.write_text("7000\n")
+
+    rig.writer.write = write_other  # type: ignore[method-assign]
     rig.say("hooks", (QUOTA, wants(5000)))
     rig.tick()
     assert rig.journal.results() == ["failed readback"]
-    del rig.writer.write  # type: ignore[attr-defined]
+    del rig.writer.write
     rig.tick()
     assert rig.holds(QUOTA) == 5000
     rig.say("hooks")

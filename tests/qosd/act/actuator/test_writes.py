@@ -67,7 +67,9 @@ def test_stages_work_on_what_someone_else_wrote(rig: Rig) -> None:
         ("burst", 150_000),
         ("suppress", 140_000),
     ]
-    rig.say("ratio"), rig.say("burst"), rig.say("suppress", (QUOTA, Opinion.release("calm")))
+    rig.say("ratio")
+    rig.say("burst")
+    rig.say("suppress", (QUOTA, Opinion.release("calm")))
     rig.tick()
     assert (rig.holds(QUOTA), rig.actuator.files.report.owned) == (120_000, {})
     assert rig.journal.entries[-1].why == "back to its base: calm"

@@ -27,12 +27,17 @@ def rewrite(copy: Path, text: str) -> None:
     copy.write_bytes(kept.encode(kept.PolicyDocument(text, document.source, document.taken_unix_s)))
 
 
+def replace_by_directory(copy: Path) -> None:
+    copy.unlink()
+    copy.mkdir()
+
+
 SPOILERS: dict[str, Callable[[Path], object]] = {
     "cut": lambda copy: copy.write_bytes(copy.read_bytes()[:-3]),
     "changed": lambda copy: copy.write_bytes(copy.read_bytes().replace(b"auto", b"none")),
     "another's": lambda copy: copy.write_text("spec: {}\n"),
     "no NodeSLO": lambda copy: rewrite(copy, json.dumps({"generation": 1, "spec": BROKEN})),
-    "a directory": lambda copy: (copy.unlink(), copy.mkdir()),
+    "a directory": replace_by_directory,
 }
 
 

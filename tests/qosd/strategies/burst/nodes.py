@@ -186,7 +186,7 @@ class Node:
         self.writer.written_by_others(target, value)
         self.actuator.files.touched(str(self.writer.path(target)))
 
-    def us(self, name: str = "cpu_quota") -> list[Value | None]:
+    def us(self, name: str = "cpu_quota") -> list[Any]:
         """What pod, main and side hold."""
         return [Writer(self.tree).read(Target(cgroup, name)) for cgroup in GROUPS]
 

@@ -106,9 +106,9 @@ class Rounds:
         self.decision, self.memory = CPUBurst().decide(self.node.snapshot(), self.memory)
         return self.decision
 
-    def quota_us(self, target: Target, base_us: int = 100_000) -> Value:
+    def quota_us(self, target: Target, base_us: int = 100_000) -> int:
         """What the opinion makes of a quota of ``base_us``."""
-        return made_of(self.decision.opinions.get(target), base_us)
+        return int(made_of(self.decision.opinions.get(target), base_us))
 
 
 def made_of(opinion: Opinion | None, base_us: int) -> int:

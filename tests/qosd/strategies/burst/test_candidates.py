@@ -27,7 +27,7 @@ from tests.qosd.strategies.burst.scenes import HOST, buffer, bursting, limited
 
 BURSTING = bursting()
 CREATED = "CONTAINER_CREATED"
-MID = {"band": "koord-mid", "EXTENDED": extended(kind="mid", request="500", limit="2000")}
+MID: dict[str, Any] = {"band": "koord-mid", "EXTENDED": extended(kind="mid", request="500", limit="2000")}
 
 
 def found(pod: PodView, by: EffectivePolicy = BURSTING) -> PodCandidates:

@@ -183,7 +183,8 @@ class TestBounds:
     @BOTH
     def test_both_are_let_go_in_one_tick(self, node: Node) -> None:
         node.hot("main")
-        node.bound(main=40_000), node.set_rules("none")
+        node.bound(main=40_000)
+        node.set_rules("none")
         node.tick()
         assert node.state() == {"cpu_quota": [200_000, 40_000, 100_000], "cpu.max.burst": [0, 0, 0]}
         node.bound()
@@ -223,7 +224,8 @@ def test_kubelet_makes_a_container_smaller_while_it_bursts(node: Node) -> None:
     burst_us = 100_000 if node.version == 1 else 248_832
     assert node.us() == [2 * burst_us, burst_us, burst_us]
     assert node.us("cpu.max.burst") == [150_000, 50_000, 100_000]
-    node.put(MAIN, 50_000), node.put(POD, 150_000)
+    node.put(MAIN, 50_000)
+    node.put(POD, 150_000)
     node.meter.throttled = {}
     node.tick(), node.tick()
     if node.version == 1:

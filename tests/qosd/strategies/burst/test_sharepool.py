@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec import structs
 
@@ -13,7 +15,7 @@ from tests.qosd.strategies.burst.scenes import Node
 IDLE, COOLING, OVERLOAD, UNKNOWN = PoolState.IDLE, PoolState.COOLING, PoolState.OVERLOAD, PoolState.UNKNOWN
 
 
-def pod(name: str, qos: str, request_milli: int | None = None, **said: object) -> PodView:
+def pod(name: str, qos: str, request_milli: int | None = None, **said: Any) -> PodView:
     return structs.replace(view(name, qos, **said), cpu_request_milli=request_milli)
 
 

@@ -144,7 +144,7 @@ UNSET = "is not set, and nothing is done without it"
         ({PRIORITY: 8000}, "allocatableEvictPriorityThreshold: 8000 is more than 7999"),
     ],
 )
-def test_settings_that_make_no_sense_cost_their_own_strategy(settings: Mapping[str, int | None], sentence: str) -> None:
+def test_settings_that_make_no_sense_cost_their_own_strategy(settings: Mapping[str, Any], sentence: str) -> None:
     decision = of(CPU, asks("a", "30000"), **settings)
     assert (decision.sentence, decision.shortages) == (SAID + sentence, ())
     if PRIORITY not in settings:

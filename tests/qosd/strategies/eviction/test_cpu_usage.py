@@ -22,7 +22,7 @@ from tests.qosd.eviction.nodes import YOUNG, amount, decided, mean, node, ruled,
 EVICTING, METRIC = CPUUsage(), NodeRow.cpu_usage_cores
 THRESHOLD, LOWER = "cpu_evict_threshold_percent", "cpu_evict_lower_percent"
 PRIORITY = "evict_enabled_priority_threshold"
-SETTINGS = {THRESHOLD: 80, LOWER: 78, PRIORITY: 5999}
+SETTINGS: dict[str, Any] = {THRESHOLD: 80, LOWER: 78, PRIORITY: 5999}
 
 
 def at(
@@ -51,9 +51,7 @@ def at(
         (25_599, 32_000, SETTINGS, 0),
     ],
 )
-def test_release(
-    mean_milli: int, last_milli: int | None, settings: Mapping[str, int | None], release_milli: int
-) -> None:
+def test_release(mean_milli: int, last_milli: int | None, settings: Mapping[str, Any], release_milli: int) -> None:
     assert amount(EVICTING, at(mean_milli, last_milli, ruled(**settings))) == release_milli
 
 
@@ -84,7 +82,7 @@ SAID = "resourceUsedThresholdWithBE."
         ({**SETTINGS, LOWER: -1}, "cpuEvictLowerPercent: -1 is not in 0..79, below cpuEvictThresholdPercent"),
     ],
 )
-def test_settings_that_make_no_sense(settings: Mapping[str, int | None], sentence: str) -> None:
+def test_settings_that_make_no_sense(settings: Mapping[str, Any], sentence: str) -> None:
     decision = decided(EVICTING, at(32_000, policy=ruled(**settings)))
     assert (decision.sentence, decision.shortages) == (SAID + sentence, ())
 

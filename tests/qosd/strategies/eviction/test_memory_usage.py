@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec import structs
@@ -85,7 +85,7 @@ def at(
         (99 * GIB, {THRESHOLD: 100}, 0),
     ],
 )
-def test_release(strategy: Strategy, used: int, settings: Mapping[str, int], release: int) -> None:
+def test_release(strategy: Strategy, used: int, settings: Mapping[str, Any], release: int) -> None:
     assert amount(strategy, at(memory(used), **settings)) == release
 
 
@@ -313,13 +313,13 @@ SAID = "resourceUsedThresholdWithBE."
         (BY_PRIORITY, {LOWER: 71}, "memoryEvictLowerPercent: 71 is not in 0..69, below memoryEvictThresholdPercent"),
     ],
 )
-def test_settings_that_make_no_sense(strategy: Strategy, settings: Mapping[str, int | None], sentence: str) -> None:
+def test_settings_that_make_no_sense(strategy: Strategy, settings: Mapping[str, Any], sentence: str) -> None:
     decision = decided(strategy, at(memory(99 * GIB), **settings))
     assert (decision.sentence, decision.shortages) == (SAID + sentence, ())
 
 
 def test_a_missing_priority_does_not_stop_best_effort() -> None:
-    assert amount(BEST_EFFORT, at(memory(75 * GIB), **{PRIORITY: None}))
+    assert amount(BEST_EFFORT, at(memory(75 * GIB), **cast(Any, {PRIORITY: None})))
 
 
 @BOTH

@@ -24,7 +24,10 @@ from qosd.strategies.eviction.windows import cpu_window
 from tests.qosd.eviction.nodes import YOUNG, amount, best_effort_cpu, decided, mean, node, renamed, ruled, stated, turn
 
 EVICTING = BestEffortSatisfaction()
-PERCENTS = {"cpu_evict_be_satisfaction_lower_percent": 60, "cpu_evict_be_satisfaction_upper_percent": 80}
+PERCENTS: dict[str, Any] = {
+    "cpu_evict_be_satisfaction_lower_percent": 60,
+    "cpu_evict_be_satisfaction_upper_percent": 80,
+}
 Figures = tuple[float, float, float | None]
 """Usage, requests and limit, in thousandths of a CPU."""
 
@@ -136,13 +139,14 @@ SAID = "resourceUsedThresholdWithBE.cpuEvictBESatisfaction"
         ({LOWER: 60, UPPER: 59}, f"{SAID}UpperPercent: 59 is less than the lower percent, 60"),
     ],
 )
-def test_settings_that_make_no_sense(percents: Mapping[str, int | None], sentence: str) -> None:
+def test_settings_that_make_no_sense(percents: Mapping[str, Any], sentence: str) -> None:
     decision = decided(EVICTING, at((9500, 20000, 10000), policy=ruled(**percents)))
     assert (decision.sentence, decision.shortages) == (sentence, ())
 
 
 def test_equal_percents_make_sense() -> None:
-    policy = ruled(**{LOWER: 60, UPPER: 60})
+    equal: dict[str, Any] = {LOWER: 60, UPPER: 60}
+    policy = ruled(**equal)
     assert amount(EVICTING, at((9500, 20000, 10000), policy=policy)) == 2000
 
 

@@ -27,7 +27,8 @@ from tests.qosd.contexts import MEMORY_QOS, V2, extended, policy
 from tests.qosd.podviews import EXITED, NOT_READY, snapshot, view
 
 MIB, GIB = 1 << 20, 1 << 30
-STOCK = replace(V2, files=frozenset({"memory.high", "memory.reclaim"}), kernel=(6, 1))
+STOCK_FILES = frozenset({"memory.high", "memory.reclaim"})
+STOCK = replace(V2, files=STOCK_FILES, kernel=(6, 1))
 V1 = HostFacts(1, files=frozenset({"memory.force_empty"}), kernel=(6, 18))
 NO_PSI = {"pressure": "no /proc/pressure: the kernel has no PSI, or was booted with psi=0"}
 LIMITED = Resources(memory_limit_bytes=GIB)
@@ -137,7 +138,7 @@ B, L = be(), ls()
         (by(STOCK, "be"), (be(state=NOT_READY, containers=[("main", EXITED)]),), FULL, {}),
         (by(STOCK, "ls"), (ls(containers=[("main", EXITED)]),), FULL, {}),
         # the kernel's own
-        (by(replace(STOCK, files=STOCK.files | {"memory.wmark_ratio"}), "be", "ls"), (B, L), FULL, {}),
+        (by(replace(STOCK, files=STOCK_FILES | {"memory.wmark_ratio"}), "be", "ls"), (B, L), FULL, {}),
         (by(V1, "be", "ls"), (B, L), FULL, {}),
     ],
 )  # fmt: skip
@@ -160,7 +161,7 @@ CACHE = {"wmarkRatio": 0, "pageCacheLimitSize": 100 * MIB}
         (replace(STOCK, swap_total_bytes=GIB, kernel=(6, 10)), CACHE, {"l": (500, 130)}, {}),
         (replace(STOCK, swap_total_bytes=GIB, kernel=(6, 11)), CACHE, {"l": (500, 130)}, {
             "l": f"{30 * MIB} swappiness=0"}),
-        (replace(STOCK, files=STOCK.files | {"memory.pagecache_limit.size"}), CACHE, {"l": (500, 130)}, {}),
+        (replace(STOCK, files=STOCK_FILES | {"memory.pagecache_limit.size"}), CACHE, {"l": (500, 130)}, {}),
     ],
 )  # fmt: skip
 def test_page_cache_limits(host: HostFacts, settings: Any, charges: Charges, expected: dict[str, object]) -> None:
@@ -306,7 +307,7 @@ class TestTicks:
 )
 def test_what_is_said(host: HostFacts, absent: Any, sentence: str) -> None:
     asked = by(host, "be", "ls")
-    limited = ls(**{"koordinator.sh/memoryQOS": {"pageCacheLimitSize": 100 * MIB}})
+    limited = ls(MEMORY_QOS={"pageCacheLimitSize": 100 * MIB})
     assert MemoryReclaim().decide(at(100, asked, (B, limited), {}, absent=absent), None)[0].sentence == sentence
 
 

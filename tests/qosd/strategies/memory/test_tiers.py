@@ -27,7 +27,7 @@ from tests.qosd.podviews import EXITED, NOT_READY, snapshot, view
 GIB = 1 << 30
 ROOT, BURSTABLE, BESTEFFORT = "/kubepods", "/kubepods/burstable", "/kubepods/besteffort"
 TIERS = {KubeQoS.GUARANTEED: ROOT, KubeQoS.BURSTABLE: BURSTABLE, KubeQoS.BEST_EFFORT: BESTEFFORT}
-PERCENTS = {"minLimitPercent": 20, "lowLimitPercent": 50, "throttlingPercent": 80}
+PERCENTS: dict[str, Any] = {"minLimitPercent": 20, "lowLimitPercent": 50, "throttlingPercent": 80}
 MIN, LOW, SOFT = "memory.min", "memory.low", "memory.soft_limit_in_bytes"
 STOCK = replace(V2, files=frozenset({MIN, LOW, "memory.high", "memory.oom.group"}))
 VENDOR = replace(STOCK, files=frozenset(memory.ROWS))
@@ -86,8 +86,8 @@ SHARE_MIN, SHARE_LOW = 429496729, 1073741824
         # nobody tells the request: it protects nothing
         (ALL, (ls("a"), ls("b", None)), {ROOT: (SHARE_MIN, SHARE_LOW), BURSTABLE: (SHARE_MIN, SHARE_LOW)}),
         (ALL, (ls("a", state=NOT_READY, containers=[("main", EXITED)]),), {}),
-        (ALL, (ls("a", **{"koordinator.sh/memoryQOS": {"policy": "none"}}),), {}),
-        (ALL, (ls("a", **{"koordinator.sh/memoryQOS": {"minLimitPercent": 100}}),), {
+        (ALL, (ls("a", MEMORY_QOS={"policy": "none"}),), {}),
+        (ALL, (ls("a", MEMORY_QOS={"minLimitPercent": 100}),), {
             ROOT: (2 * GIB, 2 * GIB), BURSTABLE: (2 * GIB, 2 * GIB)}),
     ],
 )  # fmt: skip

@@ -156,7 +156,7 @@ class TestLimit:
         for number in range(200):
             plant.load_milli = plant.chance.randrange(0, CAPACITY_MILLI)
             level = plant.chance.choice([0.0, 10.0, 20.0, 100.0, 1000.0])
-            plant.hurt = lambda _, level=level: level
+            plant.hurt = lambda _, level=level: level  # type: ignore[misc]
             plant.tick(plant.chance.choice([0.2, 1.0, 5.0]))
             if plant.state.limit is not None:
                 assert 20 <= plant.limit_milli <= max(20, plant.ceiling_milli), number

@@ -37,9 +37,16 @@ class Run:
     """The strategy over seconds, fed back what it has left."""
 
     def __init__(self, left: BestEffortScheduling | None = None, slices: bool = True) -> None:
-        self.at_s, self.memory, self.slices = 0.0, None, slices
+        self.at_s, self.slices = 0.0, slices
+        self.memory: Any = None
         self.left = left
         self.sentence = ""
+
+    @property
+    def given(self) -> BestEffortScheduling:
+        """What is left to best-effort pods, of which the strategy has spoken."""
+        assert self.left is not None
+        return self.left
 
     def go(self, seconds: int, waited_ms: Any) -> Run:
         """``waited_ms``: a figure, or a function of what is left."""
@@ -68,7 +75,7 @@ def test_the_same_object_while_nothing_changes() -> None:
 
 def test_a_step_that_helps_stays_and_one_that_does_not_is_said() -> None:
     run = Run().go(100, lambda left: 60.0 - 25 * bool(left.slice_us))
-    assert (run.left.slice_us, run.left.is_idle, run.left.cpu_milli, run.left.cpus) == (SLICE_US, False, 0, "")
+    assert (run.given.slice_us, run.given.is_idle, run.given.cpu_milli, run.given.cpus) == (SLICE_US, False, 0, "")
     assert "long slices (60 → 35 ms/s)" in run.sentence
     for words in ("cpu.idle", "less CPU time", "fewer CPUs"):
         assert f"{words} did not help (35 → 35 ms/s) and was undone" in run.sentence
@@ -76,15 +83,15 @@ def test_a_step_that_helps_stays_and_one_that_does_not_is_said() -> None:
 
 def test_where_less_time_helps_it_is_limited_and_explained() -> None:
     run = Run(slices=False).go(90, lambda left: 60.0 if left.cpu_milli == 0 else left.cpu_milli / 50)
-    assert 500 < run.left.cpu_milli < 1500
-    assert "default/web-7d9f8c6b5d-x2bqz waits" in run.left.why
-    assert run.sentence.endswith(f"best-effort pods have {run.left.cpu_milli}m")
+    assert 500 < run.given.cpu_milli < 1500
+    assert "default/web-7d9f8c6b5d-x2bqz waits" in run.given.why
+    assert run.sentence.endswith(f"best-effort pods have {run.given.cpu_milli}m")
 
 
 def test_a_step_on_trial_is_said() -> None:
     assert "trying long slices" in Run().go(9, 60.0).sentence
     assert "trying cpu.idle" in Run(slices=False).go(9, 60.0).sentence
-    assert Run(slices=False).go(9, 60.0).left.on_trial == "is_idle"
+    assert Run(slices=False).go(9, 60.0).given.on_trial == "is_idle"
 
 
 @pytest.mark.parametrize(
@@ -100,8 +107,8 @@ def test_a_start_goes_on_from_what_they_have(left: BestEffortScheduling, taken: 
     state = run.memory.ladder
     assert state.taken == taken
     assert (None if state.limit is None else state.limit.milli) == limit
-    assert (run.left.slice_us, run.left.is_idle) == (0, False), "nobody knows whether they helped"
-    assert bool(run.left.cpu_milli) == bool(left.cpu_milli)
+    assert (run.given.slice_us, run.given.is_idle) == (0, False), "nobody knows whether they helped"
+    assert bool(run.given.cpu_milli) == bool(left.cpu_milli)
 
 
 def test_without_pressure_it_falls_back_to_the_formula_and_says_so() -> None:
