@@ -9,15 +9,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from koord.host.topology import Topology
 from koord.model.priority import PriorityClass
-from koord.model.qos import KubeQoS, QoSClass
 from koord.model.reservation import NOTHING, Reserved
 from koord.overcommit.amounts import Reading
 from koord.service import wholefile
 from qosd.model.metric import Scope
-from qosd.model.pod import HookStage, PodContext, Request, Resources
 from qosd.model.policy import EffectivePolicy, HostFacts, NodeSettings
 from qosd.model.snapshot import NodeSnapshot, PodFacts, PodView
 from qosd.predict import checkpoint
@@ -29,7 +28,7 @@ from qosd.predict.workload import workload_name
 from qosd.sense.node import NodeRow
 from qosd.sense.system import SystemRow
 from qosd.sense.usage import USAGE
-from tests.qosd.podviews import machine
+from tests.qosd.podviews import machine, view
 from tests.qosd.podviews import snapshot as picture
 
 GIB = float(2**30)
@@ -41,17 +40,9 @@ MODELS = "models.json"
 
 
 def pod(name: str, priority: PriorityClass = PriorityClass.PROD, cpu_milli: int = 4000, gib: int = 8) -> PodView:
-    request = Request(
-        stage=HookStage.RUN_SANDBOX, namespace="shop", name=name, uid=name, labels={}, annotations={},
-        cgroup_parent=f"/kubepods/pod{name}", requested=Resources(),
-    )  # fmt: skip
-    return PodView(
-        uid=name, namespace="shop", name=name, sandbox_id=f"s-{name}", state="SANDBOX_READY",
-        cgroup=f"/kubepods/pod{name}",
-        context=PodContext.read(request), kube_qos=KubeQoS.GUARANTEED, qos=QoSClass.LS, qos_source="test",
-        priority_class=priority, sub_priority=0, containers=(), cpu_request_milli=cpu_milli,
-        memory_request_bytes=gib * 2**30,
-    )  # fmt: skip
+    """A Guaranteed one of the namespace ``shop``."""
+    made = view(name, "LS", "Guaranteed", containers=(), memory_request_bytes=gib * 2**30)
+    return structs.replace(made, namespace="shop", priority_class=priority, cpu_request_milli=cpu_milli)
 
 
 def snapshot(
