@@ -28,7 +28,7 @@ from koord.http2.tlsclient import ALPN, TLSClient
 from koord.kube.credentials import pem_file
 from koord.model.nodelink import NODE_GROUP, NODE_USER, SERVER_NAME
 from koord.overcommit.amounts import CPUMemory
-from koord.overcommit.fresh import FreshPod, FreshUsage
+from koord.overcommit.report import FreshPod, FreshUsage
 from koord.tls import certificates
 from koord.tls.certificates import KeyPair
 from qosd.cluster.certificaterequest import key_and_request

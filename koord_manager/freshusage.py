@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from koord.model.nodelink import STALE_S
-from koord.overcommit.amounts import NOTHING, CPUMemory
-from koord.overcommit.fresh import FreshPod, FreshUsage
+from koord.overcommit.amounts import ZERO, CPUMemory
+from koord.overcommit.report import FreshPod, FreshUsage
 from koord.pb.koord import nodelink_pb2 as pb
 
 
@@ -22,7 +22,7 @@ class _Latest:
     instance: str
     sequence: int
     arrival_s: float
-    ceiling: CPUMemory = NOTHING
+    ceiling: CPUMemory = ZERO
 
 
 class FreshFigures:

@@ -39,8 +39,8 @@ from koord.model import mergepatch, nodestate
 from koord.model.core import Lease, Node, Pod, unix_s
 from koord.model.nodelink import LEASE_NAME
 from koord.model.nodemetric import NodeMetric
-from koord.overcommit import amounts, amplification, nodeamounts, normalization, publish
-from koord.overcommit.amounts import BATCH, MID, NOTHING
+from koord.overcommit import amounts, nodeamounts, publish, ratios
+from koord.overcommit.amounts import BATCH, MID, ZERO
 from koord.sloconfig.config import SLOConfig
 from koord.sloconfig.loading import texts
 from koord.sloconfig.rows import ROWS
@@ -54,8 +54,8 @@ ANNOTATION_BEFORE = "koord.sh/policy-before-uninstall"
 """Of the ConfigMap: its data as they were, as JSON."""
 _NODE_ANNOTATIONS = (
     publish.ORIGINAL,
-    normalization.ANNOTATION,
-    amplification.ANNOTATION,
+    ratios.NORMALIZATION,
+    ratios.AMPLIFICATION,
     nodeamounts.RAW_ALLOCATABLE,
 )
 _QPS, _BURST, _WORKERS = 100.0, 200, 8
@@ -351,7 +351,7 @@ def _cleaning(node: Node) -> mergepatch.Patch:
 def _is_held(node: Node) -> bool:
     """Does the Node show any batch or mid resources? With everything off that is what its running pods request."""
     shown = (amounts.read(node.status.allocatable, names).filled() for names in (BATCH, MID))
-    return any(each != NOTHING for each in shown)
+    return any(each != ZERO for each in shown)
 
 
 def _leader(lease: Lease | None, now_s: float) -> str:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from koord.host.topology import Topology
 from koord.model.qos import KubeQoS
-from koord.overcommit.amounts import Reading
+from koord.overcommit.amounts import ParsedAmounts
 from qosd.act.actuator import Actuator
 from qosd.act.leftovers import NOTHING_SAID, KubeletSays
 from qosd.act.plan import Plan, Result
@@ -56,7 +56,7 @@ class TickInputs:
     tiers: Mapping[KubeQoS, str]
     kubelet_cpus: Mapping[str, str]
     ages_s: Mapping[str, float]
-    allocatable: Reading = NOT_STATED
+    allocatable: ParsedAmounts = NOT_STATED
     kubelet: KubeletSays = NOTHING_SAID
     is_dismissed: bool | None = None
     limits: BestEffortLimits = NO_LIMITS
@@ -162,7 +162,7 @@ class NodeLoop:
             self._predict(snapshot, inputs.allocatable)
         return snapshot
 
-    def _predict(self, snapshot: NodeSnapshot, allocatable: Reading) -> None:
+    def _predict(self, snapshot: NodeSnapshot, allocatable: ParsedAmounts) -> None:
         prediction = self._predictor.observe(snapshot, allocatable)
         if prediction is not None:
             self._sense.store.put(PredictionRow.panel, snapshot.monotonic_ns, gauges.rows(prediction))

@@ -23,7 +23,7 @@ from koord.host.reconcile.state import FileState
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
-from koord.overcommit.amounts import Reading
+from koord.overcommit.amounts import ParsedAmounts
 from qosd.accounting import account_writes
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Journal
@@ -250,7 +250,7 @@ class Node:
             self._fought = self._fought if self._fought == fought else fought
         return self._fought
 
-    def _stated_allocatable(self) -> Reading:
+    def _stated_allocatable(self) -> ParsedAmounts:
         """Read once of each Node: a tick asks for it each second."""
         facts = self.cluster_policy.node
         if facts is not self._allocatable_of:

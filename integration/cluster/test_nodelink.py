@@ -26,7 +26,7 @@ from koord.kube.kind import Key
 from koord.kube.transport import Transport
 from koord.model.nodelink import CA_ANNOTATION, SIGNER
 from koord.overcommit.amounts import CPUMemory
-from koord.overcommit.fresh import FreshUsage
+from koord.overcommit.report import FreshUsage
 from qosd.cluster import freshfigures
 from qosd.cluster.certificaterequest import key_and_request
 from qosd.cluster.freshfigures import Level

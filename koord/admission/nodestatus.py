@@ -35,9 +35,9 @@ from koord.model.admissionreview import UPDATE, Request, Response
 from koord.model.priority import CPU, MEMORY
 from koord.model.quantity import Quantity, QuantityError
 from koord.model.schema import SchemaError
-from koord.overcommit import amplification, nodeamounts
+from koord.overcommit import nodeamounts, ratios
 
-ANNOTATION_RATIO = amplification.ANNOTATION
+ANNOTATION_RATIO = ratios.AMPLIFICATION
 ANNOTATION_RAW = nodeamounts.RAW_ALLOCATABLE
 RESOURCES = (CPU, MEMORY)
 """What is amplified."""

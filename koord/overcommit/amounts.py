@@ -1,4 +1,4 @@
-"""CPU and memory side by side, as every formula of overcommit has them, and how they are read from an object's amounts.
+"""CPU and memory side by side, as every formula of overcommit has them: read from an object's amounts, and as text.
 
 CPU is counted in thousandths and memory in bytes, whatever the resource is called: native, mid or batch. What a pod or
 a report says is rounded up to these units, since it is taken away from what a node offers.
@@ -18,9 +18,11 @@ from koord.model.core import Amount, Amounts
 from koord.model.priority import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, MID_CPU, MID_MEMORY
 from koord.model.quantity import QuantityError
 
+_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
 
 class Names(NamedTuple):
-    """What the two resources are called."""
+    """The names of the two resources."""
 
     cpu: str
     memory: str
@@ -41,63 +43,67 @@ class CPUMemory(msgspec.Struct, frozen=True, gc=False):
     def __sub__(self, other: CPUMemory) -> CPUMemory:
         return CPUMemory(self.cpu_milli - other.cpu_milli, self.memory_bytes - other.memory_bytes)
 
-    def meet(self, other: CPUMemory) -> CPUMemory:
-        """The smaller one of each."""
+    def min(self, other: CPUMemory) -> CPUMemory:
+        """Returns the smaller one of each resource."""
         return CPUMemory(min(self.cpu_milli, other.cpu_milli), min(self.memory_bytes, other.memory_bytes))
 
-    def join(self, other: CPUMemory) -> CPUMemory:
-        """The larger one of each."""
+    def max(self, other: CPUMemory) -> CPUMemory:
+        """Returns the larger one of each resource."""
         return CPUMemory(max(self.cpu_milli, other.cpu_milli), max(self.memory_bytes, other.memory_bytes))
 
     def percent(self, cpu: int, memory: int) -> CPUMemory:
-        """So many percent of each; fractions are dropped, towards 0."""
+        """Returns so many percent of each resource; fractions are dropped, towards 0."""
         return CPUMemory(_percent(self.cpu_milli, cpu), _percent(self.memory_bytes, memory))
 
 
-NOTHING = CPUMemory()
+ZERO = CPUMemory()
 
 
-def shown(offered: CPUMemory | None, held: CPUMemory, taken: CPUMemory = NOTHING) -> CPUMemory | None:
-    """What a Node shows: what is left of ``offered`` without what others have taken, and at least what its pods hold.
-
-    None: the resources are to be removed, since nothing is offered and nothing is held.
-    """
-    if offered is None:
-        return None if held == NOTHING else held
-    return (offered - taken).join(held)
-
-
-class Reading(NamedTuple):
-    """None: not stated, or stated so that it cannot be read, which ``problems`` tell."""
+class ParsedAmounts(NamedTuple):
+    """None: not stated, or not readable, which ``problems`` say."""
 
     cpu_milli: int | None = None
     memory_bytes: int | None = None
     problems: tuple[str, ...] = ()
 
-    def report(self, place: str, bad: Bad) -> Reading:
-        """Itself, once ``bad`` has been told of each problem at ``place``."""
+    def noted(self, place: str, bad: Bad) -> ParsedAmounts:
+        """Tells ``bad`` of each problem at ``place``, and returns itself."""
         for problem in self.problems:
             bad(f"{place}: {problem}")
         return self
 
-    def filled(self, absent: CPUMemory = NOTHING) -> CPUMemory:
-        """With the amounts of ``absent`` for those that are None."""
+    def filled(self, absent: CPUMemory = ZERO) -> CPUMemory:
+        """Returns both amounts, those of ``absent`` in place of None."""
         return CPUMemory(
             absent.cpu_milli if self.cpu_milli is None else self.cpu_milli,
             absent.memory_bytes if self.memory_bytes is None else self.memory_bytes,
         )
 
 
-def read(amounts: Amounts, names: Names = NATIVE) -> Reading:
-    """The two resources in ``amounts``."""
+def read(amounts: Amounts, names: Names = NATIVE) -> ParsedAmounts:
+    """Reads the two resources in ``amounts``."""
     cpu, memory = amounts.get(names.cpu), amounts.get(names.memory)
     try:
-        return Reading(_cpu_milli(names.cpu, cpu), _memory_bytes(memory))
+        return ParsedAmounts(_cpu_milli(names.cpu, cpu), _memory_bytes(memory))
     except QuantityError:
         return _read_each(names, cpu, memory)
 
 
-def _read_each(names: Names, cpu: Amount | None, memory: Amount | None) -> Reading:
+def cpu_text(milli: int) -> str:
+    """Writes thousandths of a CPU for people."""
+    return f"{milli}m"
+
+
+def memory_text(amount_bytes: int) -> str:
+    """Writes bytes for people: in the largest binary unit, rounded to two decimals."""
+    power = min(max(0, (abs(amount_bytes).bit_length() - 1) // 10), len(_SUFFIXES) - 1)
+    if power == 0:
+        return str(amount_bytes)
+    shown = f"{amount_bytes / (1 << 10 * power):.2f}".rstrip("0").rstrip(".")
+    return f"{shown}{_SUFFIXES[power]}"
+
+
+def _read_each(names: Names, cpu: Amount | None, memory: Amount | None) -> ParsedAmounts:
     problems = []
     cpu_milli = memory_bytes = None
     try:
@@ -108,7 +114,7 @@ def _read_each(names: Names, cpu: Amount | None, memory: Amount | None) -> Readi
         memory_bytes = _memory_bytes(memory)
     except QuantityError as error:
         problems.append(f"{names.memory} {error}")
-    return Reading(cpu_milli, memory_bytes, tuple(problems))
+    return ParsedAmounts(cpu_milli, memory_bytes, tuple(problems))
 
 
 def _cpu_milli(name: str, amount: Amount | None) -> int | None:

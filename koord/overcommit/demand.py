@@ -12,6 +12,10 @@ What pods *hold* of batch and mid resources is what kubelet adds up when it rest
 of every pod that it has admitted and that has not finished, whatever its class, under the resources' present names.
 Other names it leaves out. A pod that anybody has bound to the node and kubelet has not admitted holds nothing.
 
+Where a strategy does not cover running pods, allocatable may shrink below what is allocated (``overallocation``), which
+Kubernetes itself does not notice: nothing new is placed then, but nothing leaves either, and a kubelet that restarts
+ends pods until the rest fits.
+
 Invariant: the order of the pods does not matter, and a pod whose request of a resource cannot be read changes nothing
 but its own part of that: it requests nothing, and what it uses counts.
 """
@@ -19,6 +23,7 @@ but its own part of that: it requests nothing, and what it uses counts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
 
 import msgspec
 
@@ -30,14 +35,14 @@ from koord.model.podqos import kube_qos
 from koord.model.priority import RENAMED, PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
 from koord.model.quantity import QuantityError
-from koord.overcommit import amounts, amplification
-from koord.overcommit.amounts import BATCH, MID, NATIVE, NOTHING, CPUMemory, Names, Reading
-from koord.overcommit.amplification import Amplification
+from koord.overcommit import amounts
+from koord.overcommit.amounts import BATCH, MID, NATIVE, ZERO, CPUMemory, Names, ParsedAmounts, cpu_text, memory_text
+from koord.overcommit.ratios import NOT_AMPLIFIED, Amplification
 
 _ON_NODE = ("Running", "Pending")
 _RUNNING = "Running"
 _FINISHED = ("Succeeded", "Failed")
-_NO_REQUEST = Reading(0, 0)
+_NO_REQUEST = ParsedAmounts(0, 0)
 _OFFERED = frozenset((*BATCH, *MID))
 _MOST = CPUMemory(quantity.MAX_INT64, quantity.MAX_INT64)
 _DEPRECATED_BATCH = Names(*(old for name in BATCH for old, new in RENAMED.items() if new == name))
@@ -52,34 +57,43 @@ class PodDemand(msgspec.Struct, frozen=True, gc=False):
     """Running or Pending: it has resources, or will have them."""
     priority_class: PriorityClass
     qos: QoSClass
-    request: Reading = _NO_REQUEST
+    request: ParsedAmounts = _NO_REQUEST
     """Native resources, in the units of the node's allocatable; of a batch pod its overhead alone."""
-    mid_request: Reading = _NO_REQUEST
+    mid_request: ParsedAmounts = _NO_REQUEST
     """Mid resources, which are real ones on any node."""
-    batch_held: Reading = _NO_REQUEST
-    mid_held: Reading = _NO_REQUEST
+    batch_held: ParsedAmounts = _NO_REQUEST
+    mid_held: ParsedAmounts = _NO_REQUEST
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
-    """What pods that kubelet has admitted request of the resources that a node offers again."""
+    """The requests of admitted pods for the resources that a node offers again."""
 
-    batch: CPUMemory = NOTHING
-    mid: CPUMemory = NOTHING
+    batch: CPUMemory = ZERO
+    mid: CPUMemory = ZERO
 
 
 class Demand(msgspec.Struct, frozen=True, gc=False):
     """Totals, in the units of the node's capacity."""
 
-    request: CPUMemory = NOTHING
-    used: CPUMemory = NOTHING
+    request: CPUMemory = ZERO
+    used: CPUMemory = ZERO
     """Of pods on the node."""
-    maximum: CPUMemory = NOTHING
+    maximum: CPUMemory = ZERO
     """Of each pod's request and use, the larger one."""
-    dangling: CPUMemory = NOTHING
-    prod_request: CPUMemory = NOTHING
+    dangling: CPUMemory = ZERO
+    prod_request: CPUMemory = ZERO
+
+
+@dataclass(frozen=True, slots=True)
+class OverAllocation:
+    allocated: CPUMemory
+    excess: CPUMemory
+    """The part of it that is not offered."""
+    sentence: str
 
 
 def of_pod(pod: Pod) -> PodDemand:
+    """Returns how the pod counts."""
     metadata, spec = pod.metadata, pod.spec
     labelled = qos.labelled(metadata.labels)
     derived = labelled or qos.derive(None, _kube_qos(pod)).qos
@@ -100,37 +114,61 @@ def of_pod(pod: Pod) -> PodDemand:
 
 
 def _is_admitted(pod: Pod) -> bool:
-    """Has kubelet taken the pod in? From then on its status has a start time."""
+    """Returns whether kubelet has taken the pod in: from then on its status has a start time."""
     return pod.status.phase == _RUNNING or (pod.status.start_time is not None and not is_finished(pod))
 
 
 def is_finished(pod: Pod) -> bool:
-    """Has it given back what it held on its node?"""
+    """Returns whether the pod has given back what it held on its node."""
     return pod.status.phase in _FINISHED
 
 
 def held(pods: Iterable[PodDemand], bad: Bad) -> Held:
-    """Of all ``pods`` together, as far as an amount of a Node can say it."""
-    batch = mid = NOTHING
+    """Returns what all ``pods`` hold together, at most the largest amount that a Node can show."""
+    batch = mid = ZERO
     for pod in pods:
         if pod.batch_held != _NO_REQUEST:
             batch += _counted(pod, pod.batch_held, bad)
         if pod.mid_held != _NO_REQUEST:
             mid += _counted(pod, pod.mid_held, bad)
-    return Held(batch.meet(_MOST), mid.meet(_MOST))
+    return Held(batch.min(_MOST), mid.min(_MOST))
 
 
-def batch_request(pod: Pod) -> Reading:
-    """What of the batch resources a pod on the node holds, under their deprecated names as well."""
-    return Reading(0, 0) if is_finished(pod) else _request(pod.spec, _mentioned(pod.spec), BATCH, _DEPRECATED_BATCH)
+def batch_request(pod: Pod) -> ParsedAmounts:
+    """Returns the batch resources that a pod on the node holds, under their deprecated names as well."""
+    if is_finished(pod):
+        return _NO_REQUEST
+    return _request(pod.spec, _mentioned(pod.spec), BATCH, _DEPRECATED_BATCH)
 
 
-def _request(spec: PodSpec, mentioned: Set[str], *kinds: Names) -> Reading:
-    """Of all ``kinds`` together, of which those count that ``spec`` mentions."""
+def allocated(pods: Iterable[Pod]) -> CPUMemory:
+    """Returns the batch resources that pods on a node hold. A request that cannot be read counts as 0."""
+    return sum((batch_request(pod).filled() for pod in pods), ZERO)
+
+
+def overallocation(held: CPUMemory, offered: CPUMemory | None) -> OverAllocation | None:
+    """Returns what pods hold beyond the offer; None: all that is held is offered. ``offered``: None if nothing is."""
+    excess = (held - (offered or ZERO)).max(ZERO)
+    if excess == ZERO:
+        return None
+    parts = []
+    if excess.cpu_milli:
+        parts.append(f"{cpu_text(excess.cpu_milli)} of the {cpu_text(held.cpu_milli)} batch-cpu")
+    if excess.memory_bytes:
+        parts.append(f"{memory_text(excess.memory_bytes)} of the {memory_text(held.memory_bytes)} batch-memory")
+    return OverAllocation(
+        held,
+        excess,
+        f"batch over-allocated: {' and '.join(parts)} that pods hold is not offered: a kubelet that restarts ends some",
+    )
+
+
+def _request(spec: PodSpec, mentioned: Set[str], *kinds: Names) -> ParsedAmounts:
+    """Returns the request for all ``kinds`` together; those that ``spec`` does not mention are skipped."""
     problems = list[str]()
     cpu_milli = _sum(spec, [names.cpu for names in kinds if names.cpu in mentioned], problems)
     memory_bytes = _sum(spec, [names.memory for names in kinds if names.memory in mentioned], problems)
-    return Reading(cpu_milli, memory_bytes, tuple(problems))
+    return ParsedAmounts(cpu_milli, memory_bytes, tuple(problems))
 
 
 def _sum(spec: PodSpec, resources: list[str], problems: list[str]) -> int | None:
@@ -142,22 +180,22 @@ def _sum(spec: PodSpec, resources: list[str], problems: list[str]) -> int | None
 
 
 def total(
-    pods: Iterable[PodDemand], usages: Sequence[PodUsage], bad: Bad, ratios: Amplification = amplification.NONE
+    pods: Iterable[PodDemand], usages: Sequence[PodUsage], bad: Bad, ratios: Amplification = NOT_AMPLIFIED
 ) -> Demand:
-    """``usages``: of the report, where of two for one pod the last one counts."""
+    """Sums up the demand of all ``pods``. ``usages``: those of the report; of two for one pod the last one counts."""
     reported = {(usage.namespace, usage.name): usage for usage in usages}
     on_node = [pod for pod in pods if pod.is_on_node]
-    request = used = maximum = prod_request = NOTHING
+    request = used = maximum = prod_request = ZERO
     for pod in on_node:
         is_batch = pod.priority_class is PriorityClass.BATCH
         if is_batch and pod.request == _NO_REQUEST:
             continue
         native, mid = (_counted(pod, request, bad) for request in (pod.request, pod.mid_request))
         real = ratios.real(native, pod.qos) + mid
-        measured = Reading() if is_batch else _measured(reported.get((pod.namespace, pod.name)), bad)
+        measured = ParsedAmounts() if is_batch else _measured(reported.get((pod.namespace, pod.name)), bad)
         request += real
         used += _used(pod, real, measured)
-        maximum += measured.filled().join(real)
+        maximum += measured.filled().max(real)
         if pod.priority_class is PriorityClass.PROD:
             prod_request += real
     listed = {(pod.namespace, pod.name) for pod in on_node}
@@ -166,38 +204,38 @@ def total(
 
 
 def _dangling(usages: Iterable[PodUsage], bad: Bad) -> CPUMemory:
-    total = NOTHING
+    total = ZERO
     for usage in usages:
         if usage.priority != PriorityClass.BATCH:
             total += _measured(usage, bad).filled()
     return total
 
 
-def _counted(pod: PodDemand, request: Reading, bad: Bad) -> CPUMemory:
+def _counted(pod: PodDemand, request: ParsedAmounts, bad: Bad) -> CPUMemory:
     if request.problems:
-        request.report(f"pod {pod.namespace}/{pod.name}", bad)
+        request.noted(f"pod {pod.namespace}/{pod.name}", bad)
     return request.filled()
 
 
-def _used(pod: PodDemand, request: CPUMemory, measured: Reading) -> CPUMemory:
-    """What is not measured counts as requested."""
+def _used(pod: PodDemand, request: CPUMemory, measured: ParsedAmounts) -> CPUMemory:
+    """Returns the pod's use; a resource that is not measured counts as requested."""
     used = measured.filled(request)
     if pod.qos is QoSClass.LSE and pod.request.cpu_milli is not None:
         return CPUMemory(request.cpu_milli, used.memory_bytes)
     return used
 
 
-def _measured(usage: PodUsage | None, bad: Bad) -> Reading:
+def _measured(usage: PodUsage | None, bad: Bad) -> ParsedAmounts:
     if usage is None:
-        return Reading()
+        return ParsedAmounts()
     reading = amounts.read(usage.pod_usage.resources)
     if reading.problems:
-        reading.report(f"the NodeMetric's pod {usage.namespace}/{usage.name}", bad)
+        reading.noted(f"the NodeMetric's pod {usage.namespace}/{usage.name}", bad)
     return reading
 
 
 def _mentioned(spec: PodSpec) -> frozenset[str]:
-    """The resources that the pod says anything of."""
+    """Returns the names of the resources that the pod mentions."""
     names = set(spec.overhead)
     for resources in _lists(spec):
         names.update(resources.requests, resources.limits)
@@ -211,7 +249,7 @@ def _lists(spec: PodSpec) -> Iterator[ResourceRequirements]:
 
 
 def _kube_qos(pod: Pod) -> KubeQoS:
-    """What cannot be read requests something."""
+    """Returns kubelet's class of the pod; amounts that cannot be read count as some."""
     try:
         return kube_qos(pod)
     except QuantityError:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from koord.overcommit import units
-from koord.overcommit.amounts import BATCH, MID, NOTHING, CPUMemory
-from koord.overcommit.batch import Terms
+from koord.overcommit.amounts import BATCH, MID, ZERO, CPUMemory, cpu_text, memory_text
 from koord.overcommit.demand import Held
-from koord.overcommit.mid import MidTerms
-from koord.overcommit.offer import Offer
+from koord.overcommit.offer import MidTerms, Overcommit, Terms
 from koord.overcommit.strategy import CalculatePolicy
 
 
@@ -24,8 +21,8 @@ class _Resource(NamedTuple):
         return self.unit(self.pick(amount))
 
 
-_CPU = _Resource(lambda amount: amount.cpu_milli, units.cpu)
-_MEMORY = _Resource(lambda amount: amount.memory_bytes, units.memory)
+_CPU = _Resource(lambda amount: amount.cpu_milli, cpu_text)
+_MEMORY = _Resource(lambda amount: amount.memory_bytes, memory_text)
 _PODS = {
     CalculatePolicy.USAGE: "used by pods",
     CalculatePolicy.REQUEST: "requested by pods",
@@ -33,12 +30,12 @@ _PODS = {
 }
 
 
-def lines(offer: Offer) -> list[str]:
-    """Without line ends; what belongs to a line above is indented."""
+def lines(offer: Overcommit) -> list[str]:
+    """Returns the lines of the explanation; those that belong to a line above are indented."""
     return [*_body(offer), *(f"problem: {problem}" for problem in offer.problems)]
 
 
-def _body(offer: Offer) -> Iterator[str]:
+def _body(offer: Overcommit) -> Iterator[str]:
     terms, mid_terms, batch, mid = offer.terms, offer.mid_terms, offer.batch, offer.mid
     if terms is None or mid_terms is None or batch is None or mid is None:
         yield from _degraded(offer)
@@ -47,31 +44,31 @@ def _body(offer: Offer) -> Iterator[str]:
         yield f"by a report that is {offer.age_s:.0f} s old; pods are all that are not koord-batch"
     yield from _batch(BATCH.cpu, _CPU, terms, offer)
     yield from _batch(BATCH.memory, _MEMORY, terms, offer)
-    yield from _mid(MID.cpu, _CPU, mid_terms, mid, offer.held.mid)
-    yield from _mid(MID.memory, _MEMORY, mid_terms, mid, offer.held.mid)
+    yield from _mid(MID.cpu, _CPU, mid_terms, mid, offer)
+    yield from _mid(MID.memory, _MEMORY, mid_terms, mid, offer)
 
 
-def _degraded(offer: Offer) -> Iterator[str]:
+def _degraded(offer: Overcommit) -> Iterator[str]:
     if offer.held == Held():
         yield f"no batch and no mid resources: {offer.degraded}"
         return
     yield f"no batch and no mid resources beyond what running pods request: {offer.degraded}"
     for names, held in ((BATCH, offer.held.batch), (MID, offer.held.mid)):
-        if held != NOTHING:
+        if held != ZERO:
             yield f"{names.cpu} {_CPU.text(held)}, {names.memory} {_MEMORY.text(held)}"
 
 
 def _held(of: _Resource, held: CPUMemory, left: CPUMemory) -> Iterator[str]:
-    """Said wherever pods run that request something: it may be what the node shows."""
+    """Yields a line wherever pods run that request something: it may be what the node shows."""
     if of.pick(held):
         more = ": more than that" if of.pick(held) > of.pick(left) else ""
         yield f"  at least {of.text(held)}, which running pods request{more}"
 
 
-def _batch(name: str, of: _Resource, terms: Terms, offer: Offer) -> Iterator[str]:
+def _batch(name: str, of: _Resource, terms: Terms, offer: Overcommit) -> Iterator[str]:
     policy = terms.cpu_policy if of is _CPU else terms.memory_policy
-    left = offer.original_batch - offer.third_party
-    yield f"{name} {of.text(left.join(offer.held.batch))}"
+    left, published = offer.original_batch - offer.third_party, offer.published_batch or ZERO
+    yield f"{name} {of.text(published)}"
     yield f"  policy {policy}: {_formula(of, terms, policy)}"
     if policy is not CalculatePolicy.REQUEST:
         measured = f"measured {of.text(terms.system_usage)} + host applications {of.text(terms.host_applications)}"
@@ -106,8 +103,8 @@ def _formula(of: _Resource, terms: Terms, policy: CalculatePolicy) -> str:
     return f"total {of.text(terms.total)}{parts} = {of.text(terms.left())} (at least 0)"
 
 
-def _mid(name: str, of: _Resource, terms: MidTerms, mid: CPUMemory, held: CPUMemory) -> Iterator[str]:
-    yield f"{name} {of.text(mid.join(held))}"
+def _mid(name: str, of: _Resource, terms: MidTerms, mid: CPUMemory, offer: Overcommit) -> Iterator[str]:
+    yield f"{name} {of.text(offer.published_mid or ZERO)}"
     limit = f"at most {of.text(terms.limit)}"
     if terms.static is not None:
         yield f"  a fixed share of the capacity {of.text(terms.static)}, {limit}"
@@ -115,4 +112,4 @@ def _mid(name: str, of: _Resource, terms: MidTerms, mid: CPUMemory, held: CPUMem
         least = f"min(reclaimable {of.text(terms.reclaimable)}, unused {of.text(terms.unused)})"
         share = f"{of.text(terms.unallocated_share)} of the unallocated {of.text(terms.unallocated)}"
         yield f"  {least} + {share}, {limit}"
-    yield from _held(of, held, mid)
+    yield from _held(of, offer.held.mid, mid)

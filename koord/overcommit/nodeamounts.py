@@ -15,16 +15,16 @@ from typing import Any
 
 import msgspec
 
+from koord.model.annotations import codecs
 from koord.model.annotations.codecs import document
 from koord.model.annotations.decode import Bad
 from koord.model.core import Amounts, Node
 from koord.model.cpuset import CPUSet
 from koord.model.priority import RENAMED, PriorityClass
 from koord.model.topologyannotations import RESERVATION
-from koord.overcommit import amounts, amplification
-from koord.overcommit.amounts import BATCH, NOTHING, CPUMemory, Reading
-from koord.overcommit.amplification import Amplification
-from koord.overcommit.noderead import annotation
+from koord.overcommit import amounts, ratios
+from koord.overcommit.amounts import BATCH, ZERO, CPUMemory, ParsedAmounts
+from koord.overcommit.ratios import Amplification
 
 RAW_ALLOCATABLE = "node.koordinator.sh/raw-allocatable"
 THIRD_PARTY = "node.koordinator.sh/thirdPartyAllocations"
@@ -61,38 +61,39 @@ _THIRD_PARTY = document(THIRD_PARTY, ThirdPartyAllocations)
 class NodeAmounts(msgspec.Struct, frozen=True):
     total: CPUMemory | None
     """Capacity; None if it is not known, so that nothing can be said of the node."""
-    kubelet_reserved: CPUMemory = NOTHING
-    annotation_reserved: CPUMemory = NOTHING
-    third_party: CPUMemory = NOTHING
+    kubelet_reserved: CPUMemory = ZERO
+    annotation_reserved: CPUMemory = ZERO
+    third_party: CPUMemory = ZERO
     """Of the batch resources."""
-    amplification: Amplification = amplification.NONE
+    amplification: Amplification = ratios.NOT_AMPLIFIED
 
 
 def read(node: Node, bad: Bad) -> NodeAmounts:
-    capacity = amounts.read(node.status.capacity).report("status.capacity", bad)
+    """Reads the amounts of ``node``; ``bad`` is told what cannot be read."""
+    capacity = amounts.read(node.status.capacity).noted("status.capacity", bad)
     if capacity.cpu_milli is None or capacity.memory_bytes is None:
         return NodeAmounts(None)
     total, annotations = capacity.filled(), node.metadata.annotations
     allocatable = kubelets_allocatable(annotations, node.status.allocatable, bad).filled(total)
     return NodeAmounts(
         total,
-        (total - allocatable).join(NOTHING),
+        (total - allocatable).max(ZERO),
         _reserved(annotations, bad),
         _third_party(annotations, bad),
-        amplification.of_node(annotations, bad),
+        ratios.amplification_of(annotations, bad),
     )
 
 
-def kubelets_allocatable(annotations: Mapping[str, str], allocatable: Amounts, bad: Bad) -> Reading:
-    """What kubelet said that the node has for pods, of a Node with these annotations and this status."""
-    status = amounts.read(allocatable).report("status.allocatable", bad)
-    if amplification.ANNOTATION not in annotations:
+def kubelets_allocatable(annotations: Mapping[str, str], allocatable: Amounts, bad: Bad) -> ParsedAmounts:
+    """Returns what kubelet offers to pods, of a Node with these annotations and this status."""
+    status = amounts.read(allocatable).noted("status.allocatable", bad)
+    if ratios.AMPLIFICATION not in annotations:
         return status
-    raw = annotation(annotations, _RAW_ALLOCATABLE, _Allocatable, bad)
+    raw = codecs.of_object(annotations, _RAW_ALLOCATABLE, _Allocatable, bad)
     if raw is None:
         return status
-    reading = amounts.read({"cpu": raw.cpu, "memory": raw.memory}).report(f"annotation {RAW_ALLOCATABLE}", bad)
-    return Reading(
+    reading = amounts.read({"cpu": raw.cpu, "memory": raw.memory}).noted(f"annotation {RAW_ALLOCATABLE}", bad)
+    return ParsedAmounts(
         status.cpu_milli if reading.cpu_milli is None else reading.cpu_milli,
         status.memory_bytes if reading.memory_bytes is None else reading.memory_bytes,
     )
@@ -100,20 +101,20 @@ def kubelets_allocatable(annotations: Mapping[str, str], allocatable: Amounts, b
 
 def _reserved(annotations: Mapping[str, str], bad: Bad) -> CPUMemory:
     """``applyPolicy`` is the scheduler's: it says what its reservation of CPUs is for."""
-    reservation = annotation(annotations, _RESERVATION, NodeReservation, bad)
+    reservation = codecs.of_object(annotations, _RESERVATION, NodeReservation, bad)
     if reservation is None:
-        return NOTHING
-    reserved = amounts.read(reservation.resources).report(f"annotation {RESERVATION}: resources", bad).filled()
+        return ZERO
+    reserved = amounts.read(reservation.resources).noted(f"annotation {RESERVATION}: resources", bad).filled()
     if not reservation.reserved_cpus:
         return reserved
     return CPUMemory(1000 * len(reservation.reserved_cpus), reserved.memory_bytes)
 
 
 def _third_party(annotations: Mapping[str, str], bad: Bad) -> CPUMemory:
-    third_party = annotation(annotations, _THIRD_PARTY, ThirdPartyAllocations, bad)
-    total = NOTHING
+    third_party = codecs.of_object(annotations, _THIRD_PARTY, ThirdPartyAllocations, bad)
+    total = ZERO
     for allocation in third_party.allocations if third_party is not None else ():
         if allocation.priority == PriorityClass.BATCH:
             resources = {RENAMED.get(name, name): amount for name, amount in allocation.resources.items()}
-            total += amounts.read(resources, BATCH).report(f"annotation {THIRD_PARTY}: {allocation.name}", bad).filled()
+            total += amounts.read(resources, BATCH).noted(f"annotation {THIRD_PARTY}: {allocation.name}", bad).filled()
     return total

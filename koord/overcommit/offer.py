@@ -1,15 +1,30 @@
 """What a node offers again of what its pods requested and do not use: batch and mid resources, and every term of it.
 
-This is upstream's formula, of which each part stands in a module of its own: ``nodeamounts``, ``report``, ``demand``,
-``batch`` and ``mid``. It differs where upstream sells something twice: free pods and mid requests count, so does a pod
-without a measurement under ``maxUsageRequest``, and amplified units are divided before they are set off against real
-ones. ``report`` has a second clock.
+Batch resources are what is left of the node by the policy in force:
+
+    usage             total - margin - system used - pods' use
+    request           total - margin - node reserved - pods' requests      (memory only; CPU goes by usage)
+    maxUsageRequest   total - margin - system used - of each pod's use and request, the larger one
+
+each at least 0, and at most ``batch…ThresholdPercent`` of the total. The margin is what ``…ReclaimThresholdPercent``
+leaves of the total, and negative above 100 %. What dangling reports use counts with the use and with the larger one.
+Mid resources are what prod pods request and, by the node's prediction, will not use:
+
+    dynamic   min(reclaimable, unused) + unallocated * midUnallocatedPercent
+    static    capacity * midStatic…ReservedPercent
+
+each at most ``mid…ThresholdPercent`` of the capacity. Unused is 0 where the report does not have the node's use.
+
+This is upstream's formula. It differs where upstream sells something twice: free pods and mid requests count, so does a
+pod without a measurement under ``maxUsageRequest``, and amplified units are divided before they are set off against
+real ones. ``report`` has a second clock.
 
 kubelet admits running pods again when it restarts, and ends those that the Node no longer offers room for. So the Node
 shows at least what they hold (``held``), also while nothing is offered: then that is all, and nothing new fits.
 
 Invariant: an offer is removed (None, not 0) exactly when ``degraded`` says why. It is never negative, and more use
-never makes more of it. What cannot be read is a sentence in ``problems``, and stops nothing else.
+never makes more of it; all arithmetic is on whole numbers. What cannot be read is a sentence in ``problems``, and stops
+nothing else.
 """
 
 from __future__ import annotations
@@ -21,28 +36,103 @@ import msgspec
 from koord.model.annotations.decode import Bad
 from koord.model.core import Node, Pod
 from koord.model.nodemetric import NodeMetric
-from koord.overcommit import batch, demand, mid, nodeamounts, report
-from koord.overcommit.amounts import NOTHING, CPUMemory, shown
-from koord.overcommit.batch import Terms, required
-from koord.overcommit.demand import Held, PodDemand
-from koord.overcommit.mid import MidTerms
+from koord.overcommit import demand, nodeamounts, report
+from koord.overcommit.amounts import ZERO, CPUMemory
+from koord.overcommit.demand import Demand, Held, PodDemand
 from koord.overcommit.nodeamounts import NodeAmounts
-from koord.overcommit.strategy import CalculatePolicy, ColocationStrategy
+from koord.overcommit.report import ReportedUsage
+from koord.overcommit.strategy import CalculatePolicy, ColocationStrategy, MidReclaimMode, required
 
-__all__ = ["CPUMemory", "Offer", "Terms", "offer", "offer_by_demands"]
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """The terms of the batch resources. ``high_priority``: all pods that are not koord-batch."""
+
+    total: CPUMemory
+    margin: CPUMemory
+    kubelet_reserved: CPUMemory
+    annotation_reserved: CPUMemory
+    node_reserved: CPUMemory
+    """The larger one of both."""
+    system_usage: CPUMemory
+    """As measured."""
+    host_applications: CPUMemory
+    """Of prod and mid."""
+    system_used: CPUMemory
+    """Both, but at least ``node_reserved``."""
+    high_priority_request: CPUMemory
+    high_priority_used: CPUMemory
+    high_priority_max: CPUMemory
+    dangling: CPUMemory
+    """Used by pods that are not on the node by the API; in none of the three before."""
+    cpu_policy: CalculatePolicy
+    memory_policy: CalculatePolicy
+    cpu_limit_milli: int | None = None
+    """What the batch resources may come to; None: no limit."""
+    memory_limit_bytes: int | None = None
+
+    def spent(self, policy: CalculatePolicy) -> CPUMemory:
+        """Returns what is taken off the total beside the margin."""
+        if policy is CalculatePolicy.REQUEST:
+            return self.node_reserved + self.high_priority_request
+        pods = self.high_priority_max if policy is CalculatePolicy.MAX_USAGE_REQUEST else self.high_priority_used
+        return self.system_used + pods + self.dangling
+
+    def left(self) -> CPUMemory:
+        """Returns what is left before the limits, at least 0."""
+        cpu, memory = self.spent(self.cpu_policy), self.spent(self.memory_policy)
+        return (self.total - self.margin - CPUMemory(cpu.cpu_milli, memory.memory_bytes)).max(ZERO)
+
+    def result(self) -> CPUMemory:
+        left = self.left()
+        return CPUMemory(
+            _at_most(left.cpu_milli, self.cpu_limit_milli), _at_most(left.memory_bytes, self.memory_limit_bytes)
+        )
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class MidTerms(msgspec.Struct, frozen=True, kw_only=True):
+    limit: CPUMemory
+    static: CPUMemory | None = None
+    """None: the terms that follow apply instead."""
+    reclaimable: CPUMemory = ZERO
+    unused: CPUMemory = ZERO
+    unallocated: CPUMemory = ZERO
+    """Of the capacity, beside the system and the requests of prod pods."""
+    unallocated_share: CPUMemory = ZERO
+
+    def result(self) -> CPUMemory:
+        if self.static is not None:
+            return self.static.min(self.limit)
+        return (self.reclaimable.min(self.unused).max(ZERO) + self.unallocated_share).min(self.limit)
+
+
+class Offered(msgspec.Struct, frozen=True, kw_only=True):
+    """The batch and mid resources of a node."""
+
     batch: CPUMemory | None = None
     """With the normalization of the node's CPUs; None: nothing may be offered."""
     mid: CPUMemory | None = None
     """None: nothing may be offered."""
     held: Held = Held()
-    """What the Node shows at least, since its pods request it; nothing where the strategy does not cover them."""
+    """The Node shows at least this, since its pods request it; nothing where the strategy does not cover them."""
+    third_party: CPUMemory = ZERO
+    """The part of ``batch`` that other schedulers have given away."""
+
+    @property
+    def published_batch(self) -> CPUMemory | None:
+        """Returns the batch resources that the Node shows; None: they are to be removed."""
+        return _published(self.batch, self.held.batch, self.third_party)
+
+    @property
+    def published_mid(self) -> CPUMemory | None:
+        """Returns the mid resources that the Node shows, likewise."""
+        return _published(self.mid, self.held.mid)
+
+
+class Overcommit(Offered, frozen=True, kw_only=True):
+    """An offer with all that it was computed from."""
+
     degraded: str = ""
-    """Why both are None."""
-    third_party: CPUMemory = NOTHING
-    """What of ``batch`` other schedulers have given away."""
+    """The reason why nothing may be offered; "" where something may."""
     terms: Terms | None = None
     mid_terms: MidTerms | None = None
     normalization_percent: int = 100
@@ -51,18 +141,9 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
     @property
-    def published_batch(self) -> CPUMemory | None:
-        """What is left of ``batch`` for Kubernetes, with what is held; None: to be removed from the node."""
-        return shown(self.batch, self.held.batch, self.third_party)
-
-    @property
-    def published_mid(self) -> CPUMemory | None:
-        return shown(self.mid, self.held.mid)
-
-    @property
     def original_batch(self) -> CPUMemory:
-        """What other schedulers go by (annotation ``originExtendedAllocatable``)."""
-        return self.batch or NOTHING
+        """Returns what other schedulers go by (annotation ``originExtendedAllocatable``)."""
+        return self.batch or ZERO
 
 
 def offer(
@@ -73,11 +154,12 @@ def offer(
     now_s: float,
     metric_seen_s: float | None = None,
     normalization_ratio: float = 1.0,
-) -> Offer:
-    """``pods``: all that are bound to the node. ``strategy``: complete; raises ValueError if it is not.
+) -> Overcommit:
+    """Returns the offer of ``node``. Raises ValueError unless ``strategy`` is complete.
 
-    ``now_s``: by the manager's clock; ``metric_seen_s``: when that showed this ``updateTime`` first, None if nobody
-    knows. ``normalization_ratio``: of the node's CPUs to nominal ones; two decimals count, and only above 1.
+    ``pods``: all that are bound to the node. ``now_s``: by the manager's clock; ``metric_seen_s``: when the manager
+    first saw this ``updateTime``, None if that is not known. ``normalization_ratio``: of the node's CPUs to nominal
+    ones; two decimals count, and only above 1.
     """
     demands = (demand.of_pod(pod) for pod in pods)
     return offer_by_demands(node, demands, metric, strategy, now_s, metric_seen_s, normalization_ratio)
@@ -91,8 +173,8 @@ def offer_by_demands(
     now_s: float,
     metric_seen_s: float | None = None,
     normalization_ratio: float = 1.0,
-) -> Offer:
-    """``offer``, for who keeps what ``demand.of_pod`` makes of a pod."""
+) -> Overcommit:
+    """Returns the same as ``offer``, for a caller who keeps what ``demand.of_pod`` makes of a pod."""
     problems: list[str] = []
     pods, by_pods = [*pods], list[str]()
     held = held_by(pods, strategy, by_pods.append)
@@ -100,16 +182,16 @@ def offer_by_demands(
     if fresh.problem:
         problems.append(fresh.problem)
     amounts = nodeamounts.read(node, problems.append)
-    figures = None if metric is None or fresh.degraded else report.figures(metric, problems.append)
-    if metric is None or figures is None or amounts.total is None:
+    usage = None if metric is None or fresh.degraded else report.usage(metric, problems.append)
+    if metric is None or usage is None or amounts.total is None:
         reason = fresh.degraded or _lacking(amounts)
-        return Offer(held=held, degraded=reason, age_s=fresh.age_s, problems=(*problems, *sorted(by_pods)))
+        return Overcommit(held=held, degraded=reason, age_s=fresh.age_s, problems=(*problems, *sorted(by_pods)))
     demands = demand.total(pods, metric.status.pods_metric, by_pods.append, amounts.amplification)
     _check_policy(strategy, problems.append)
-    terms = batch.terms(amounts, amounts.total, figures, demands, strategy)
-    mid_terms = mid.terms(amounts.total, terms.node_reserved, figures, demands, strategy)
+    terms = _batch_terms(amounts, amounts.total, usage, demands, strategy)
+    mid_terms = _mid_terms(amounts.total, terms.node_reserved, usage, demands, strategy)
     percent = _percent(normalization_ratio)
-    return Offer(
+    return Overcommit(
         batch=terms.result().percent(percent, 100),
         mid=mid_terms.result(),
         held=held,
@@ -123,8 +205,14 @@ def offer_by_demands(
 
 
 def held_by(pods: Iterable[PodDemand], strategy: ColocationStrategy, bad: Bad) -> Held:
-    """What a node with ``pods`` shows at least, whether anything is offered on it or not."""
+    """Returns what a node with ``pods`` shows at least, whether anything is offered on it or not."""
     return demand.held(pods, bad) if strategy.covers_running_pods else Held()
+
+
+def _published(offered: CPUMemory | None, held: CPUMemory, taken: CPUMemory = ZERO) -> CPUMemory | None:
+    if offered is None:
+        return None if held == ZERO else held
+    return (offered - taken).max(held)
 
 
 def _lacking(amounts: NodeAmounts) -> str:
@@ -139,3 +227,63 @@ def _check_policy(strategy: ColocationStrategy, bad: Bad) -> None:
 def _percent(normalization_ratio: float) -> int:
     """Its two decimals are how the annotation says it."""
     return int(f"{normalization_ratio:.2f}".replace(".", "")) if normalization_ratio > 1 else 100
+
+
+def _batch_terms(
+    node: NodeAmounts, total: CPUMemory, usage: ReportedUsage, demand: Demand, strategy: ColocationStrategy
+) -> Terms:
+    """``strategy``: complete, that is ``DEFAULTS`` with what somebody set. Raises ValueError if it is not."""
+    policy = required(strategy.cpu_calculate_policy)
+    reserved = node.kubelet_reserved.max(node.annotation_reserved)
+    applications = usage.prod_host_applications + usage.mid_host_applications
+    cpu_limit, memory_limit = strategy.batch_cpu_threshold_percent, strategy.batch_memory_threshold_percent
+    limit = total.percent(cpu_limit or 0, memory_limit or 0)
+    return Terms(
+        total=total,
+        margin=_margin(total, strategy),
+        kubelet_reserved=node.kubelet_reserved,
+        annotation_reserved=node.annotation_reserved,
+        node_reserved=reserved,
+        system_usage=usage.system_usage,
+        host_applications=applications,
+        system_used=(usage.system_usage + applications).max(reserved),
+        high_priority_request=demand.request,
+        high_priority_used=demand.used,
+        high_priority_max=demand.maximum,
+        dangling=demand.dangling,
+        cpu_policy=CalculatePolicy.USAGE if policy is CalculatePolicy.REQUEST else policy,
+        memory_policy=required(strategy.memory_calculate_policy),
+        cpu_limit_milli=None if cpu_limit is None else limit.cpu_milli,
+        memory_limit_bytes=None if memory_limit is None else limit.memory_bytes,
+    )
+
+
+def _margin(total: CPUMemory, strategy: ColocationStrategy) -> CPUMemory:
+    return total.percent(
+        100 - required(strategy.cpu_reclaim_threshold_percent),
+        100 - required(strategy.memory_reclaim_threshold_percent),
+    )
+
+
+def _at_most(amount: int, limit: int | None) -> int:
+    return amount if limit is None else min(amount, limit)
+
+
+def _mid_terms(
+    total: CPUMemory, node_reserved: CPUMemory, usage: ReportedUsage, demand: Demand, strategy: ColocationStrategy
+) -> MidTerms:
+    """``strategy``: complete. Raises ValueError if it is not."""
+    limit = total.percent(required(strategy.mid_cpu_threshold_percent), required(strategy.mid_memory_threshold_percent))
+    if strategy.mid_reclaim_mode is MidReclaimMode.STATIC:
+        cpu, memory = strategy.mid_static_cpu_reserved_percent, strategy.mid_static_memory_reserved_percent
+        return MidTerms(limit=limit, static=total.percent(required(cpu), required(memory)))
+    percent = required(strategy.mid_unallocated_percent)
+    system = (usage.system_usage + usage.prod_host_applications).max(node_reserved)
+    unallocated = (total - system - demand.prod_request).max(ZERO)
+    return MidTerms(
+        limit=limit,
+        reclaimable=usage.prod_reclaimable,
+        unused=ZERO if usage.node_usage is None else (total - usage.node_usage).max(ZERO),
+        unallocated=unallocated,
+        unallocated_share=unallocated.percent(percent, percent),
+    )

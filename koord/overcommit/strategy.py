@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -17,11 +17,12 @@ from koord.model.qos_settings import Natural, Percent, Positive
 from koord.model.schema import json_name
 from koord.model.slo_extensions import KOORD, Registry
 
+T = TypeVar("T")
 DiffThreshold = Annotated[float, Meta(gt=0, le=1)]
 
 
 class CalculatePolicy(StrEnum):
-    """What pods of higher priority count as. CPU has no ``request``: it acts as ``usage`` there, as upstream."""
+    """The amount that a pod of higher priority counts with. For CPU ``request`` acts as ``usage``, as upstream."""
 
     USAGE = "usage"
     REQUEST = "request"
@@ -67,7 +68,7 @@ class ColocationStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=json_
 
     @property
     def covers_running_pods(self) -> bool:
-        """Does a Node show at least what its running pods hold? Only if nobody says otherwise."""
+        """Returns whether a Node shows at least what its running pods hold; it does by default."""
         found = (self.extensions or {}).get(KOORD)
         return not isinstance(found, KoordColocation) or found.cover_running_pods is not False
 
@@ -101,3 +102,10 @@ DEFAULTS = ColocationStrategy(
     mid_static_cpu_reserved_percent=0,
     mid_static_memory_reserved_percent=0,
 )
+
+
+def required(value: T | None) -> T:
+    """Returns the value of a field that a complete strategy, one over ``DEFAULTS``, sets. Raises ValueError."""
+    if value is None:
+        raise ValueError("the strategy is not complete; it is to be laid over DEFAULTS")
+    return value

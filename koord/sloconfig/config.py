@@ -19,8 +19,7 @@ from koord.model.nodemetric import CollectPolicy
 from koord.model.selector import LabelSelector
 from koord.model.slo import CPUBurstStrategy, NodeSLOSpec, ResourceQOSStrategy, ResourceThresholds, SystemStrategy
 from koord.model.slo_extensions import KoordExtension
-from koord.overcommit.amplification import ResourceAmplification
-from koord.overcommit.normalization import CPUNormalization
+from koord.overcommit.ratios import CPUNormalization, ResourceAmplification
 from koord.overcommit.strategy import ColocationStrategy
 from koord.sloconfig import colocation, nodeslo
 from koord.sloconfig.faults import Fault

@@ -21,7 +21,7 @@ from koord.model.priority import CPU
 from koord.model.quantity import Quantity
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec, SystemStrategy
-from koord.overcommit.amplification import ResourceAmplification
+from koord.overcommit.ratios import ResourceAmplification
 from koord.overcommit.strategy import CalculatePolicy, ColocationStrategy
 from koord.sloconfig import selectors
 from koord.sloconfig.config import Entry, Section, SLOConfig

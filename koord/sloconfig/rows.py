@@ -16,8 +16,7 @@ from koord.model import schema, slo_defaults
 from koord.model.schema import Bad, Unknown
 from koord.model.slo import CPUBurstStrategy, NodeSLOSpec, ResourceQOSStrategy, ResourceThresholds, SystemStrategy
 from koord.model.slo_extensions import KoordExtension
-from koord.overcommit.amplification import ResourceAmplification
-from koord.overcommit.normalization import CPUNormalization
+from koord.overcommit.ratios import CPUNormalization, ResourceAmplification
 from koord.overcommit.strategy import DEFAULTS, ColocationStrategy
 from koord.sloconfig import colocation
 from koord.sloconfig.structs import HostApplications

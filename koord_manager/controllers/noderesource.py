@@ -19,17 +19,14 @@ from koord.kube.recorder import EventType, Recorder
 from koord.model import devices
 from koord.model.core import Node
 from koord.model.nodemetric import NodeMetric
-from koord.overcommit import amplification, difference, fresh, growth, normalization, publish
-from koord.overcommit.amounts import NOTHING, CPUMemory
-from koord.overcommit.amplification import AmplificationError
-from koord.overcommit.batch import required
+from koord.overcommit import publish, ratios, report
+from koord.overcommit.amounts import ZERO, CPUMemory
 from koord.overcommit.demand import Held
-from koord.overcommit.fresh import FreshUsage
-from koord.overcommit.growth import Averaged, GrowthState
-from koord.overcommit.normalization import NormalizationError
-from koord.overcommit.offer import Offer, held_by, offer_by_demands
-from koord.overcommit.publish import Desired
-from koord.overcommit.strategy import ColocationStrategy
+from koord.overcommit.offer import Overcommit, held_by, offer_by_demands
+from koord.overcommit.publish import Averaged, Desired, GrowthState
+from koord.overcommit.ratios import AmplificationError, NormalizationError
+from koord.overcommit.report import FreshUsage
+from koord.overcommit.strategy import ColocationStrategy, required
 from koord_manager.controllers import complaints
 from koord_manager.controllers.complaints import Complain, Complaint
 from koord_manager.freshusage import FreshFigures
@@ -72,8 +69,7 @@ class _Look:
     @property
     def is_due(self) -> bool:
         """Do small differences count, too?"""
-        idle_s = self.idle_s
-        return idle_s is None or idle_s >= required(self.strategy.update_time_threshold_seconds)
+        return publish.is_due(self.idle_s, self.strategy)
 
 
 class NodeResourceController:
@@ -97,7 +93,7 @@ class NodeResourceController:
         if state.uid != node.metadata.uid:
             state = NodeState(uid=node.metadata.uid)
         if self._view.is_unread("colocation"):
-            self._figures.wake_above(name, fresh.UNBOUNDED)
+            self._figures.wake_above(name, report.UNBOUNDED)
             return None
         return await self._follow(node, state, self._wall_s())
 
@@ -112,12 +108,12 @@ class NodeResourceController:
         look = _Look(node, strategy, state, now_s, found.append)
         if not strategy.enable:
             desired, state, offer = self._nothing(look), replace(state, growth=_NEVER_HELD), None
-            self._figures.wake_above(name, fresh.UNBOUNDED)
+            self._figures.wake_above(name, report.UNBOUNDED)
         else:
             desired, state, offer = self._desired(look)
         told = complaints.tell(self._recorder, node, found, state.complaints)
         self._states[name] = state = replace(state, complaints=told)
-        writes = publish.decide(node, desired, strategy, look.idle_s)
+        writes = publish.decide(node, desired, strategy, look.is_due)
         if writes.patch is not None:
             await self._client.patch(NODE, Key("", name), writes.patch, subresource="status")
         if writes.status is not None or look.is_due:
@@ -132,7 +128,7 @@ class NodeResourceController:
             look.complain(Complaint("OvercommitProblem", problem))
         return structs.replace(publish.RESET, held=held)
 
-    def _desired(self, look: _Look) -> tuple[Desired, NodeState, Offer]:
+    def _desired(self, look: _Look) -> tuple[Desired, NodeState, Overcommit]:
         look = replace(look, state=replace(look.state, normalization_ratio=self._normalization(look)))
         metric = self._view.metric_of(look.node.metadata.name)
         state, offer = look.state, self._offer(look, metric)
@@ -153,27 +149,27 @@ class NodeResourceController:
         )
         return desired, replace(state, growth=grown, degraded=offer.degraded), offer
 
-    def _batch(self, look: _Look, metric: NodeMetric | None, offer: Offer) -> tuple[CPUMemory | None, GrowthState]:
+    def _batch(self, look: _Look, metric: NodeMetric | None, offer: Overcommit) -> tuple[CPUMemory | None, GrowthState]:
         """What the node is to show, by the averaged figures of ``offer`` and those of this second."""
         name, share = look.node.metadata.name, required(look.strategy.resource_diff_threshold)
         usage = self._figures.usage(name)
         seen_s, by_this_second = self._view.seen_s(name), None
         if usage is not None and metric is not None:
-            by_this_second = self._offer(look, fresh.metric(metric, usage)).batch
-        batch, grown = growth.step(
+            by_this_second = self._offer(look, report.with_usage(metric, usage)).batch
+        batch, grown = publish.grow(
             publish.observed_batch(look.node),
             Averaged(offer.batch, look.now_s if seen_s is None else seen_s),
             by_this_second,
             look.state.growth,
             look.now_s,
-            difference.threshold(share),
+            publish.threshold(share),
             look.is_due,
         )
         percent = offer.normalization_percent
         self._figures.wake_above(name, _ceiling(usage, batch, by_this_second, share, percent))
         return batch, grown
 
-    def _offer(self, look: _Look, metric: NodeMetric | None) -> Offer:
+    def _offer(self, look: _Look, metric: NodeMetric | None) -> Overcommit:
         name = look.node.metadata.name
         return offer_by_demands(
             look.node,
@@ -188,12 +184,12 @@ class NodeResourceController:
     def _normalization(self, look: _Look) -> float | None:
         """This pass's ratio, else the last that could be told, else what the node shows."""
         metadata = look.node.metadata
-        known = look.state.normalization_ratio or normalization.current(metadata.annotations)
+        known = look.state.normalization_ratio or ratios.current_normalization(metadata.annotations)
         if self._view.is_unread("cpu_normalization"):
             return known
         labels, basic_info = metadata.labels, self._view.cpu_info_of(metadata.name)
         try:
-            return normalization.ratio(labels, self._view.config.normalization(labels), basic_info)
+            return ratios.normalization_ratio(labels, self._view.config.normalization(labels), basic_info)
         except NormalizationError as error:
             look.complain(Complaint("CPUNormalizationUnknown", str(error)))
             return known
@@ -204,13 +200,13 @@ class NodeResourceController:
             return None
         configured = self._view.config.amplification(look.node.metadata.labels)
         try:
-            return amplification.ratios(configured, look.state.normalization_ratio or 1.0)
+            return ratios.amplification_ratios(configured, look.state.normalization_ratio or 1.0)
         except AmplificationError as error:
             look.complain(Complaint("ResourceAmplificationUnknown", str(error)))
             return None
 
     def _next_s(
-        self, offer: Offer | None, strategy: ColocationStrategy, state: NodeState, now_s: float
+        self, offer: Overcommit | None, strategy: ColocationStrategy, state: NodeState, now_s: float
     ) -> float | None:
         """Until the report expires, or small differences count again."""
         if offer is None or offer.degraded or offer.age_s is None:
@@ -219,7 +215,7 @@ class NodeResourceController:
         due_s = required(strategy.update_time_threshold_seconds) - (now_s - (state.synced_s or now_s))
         return max(_AFTER_EXPIRY_S, min(expires_s, due_s))
 
-    def _say(self, node: Node, before: str | None, offer: Offer) -> None:
+    def _say(self, node: Node, before: str | None, offer: Overcommit) -> None:
         """An Event when the node loses its batch and mid resources, and when it has them again."""
         if offer.degraded and not before:
             beyond = "" if offer.held == Held() else " beyond what running pods request"
@@ -235,7 +231,7 @@ def _ceiling(
 ) -> CPUMemory:
     """The use above which this second's figures are worth another look, for a node that is to show ``shown``."""
     if shown is None:
-        return fresh.UNBOUNDED
+        return report.UNBOUNDED
     if usage is None or offered is None:
-        return NOTHING  # the offer came of averages alone: the first figures are news, whatever they say
-    return fresh.ceiling(usage.high_priority, shown, offered, share, percent)
+        return ZERO  # the offer came of averages alone: the first figures are news, whatever they say
+    return report.ceiling(usage.high_priority, shown, offered, share, percent)

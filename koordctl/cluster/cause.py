@@ -15,8 +15,8 @@ from koord.admission import AdmissionContext, missing_mutations
 from koord.model import eventreasons
 from koord.model.core import Node
 from koord.model.excerpt import shorten_list
-from koord.overcommit import amounts, demand, units
-from koord.overcommit.amounts import BATCH, NOTHING, CPUMemory
+from koord.overcommit import amounts, demand
+from koord.overcommit.amounts import BATCH, ZERO, CPUMemory
 from koordctl.cluster import crashes, evictions
 from koordctl.cluster.nodes import absence_of_batch, is_ready
 from koordctl.cluster.objects import DetailedContainerStatus, DetailedPod, Event
@@ -39,8 +39,8 @@ class _Resource(NamedTuple):
 
 
 _RESOURCES = (
-    _Resource(BATCH.cpu, lambda amount: amount.cpu_milli, units.cpu),
-    _Resource(BATCH.memory, lambda amount: amount.memory_bytes, units.memory),
+    _Resource(BATCH.cpu, lambda amount: amount.cpu_milli, amounts.cpu_text),
+    _Resource(BATCH.memory, lambda amount: amount.memory_bytes, amounts.memory_text),
 )
 
 
@@ -127,7 +127,7 @@ def _of_scheduling(pod: DetailedPod, state: ClusterState) -> Cause | None:
 def _of_batch(pod: DetailedPod, state: ClusterState) -> Cause | None:
     """Explains a pod by too little batch resources on every node; None if that is not it."""
     wanted = demand.batch_request(pod).filled()
-    if wanted == NOTHING:
+    if wanted == ZERO:
         return None
     offering = {name: offered for name, node in state.nodes.items() if (offered := _offered(node)) is not None}
     if not offering:
@@ -135,7 +135,7 @@ def _of_batch(pod: DetailedPod, state: ClusterState) -> Cause | None:
     pending = f"{_name(pod)} is pending because it requests {_text(wanted)}"
     if why := shortage(wanted, offering, "offers"):
         return Cause(f"{pending}: {why}", ("request less",))
-    free = {name: (offered - state.held(name)).join(NOTHING) for name, offered in offering.items()}
+    free = {name: (offered - state.held(name)).max(ZERO) for name, offered in offering.items()}
     if why := shortage(wanted, free, "has", "free"):
         return Cause(f"{pending}: {why}", ("wait until other batch pods have ended", "request less"))
     return None
@@ -146,7 +146,7 @@ def shortage(wanted: CPUMemory, nodes: Mapping[str, CPUMemory], verb: str, suffi
 
     ``verb`` and ``suffix`` are the words about a node: it "offers" an amount, or "has" it "free". Needs a node.
     """
-    if any(wanted.meet(each) == wanted for each in nodes.values()):
+    if any(wanted.min(each) == wanted for each in nodes.values()):
         return ""
     most = {resource: max(nodes, key=lambda name: resource.pick(nodes[name])) for resource in _RESOURCES}
     figures = {each: f"{each.unit(each.pick(nodes[name]))} on {name}" for each, name in most.items()}
@@ -225,7 +225,7 @@ def _of_running(pod: DetailedPod) -> Cause:
     counted = demand.of_pod(pod)
     sentence = f"{_name(pod)} runs on {pod.spec.node_name} as {counted.qos}, {counted.priority_class}"
     held = demand.batch_request(pod).filled()
-    amounts_held = "" if held == NOTHING else f", with {_text(held)}"
+    amounts_held = "" if held == ZERO else f", with {_text(held)}"
     again = [each for each in crashes.statuses(pod) if each.restart_count and crashes.last_end(each) is not None]
     if not again:
         unready = [each.name for each in pod.status.container_statuses if not each.ready]
@@ -246,7 +246,8 @@ def _name(pod: DetailedPod) -> str:
 
 
 def _text(amount: CPUMemory) -> str:
-    return f"{units.cpu(amount.cpu_milli)} {BATCH.cpu} and {units.memory(amount.memory_bytes)} {BATCH.memory}"
+    cpu, memory = amounts.cpu_text(amount.cpu_milli), amounts.memory_text(amount.memory_bytes)
+    return f"{cpu} {BATCH.cpu} and {memory} {BATCH.memory}"
 
 
 def _evicted(subject: str, eviction: Event, now_s: float) -> Cause:

@@ -10,9 +10,9 @@ from typing import Any
 from koord.model import core
 from koord.model.core import Node
 from koord.model.nodemetric import NodeMetric
-from koord.overcommit import amounts, units
-from koord.overcommit.amounts import BATCH, NOTHING
-from koord.overcommit.batch import required
+from koord.overcommit import amounts
+from koord.overcommit.amounts import BATCH, ZERO
+from koord.overcommit.strategy import required
 from koord.sloconfig.loading import CONFIG_MAP_NAME
 from koordctl.cluster.state import ClusterState
 from koordctl.fields import Column, Field, Layout, Listing
@@ -129,7 +129,7 @@ def absence_of_batch(state: ClusterState, node: Node) -> str:
     shown = amounts.read(node.status.allocatable, BATCH)
     if shown.cpu_milli is not None:
         held = state.held(node.metadata.name)
-        return _absence_beyond(state, node) if held != NOTHING and shown.filled() == held else ""
+        return _absence_beyond(state, node) if held != ZERO and shown.filled() == held else ""
     if state.absence_of_policy:
         return state.absence_of_policy
     strategy = state.strategy(node)
@@ -153,11 +153,11 @@ def _absence_beyond(state: ClusterState, node: Node) -> str:
 
 
 def _cpu(milli: int | None) -> str:
-    return NONE if milli is None else units.cpu(milli)
+    return NONE if milli is None else amounts.cpu_text(milli)
 
 
 def _memory(amount_bytes: int | None) -> str:
-    return NONE if amount_bytes is None else units.memory(amount_bytes)
+    return NONE if amount_bytes is None else amounts.memory_text(amount_bytes)
 
 
 NODES: Listing[NodeRow] = Listing(

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from koord.model.core import Node
-from koord.overcommit import amounts, difference, explain, units
-from koord.overcommit.amounts import BATCH, MID, CPUMemory, Names, Reading
-from koord.overcommit.batch import required
-from koord.overcommit.overallocation import overallocation
-from koord.overcommit.strategy import ColocationStrategy
+from koord.overcommit import amounts, explain, publish
+from koord.overcommit.amounts import BATCH, MID, CPUMemory, Names, ParsedAmounts
+from koord.overcommit.demand import overallocation
+from koord.overcommit.strategy import ColocationStrategy, required
 from koordctl.cluster.nodes import WITHOUT_POLICY, absence_of_batch
 from koordctl.cluster.state import ClusterState
 
@@ -56,25 +55,25 @@ def _lines(state: ClusterState, node: Node) -> Iterator[str]:
     yield from _over_allocated(state, name, shown)
 
 
-def _over_allocated(state: ClusterState, name: str, shown: Reading) -> Iterator[str]:
+def _over_allocated(state: ClusterState, name: str, shown: ParsedAmounts) -> Iterator[str]:
     if excess := overallocation(state.held(name), None if shown.cpu_milli is None else shown.filled()):
         yield excess.sentence
 
 
-def _small_differences(shown: Reading, published: CPUMemory, strategy: ColocationStrategy) -> Iterator[str]:
+def _small_differences(shown: ParsedAmounts, published: CPUMemory, strategy: ColocationStrategy) -> Iterator[str]:
     """Yields what koord-manager leaves as it is: no resource differs enough for both to be written again."""
-    share = difference.threshold(required(strategy.resource_diff_threshold))
+    share = publish.threshold(required(strategy.resource_diff_threshold))
     figures = (
         (BATCH.cpu, shown.cpu_milli, published.cpu_milli),
         (BATCH.memory, shown.memory_bytes, published.memory_bytes),
     )
     names = [name for name, observed, desired in figures if observed != desired]
-    if names and not any(difference.is_significant(observed, desired, share) for _, observed, desired in figures):
+    if names and not any(publish.differs(observed, desired, share) for _, observed, desired in figures):
         differ = f"{' and '.join(names)} {'differs' if len(names) == 1 else 'differ'}"
         yield f"{differ} by less than {float(share):.0%}, so what the Node shows may stay for a while"
 
 
-def _shown(reading: Reading, names: Names) -> str:
-    cpu = "no" if reading.cpu_milli is None else units.cpu(reading.cpu_milli)
-    memory = "no" if reading.memory_bytes is None else units.memory(reading.memory_bytes)
+def _shown(reading: ParsedAmounts, names: Names) -> str:
+    cpu = "no" if reading.cpu_milli is None else amounts.cpu_text(reading.cpu_milli)
+    memory = "no" if reading.memory_bytes is None else amounts.memory_text(reading.memory_bytes)
     return f"{cpu} {names.cpu} and {memory} {names.memory}"

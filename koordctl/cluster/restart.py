@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from koord.kube.client import Client, Selection
 from koord.kube.kind import NODE, POD, Key
 from koord.model.core import Node, Pod
-from koord.overcommit import amounts, demand, units
+from koord.overcommit import amounts, demand
 from koord.overcommit.amounts import BATCH, MID
 from koordctl.cluster import connection
 from koordctl.cluster.connection import Choice, read_list
@@ -37,9 +37,10 @@ def of(node: Node, pods: Iterable[Pod]) -> Iterator[str]:
     for names, of_pods in ((BATCH, held.batch), (MID, held.mid)):
         offered = amounts.read(node.status.allocatable, names).filled()
         if of_pods.cpu_milli > offered.cpu_milli:
-            yield _sentence(names.cpu, units.cpu(of_pods.cpu_milli), units.cpu(offered.cpu_milli))
+            yield _sentence(names.cpu, amounts.cpu_text(of_pods.cpu_milli), amounts.cpu_text(offered.cpu_milli))
         if of_pods.memory_bytes > offered.memory_bytes:
-            yield _sentence(names.memory, units.memory(of_pods.memory_bytes), units.memory(offered.memory_bytes))
+            held_text, offered_text = map(amounts.memory_text, (of_pods.memory_bytes, offered.memory_bytes))
+            yield _sentence(names.memory, held_text, offered_text)
 
 
 def _sentence(resource: str, held: str, offered: str) -> str:

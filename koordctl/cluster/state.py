@@ -16,10 +16,10 @@ from koord.kube.client import EVERYTHING, Client, Selection
 from koord.kube.kind import CONFIG_MAP, NODE, NODE_METRIC, NODE_SLO
 from koord.model.core import Node
 from koord.model.nodemetric import NodeMetric
-from koord.overcommit import normalization
+from koord.overcommit import ratios
 from koord.overcommit.amounts import CPUMemory
-from koord.overcommit.offer import Offer, offer
-from koord.overcommit.overallocation import allocated
+from koord.overcommit.demand import allocated
+from koord.overcommit.offer import Overcommit, offer
 from koord.overcommit.strategy import ColocationStrategy
 from koord.sloconfig.loading import CONFIG_MAP_NAME, Loaded, load, texts
 from koordctl.cluster.connection import read_list
@@ -54,10 +54,10 @@ class ClusterState:
         faults = self.policy.config.strategy(node.metadata.labels, node.metadata.annotations)[1]
         return [fault.message for fault in faults]
 
-    def offer(self, node: Node) -> Offer:
+    def offer(self, node: Node) -> Overcommit:
         """Works out the offer by the formula, now, as koord-manager does when it looks at the node."""
         name = node.metadata.name
-        ratio = normalization.current(node.metadata.annotations) or 1.0
+        ratio = ratios.current_normalization(node.metadata.annotations) or 1.0
         pods = self.pods.get(name, ())
         return offer(node, pods, self.metrics.get(name), self.strategy(node), self.now_s, None, ratio)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from koord.model.nodemetric import MemoryCollectPolicy
 from koord.model.priority import PriorityClass
 from koord.overcommit.amounts import CPUMemory
-from koord.overcommit.fresh import FreshPod, FreshUsage
+from koord.overcommit.report import FreshPod, FreshUsage
 from qosd.cluster import systemusage, usage
 from qosd.model.metric import Scope
 from qosd.model.snapshot import NodeSnapshot

@@ -31,7 +31,7 @@ from koord.model import nodelink
 from koord.model.nodelink import CA_ANNOTATION, REPORT_INTERVAL_S, SERVER_NAME
 from koord.model.nodemetric import NodeMetric
 from koord.overcommit.amounts import CPUMemory
-from koord.overcommit.fresh import FreshUsage
+from koord.overcommit.report import FreshUsage
 from koord.pb.koord import nodelink_pb2 as pb
 from koord.service import optionvalues
 from qosd.cluster import collectpolicy, freshfigures

@@ -31,7 +31,7 @@ from koord.model.nodemetric import (
 from koord.model.qos import QoSClass
 from koord.model.quantity import Format
 from koord.model.slo import HostApplication
-from koord.overcommit.amounts import NOTHING, CPUMemory
+from koord.overcommit.amounts import ZERO, CPUMemory
 from qosd.cluster import systemusage, usage
 from qosd.cluster.collectpolicy import AggregateWindow, EffectivePolicy
 from qosd.cluster.systemusage import SystemUsage
@@ -116,7 +116,7 @@ def report(snapshot: NodeSnapshot, store: Store, policy: EffectivePolicy) -> Nod
         ),
         pods_metric=tuple(_pods(snapshot, store, memory[Scope.POD], since_ns)),
         host_application_metric=tuple(_host_applications(snapshot, store, memory[Scope.HOST_APP], since_ns)),
-        prod_reclaimable_metric=Prediction(_resources(reclaimable or NOTHING)),
+        prod_reclaimable_metric=Prediction(_resources(reclaimable or ZERO)),
         prod_peak_metric=None if peak is None else Prediction(_resources(peak)),
     )
     return NodeReport(status, node_mean, tuple(problems))

@@ -30,7 +30,7 @@ from koord.model.noderesourcetopology import NUMA_ZONE, Zone, ZoneResource
 from koord.model.priority import CPU, MEMORY
 from koord.model.quantity import Format, Quantity, QuantityError
 from koord.overcommit import amounts
-from koord.overcommit.amounts import NOTHING, CPUMemory
+from koord.overcommit.amounts import ZERO, CPUMemory
 from qosd.model.policy import EffectivePolicy, NodeSettings, Pool
 from qosd.model.snapshot import PodView
 from qosd.pods.cpumanager import CPUManagerState
@@ -225,10 +225,10 @@ def _zones(inputs: Inputs) -> tuple[Zone, ...]:
 def _kept_of_each(node: NodeFacts, capacities: Sequence[CPUMemory]) -> CPUMemory:
     """What kubelet keeps of the node, divided among the zones that have any of it."""
     if node.labels.get(documents.LABEL_NUMA_RESERVATION) != "true":
-        return NOTHING
+        return ZERO
     total = amounts.read(node.capacity).filled()
     plain = total - CPUMemory(0, sum(map(_huge_bytes, node.capacity.items())))
-    kept = (plain - node.kubelets_allocatable().filled(plain)).join(NOTHING)
+    kept = (plain - node.kubelets_allocatable().filled(plain)).max(ZERO)
     with_cpus = sum(capacity.cpu_milli > 0 for capacity in capacities)
     with_memory = sum(capacity.memory_bytes > 0 for capacity in capacities)
     return CPUMemory(-(-kept.cpu_milli // max(1, with_cpus)), -(-kept.memory_bytes // max(1, with_memory)))
@@ -245,7 +245,7 @@ def _huge_bytes(capacity: tuple[str, Amount]) -> int:
 
 def _zone(number: int, capacity: CPUMemory, kept: CPUMemory, memory: NUMAMemory | None) -> Zone:
     """``memory``: whose huge pages are told, None: none are."""
-    allocatable = (capacity - kept).join(NOTHING)
+    allocatable = (capacity - kept).max(ZERO)
     huge = {} if memory is None else memory.huge_bytes
     resources = [
         _resource(CPU, quantity.of_milli(capacity.cpu_milli), quantity.of_milli(allocatable.cpu_milli)),

@@ -22,17 +22,16 @@ from typing import Any
 import msgspec
 
 from koord.model import cfs, quantity
-from koord.model.annotations.codecs import document
+from koord.model.annotations.codecs import document, of_object
 from koord.model.annotations.decode import Bad
 from koord.model.core import Amount, Amounts, Node
 from koord.model.cpuset import CPUSet
 from koord.model.priority import EXTENDED_RESOURCES, RENAMED
 from koord.model.quantity import Quantity, QuantityError
 from koord.model.topologyannotations import RESERVATION, SYSTEM_QOS_RESOURCE
-from koord.overcommit import amounts, nodeamounts, normalization
-from koord.overcommit.amounts import Reading
+from koord.overcommit import amounts, nodeamounts, ratios
+from koord.overcommit.amounts import ParsedAmounts
 from koord.overcommit.nodeamounts import NodeReservation
-from koord.overcommit.noderead import annotation
 from qosd.model.policy import NodeSettings
 
 Changes = dict[str, Any]
@@ -56,7 +55,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
             metadata.name, metadata.uid, metadata.labels, metadata.annotations, status.capacity, status.allocatable
         )
 
-    def kubelets_allocatable(self, bad: Bad = lambda _: None) -> Reading:
+    def kubelets_allocatable(self, bad: Bad = lambda _: None) -> ParsedAmounts:
         """What the node really has for pods, be it amplified or not; None of what it does not state."""
         return nodeamounts.kubelets_allocatable(self.annotations, self.allocatable, bad)
 
@@ -86,10 +85,10 @@ def over(settings: NodeSettings, facts: NodeFacts, bad: Bad) -> NodeSettings:
 
 def _reservation(facts: NodeFacts, bad: Bad) -> Changes:
     """A list of CPUs goes before their number. A reservation of memory alone leaves the file's CPUs."""
-    stated = annotation(facts.annotations, _RESERVATION, NodeReservation, bad)
+    stated = of_object(facts.annotations, _RESERVATION, NodeReservation, bad)
     if stated is None:
         return {}
-    cpu_milli = amounts.read(stated.resources).report(f"annotation {RESERVATION}: resources", bad).cpu_milli
+    cpu_milli = amounts.read(stated.resources).noted(f"annotation {RESERVATION}: resources", bad).cpu_milli
     if cpu_milli is None and not stated.reserved_cpus:
         return {}
     return {"reserved_cpus": str(stated.reserved_cpus or ""), "reserved_cpu_milli": cpu_milli or 0}
@@ -97,7 +96,7 @@ def _reservation(facts: NodeFacts, bad: Bad) -> Changes:
 
 def _system_qos(facts: NodeFacts, bad: Bad) -> Changes:
     """Where nothing is said of it, the CPUs are exclusive."""
-    stated = annotation(facts.annotations, _SYSTEM_QOS, SystemQOSResource, bad)
+    stated = of_object(facts.annotations, _SYSTEM_QOS, SystemQOSResource, bad)
     if stated is None or not stated.cpuset:
         return {}
     return {"system_cpuset": str(stated.cpuset), "system_exclusive": stated.cpuset_exclusive is not False}
@@ -105,17 +104,17 @@ def _system_qos(facts: NodeFacts, bad: Bad) -> Changes:
 
 def _normalization(facts: NodeFacts, bad: Bad) -> Changes:
     try:
-        if normalization.by_label(facts.labels) is False:
+        if ratios.normalization_switch(facts.labels) is False:
             return {"cpu_normalization_ratio": None}
-    except normalization.NormalizationError as error:
+    except ratios.NormalizationError as error:
         bad(str(error))
-    text = facts.annotations.get(normalization.ANNOTATION)
+    text = facts.annotations.get(ratios.NORMALIZATION)
     if text is None:
         return {}
     try:
         return {"cpu_normalization_ratio": cfs.parse_ratio(text), "is_ratio_announced": True}
     except cfs.RatioError as error:
-        bad(f"annotation {normalization.ANNOTATION}: {error}")
+        bad(f"annotation {ratios.NORMALIZATION}: {error}")
         return {}
 
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from koord.overcommit.amounts import Reading
+from koord.overcommit.amounts import ParsedAmounts
 from qosd.model.snapshot import NodeSnapshot
 from qosd.predict import checkpoint
 from qosd.predict.bank import Bank
@@ -19,7 +19,7 @@ from qosd.predict.reclaimable import Amount, Prediction, Settings, predict
 from qosd.predict.trainer import Trainer
 
 CHECKPOINT_EVERY_S = 600.0
-NOT_STATED = Reading()
+NOT_STATED = ParsedAmounts()
 _NANOSECONDS = 1_000_000_000
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Predictor:
         except CheckpointUnusable as error:
             return (str(error),)
 
-    def observe(self, snapshot: NodeSnapshot, stated: Reading = NOT_STATED) -> Prediction | None:
+    def observe(self, snapshot: NodeSnapshot, stated: ParsedAmounts = NOT_STATED) -> Prediction | None:
         """Take one tick; the new prediction when a minute is full and the pods are known. ``stated``: see below."""
         if not self._trainer.observe(snapshot):
             return None
@@ -60,7 +60,7 @@ class Predictor:
         return self._newest
 
 
-def allocatable(snapshot: NodeSnapshot, stated: Reading = NOT_STATED) -> Amount:
+def allocatable(snapshot: NodeSnapshot, stated: ParsedAmounts = NOT_STATED) -> Amount:
     """What the node has for pods: ``stated``, which is what its Node says; else what is not reserved of the host's."""
     cpu_milli, memory_bytes, _ = stated
     return Amount(

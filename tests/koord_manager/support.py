@@ -11,7 +11,7 @@ from typing import Any
 
 from koord.kube.kind import Key
 from koord.overcommit.amounts import CPUMemory
-from koord.overcommit.fresh import FreshUsage
+from koord.overcommit.report import FreshUsage
 from koord.pb.koord import nodelink_pb2 as pb
 from koord_manager.controllers.leading import Controllers
 from koord_manager.freshusage import FreshFigures

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from koord.model.nodelink import STALE_S
-from koord.overcommit.amounts import NOTHING, CPUMemory
-from koord.overcommit.fresh import UNBOUNDED, FreshPod, FreshUsage, ceiling
+from koord.overcommit.amounts import ZERO, CPUMemory
+from koord.overcommit.report import UNBOUNDED, FreshPod, FreshUsage, ceiling
 from koord.pb.koord import nodelink_pb2 as pb
 from koord_manager.freshusage import FreshFigures
 from qosd.cluster.nodelink import encoded
@@ -99,4 +99,4 @@ def test_the_use_that_is_worth_a_look(
     """At a tenth of what is shown."""
     what = None if shown is None else CPUMemory(*shown)
     assert ceiling(CPUMemory(*used), what, CPUMemory(*offered), 0.1, percent) == CPUMemory(*highest)
-    assert CPUMemory(*highest).meet(NOTHING) == NOTHING
+    assert CPUMemory(*highest).min(ZERO) == ZERO

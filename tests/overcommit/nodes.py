@@ -29,7 +29,7 @@ from koord.model.nodemetric import (
     ResourceMap,
 )
 from koord.overcommit.amounts import CPUMemory
-from koord.overcommit.offer import Offer, offer
+from koord.overcommit.offer import Overcommit, offer
 from koord.overcommit.strategy import DEFAULTS, ColocationStrategy
 
 NOW_S = 1_800_000_000.0
@@ -116,7 +116,7 @@ def strategy(**settings: Any) -> ColocationStrategy:
 
 def offered(
     of: Node, pods: Sequence[Pod], by: NodeMetric | None, with_strategy: ColocationStrategy = DEFAULTS, **more: Any
-) -> Offer:
+) -> Overcommit:
     return offer(of, pods, by, with_strategy, NOW_S, **more)
 
 

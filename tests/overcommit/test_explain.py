@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from koord.overcommit import units
+from koord.overcommit import amounts
 from koord.overcommit.explain import lines
 from koord.overcommit.strategy import CalculatePolicy, MidReclaimMode
 from tests.overcommit.nodes import metric, node, offered, pod, strategy
@@ -81,4 +81,4 @@ def test_the_reason_for_nothing() -> None:
     ],
 )
 def test_memory_for_people(amount: int, text: str) -> None:
-    assert units.memory(amount) == text
+    assert amounts.memory_text(amount) == text

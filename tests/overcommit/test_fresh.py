@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.model.nodemetric import NodeMetric, NodeMetricStatus
-from koord.overcommit import fresh
+from koord.overcommit import report
 from koord.overcommit.amounts import CPUMemory
-from koord.overcommit.fresh import FreshPod, FreshUsage
+from koord.overcommit.report import FreshPod, FreshUsage
 from koord.overcommit.strategy import CalculatePolicy
 from tests.overcommit.nodes import G, batch, metric, node, pod
 
@@ -39,21 +39,21 @@ def test_the_reports_own_figures_make_its_own_offer(
 ) -> None:
     """With a pod of LSE, one that is not measured yet and one that is gone."""
     pods = {"web": web, "own": own, "gone": gone}
-    report = metric(system, pods)
-    by_this_second = fresh.metric(metric((1, 1)), fresh_usage(system, **pods))
+    reported = metric(system, pods)
+    by_this_second = report.with_usage(metric((1, 1)), fresh_usage(system, **pods))
     settings = {"cpu_calculate_policy": policy, "memory_calculate_policy": policy}
-    assert batch(NODE, PODS, by_this_second, **settings) == batch(NODE, PODS, report, **settings)
+    assert batch(NODE, PODS, by_this_second, **settings) == batch(NODE, PODS, reported, **settings)
 
 
 @given(system=SIZES, web=SIZES, more=SIZES)
 def test_more_use_never_offers_more(system: tuple[int, int], web: tuple[int, int], more: tuple[int, int]) -> None:
     grown = (web[0] + more[0], web[1] + more[1])
     less, most = (
-        batch(NODE, PODS, fresh.metric(metric((1, 1)), fresh_usage(system, web=size))) for size in (grown, web)
+        batch(NODE, PODS, report.with_usage(metric((1, 1)), fresh_usage(system, web=size))) for size in (grown, web)
     )
     assert less is not None
     assert most is not None
-    assert less.meet(most) == less
+    assert less.min(most) == less
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_more_use_never_offers_more(system: tuple[int, int], web: tuple[int, int
 def test_a_burst_counts_as_far_as_the_policy_counts_it(policy: CalculatePolicy, cpu_milli: int) -> None:
     """A pod that requests 2 CPUs goes from 1 to 3."""
     before, after = (
-        batch(NODE, PODS, fresh.metric(metric((1, 1)), fresh_usage((1, 1), web=size)), cpu_calculate_policy=policy)
+        batch(NODE, PODS, report.with_usage(metric((1, 1)), fresh_usage((1, 1), web=size)), cpu_calculate_policy=policy)
         for size in ((1, 1), (3, 1))
     )
     assert before is not None
@@ -71,10 +71,10 @@ def test_a_burst_counts_as_far_as_the_policy_counts_it(policy: CalculatePolicy, 
 
 
 def test_everything_else_is_the_reports() -> None:
-    report = metric((1, 1), {"web": (1, 1)})
-    made = fresh.metric(report, fresh_usage((2, 2)))
-    assert made.metadata == report.metadata
-    assert made.status.update_time == report.status.update_time
-    assert made.status.host_application_metric == report.status.host_application_metric
-    assert made.status.prod_reclaimable_metric == report.status.prod_reclaimable_metric
-    assert fresh.metric(NodeMetric(status=NodeMetricStatus()), fresh_usage((2, 2))).status.update_time is None
+    reported = metric((1, 1), {"web": (1, 1)})
+    made = report.with_usage(reported, fresh_usage((2, 2)))
+    assert made.metadata == reported.metadata
+    assert made.status.update_time == reported.status.update_time
+    assert made.status.host_application_metric == reported.status.host_application_metric
+    assert made.status.prod_reclaimable_metric == reported.status.prod_reclaimable_metric
+    assert report.with_usage(NodeMetric(status=NodeMetricStatus()), fresh_usage((2, 2))).status.update_time is None

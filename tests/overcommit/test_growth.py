@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.overcommit.amounts import CPUMemory
-from koord.overcommit.growth import Averaged, GrowthState, step
+from koord.overcommit.publish import Averaged, GrowthState, grow
 
 TENTH = Fraction(1, 10)
 NEVER = GrowthState()
@@ -49,7 +49,7 @@ def test_one_step(
 ) -> None:
     """The averaged report came in at 900, now is 1010."""
     state = GrowthState(held_s, held_s)
-    published, after = step(both(shown), Averaged(both(averaged), 900), both(fresh), state, 1010, TENTH, is_due)
+    published, after = grow(both(shown), Averaged(both(averaged), 900), both(fresh), state, 1010, TENTH, is_due)
     assert published == both(result)
     if shown is None or averaged is None:
         assert after == NEVER
@@ -59,23 +59,23 @@ def test_one_step(
 
 
 def test_no_resource_waits_for_the_other() -> None:
-    published, state = step(
+    published, state = grow(
         CPUMemory(100, 100), Averaged(CPUMemory(100, 200), 900), CPUMemory(50, 200), NEVER, 1000, TENTH
     )
     assert (published, state) == (CPUMemory(50, 200), GrowthState(1000, None))
-    published, state = step(published, Averaged(CPUMemory(100, 300), 900), CPUMemory(100, 300), state, 1005, TENTH)
+    published, state = grow(published, Averaged(CPUMemory(100, 300), 900), CPUMemory(100, 300), state, 1005, TENTH)
     assert (published, state) == (CPUMemory(50, 300), GrowthState(1000, None)), "CPU waits, memory does not"
-    published, state = step(published, Averaged(CPUMemory(90, 300), 1010), CPUMemory(100, 300), state, 1010, TENTH)
+    published, state = grow(published, Averaged(CPUMemory(90, 300), 1010), CPUMemory(100, 300), state, 1010, TENTH)
     assert (published, state) == (CPUMemory(90, 300), GrowthState(1000, 1010))
 
 
 def test_what_differs_little_goes_along_with_a_write() -> None:
-    published, state = step(CPUMemory(100, 100), Averaged(CPUMemory(50, 95), 900), None, NEVER, 1000, TENTH)
+    published, state = grow(CPUMemory(100, 100), Averaged(CPUMemory(50, 95), 900), None, NEVER, 1000, TENTH)
     assert (published, state) == (CPUMemory(50, 95), GrowthState(1000, 1000))
 
 
 def test_growth_that_must_wait_takes_nothing_along() -> None:
-    published, _ = step(
+    published, _ = grow(
         CPUMemory(50, 100), Averaged(CPUMemory(100, 105), 900), None, GrowthState(1000, None), 1010, TENTH
     )
     assert published == CPUMemory(50, 100)
@@ -89,7 +89,7 @@ def test_noise_below_the_threshold_writes_nothing(noise: list[tuple[int, int, bo
     shown, state, arrival_s = both(1000), NEVER, 0.0
     for now_s, (averaged, fresh, is_new) in enumerate(noise):
         arrival_s = now_s if is_new else arrival_s
-        published, state = step(
+        published, state = grow(
             shown, Averaged(both(1000 + averaged), arrival_s), both(1000 + fresh), state, now_s, TENTH
         )
         assert published == shown
@@ -108,7 +108,7 @@ def steps(period_s: int, up_s: int, down_s: int, low: int) -> Iterator[tuple[int
         since.append(fresh)
         if now_s % period_s == 0:
             averaged, arrival_s, since = sum(since) // len(since), now_s, []
-        published, state = step(shown, Averaged(both(averaged), arrival_s), both(fresh), state, now_s, TENTH)
+        published, state = grow(shown, Averaged(both(averaged), arrival_s), both(fresh), state, now_s, TENTH)
         assert published is not None
         shown = published
         yield now_s, shown, arrival_s, averaged
@@ -145,7 +145,7 @@ def test_it_never_rises_above_the_lower_offer(data: st.DataObject) -> None:
         averaged, fresh = data.draw(st.integers(0, 1000)), data.draw(st.none() | st.integers(0, 1000))
         before = shown
         arrival_s = data.draw(st.integers(0, now_s))
-        shown, state = step(before, Averaged(both(averaged), arrival_s), both(fresh), state, now_s, TENTH)
+        shown, state = grow(before, Averaged(both(averaged), arrival_s), both(fresh), state, now_s, TENTH)
         lower = averaged if fresh is None else min(averaged, fresh)
         assert before is not None and shown is not None
         assert shown.cpu_milli <= max(lower, before.cpu_milli)

@@ -10,10 +10,10 @@ import pytest
 from koord.model.core import Container, Node, NodeStatus, Pod, ResourceRequirements
 from koord.model.quantity import MAX_INT64
 from koord.overcommit import demand, publish
-from koord.overcommit.amounts import NOTHING, CPUMemory, shown
+from koord.overcommit.amounts import ZERO, CPUMemory
 from koord.overcommit.demand import Held
 from koord.overcommit.explain import lines
-from koord.overcommit.offer import Offer
+from koord.overcommit.offer import Offered, Overcommit
 from koord.overcommit.publish import Desired
 from koord.overcommit.strategy import DEFAULTS, KoordColocation
 from tests.overcommit.nodes import GIB, Size, amounts, metric, mid, node, offered, pod, strategy
@@ -91,15 +91,15 @@ def test_a_mid_pod_that_kubelet_has_not_admitted_makes_batch_pods_room_all_the_s
 @pytest.mark.parametrize(
     ("offer", "held", "taken", "result"),
     [
-        pytest.param(None, NOTHING, NOTHING, None, id="neither"),
-        pytest.param(None, CPUMemory(5, 0), NOTHING, CPUMemory(5, 0), id="held alone"),
-        pytest.param(CPUMemory(9, 9), CPUMemory(5, 10), NOTHING, CPUMemory(9, 10), id="each resource by itself"),
-        pytest.param(CPUMemory(9, 9), NOTHING, CPUMemory(10, 1), CPUMemory(0, 8), id="others have taken all"),
+        pytest.param(None, ZERO, ZERO, None, id="neither"),
+        pytest.param(None, CPUMemory(5, 0), ZERO, CPUMemory(5, 0), id="held alone"),
+        pytest.param(CPUMemory(9, 9), CPUMemory(5, 10), ZERO, CPUMemory(9, 10), id="each resource by itself"),
+        pytest.param(CPUMemory(9, 9), ZERO, CPUMemory(10, 1), CPUMemory(0, 8), id="others have taken all"),
         pytest.param(CPUMemory(9, 9), CPUMemory(5, 5), CPUMemory(6, 1), CPUMemory(5, 8), id="others have taken much"),
     ],
 )
 def test_what_is_shown(offer: CPUMemory | None, held: CPUMemory, taken: CPUMemory, result: CPUMemory | None) -> None:
-    assert shown(offer, held, taken) == result
+    assert Offered(batch=offer, held=Held(batch=held), third_party=taken).published_batch == result
 
 
 PODS = [pod("be", batch(4000, "2Gi"), qos="BE"), pod("mid", mid(1000, "1Gi"), priority="koord-mid")]
@@ -107,7 +107,7 @@ BUSY = metric((4, "4Gi"))
 SMALL = node((8, "16Gi"))
 
 
-def of(found: Offer) -> tuple[Size | None, Size | None]:
+def of(found: Overcommit) -> tuple[Size | None, Size | None]:
     pairs = (found.published_batch, found.published_mid)
     batch_shown, mid_shown = (None if each is None else (each.cpu_milli, each.memory_bytes) for each in pairs)
     return batch_shown, mid_shown
@@ -160,7 +160,7 @@ def on_node(cpu_milli: int | None) -> Node:
 )
 def test_what_is_held_is_written_exactly(before: int | None, offer: int | None, held: int, after: int | None) -> None:
     desired = Desired(batch=None if offer is None else CPUMemory(offer), mid=None, held=Held(CPUMemory(held)))
-    status = publish.decide(on_node(before), desired, DEFAULTS, idle_s=10).status
+    status = publish.decide(on_node(before), desired, DEFAULTS, is_due=False).status
     written = None if status is None else status["status"]
     assert (written and {place: of_place[BATCH_CPU] for place, of_place in written.items()}) == (
         None if after is None else {"capacity": str(after), "allocatable": str(after)}

@@ -8,7 +8,7 @@ import pytest
 
 from koord.model.core import Node
 from koord.model.nodemetric import NodeMetric
-from koord.overcommit.amounts import NOTHING, CPUMemory
+from koord.overcommit.amounts import ZERO, CPUMemory
 from koord.overcommit.strategy import CalculatePolicy, MidReclaimMode
 from tests.overcommit.nodes import GIB, NOW_S, G, Size, batch, metric, mid, node, offered, pod, strategy
 
@@ -247,7 +247,7 @@ def test_an_old_report_removes_what_is_offered(age_s: int, reason: str) -> None:
     found = offered(HUNDRED, PODS, metric((7, 12), update_s=NOW_S - age_s))
     assert (found.degraded, found.batch is None, found.mid is None) == (reason, bool(reason), bool(reason))
     assert (found.published_batch is None) == bool(reason)
-    assert (found.original_batch == NOTHING) == bool(reason)
+    assert (found.original_batch == ZERO) == bool(reason)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from koord.model.core import Amounts, Node, Pod
 from koord.model.nodemetric import NodeMetric, NodeUsage, PodUsage, ResourceMap
-from koord.overcommit.amounts import NOTHING, CPUMemory
-from koord.overcommit.offer import Offer
+from koord.overcommit.amounts import ZERO, CPUMemory
+from koord.overcommit.offer import Overcommit
 from koord.overcommit.strategy import CalculatePolicy, ColocationStrategy
 from tests.overcommit.nodes import NOW_S, metric, mid, node, offered, pod, strategy
 
@@ -85,7 +85,7 @@ RATIOS = st.sampled_from((1.0, 1.2, 2.5))
 def at_most(lower: CPUMemory | None, upper: CPUMemory | None) -> bool:
     if lower is None or upper is None:
         return lower is upper
-    return lower.meet(upper) == lower
+    return lower.min(upper) == lower
 
 
 @given(nodes(), pods(), reports(), STRATEGIES, RATIOS)
@@ -95,7 +95,7 @@ def test_it_is_removed_if_and_only_if_there_is_a_reason_and_is_never_negative(
     found = offered(of, on_node, report, settings, normalization_ratio=ratio)
     for amount in (found.batch, found.mid, found.published_batch):
         assert (amount is None) is bool(found.degraded)
-        assert amount is None or amount.join(NOTHING) == amount
+        assert amount is None or amount.max(ZERO) == amount
     assert at_most(found.published_batch, found.batch)
     assert found == offered(of, on_node, report, settings, normalization_ratio=ratio)
 
@@ -169,7 +169,7 @@ def test_a_pod_that_cannot_be_read_changes_nothing_but_its_own_part(
     unreadable = pod("bad", ("lots", "much"), priority=cls)
     silent = pod("bad", priority=cls)
 
-    def figures(found: Offer) -> Any:
+    def figures(found: Overcommit) -> Any:
         return found.batch, found.mid, found.terms
 
     assert figures(offered(of, [*on_node, unreadable], report, settings)) == figures(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from koord.overcommit.amounts import NOTHING, CPUMemory
-from koord.overcommit.overallocation import allocated, overallocation
+from koord.overcommit.amounts import ZERO, CPUMemory
+from koord.overcommit.demand import allocated, overallocation
 from tests.overcommit.nodes import GIB, amounts, pod
 
 
@@ -18,12 +18,12 @@ def held(cpu_milli: Any, memory: Any, domain: str = "kubernetes.io", **more: Any
 @pytest.mark.parametrize(
     ("pods", "total"),
     [
-        pytest.param([], NOTHING, id="no pods"),
+        pytest.param([], ZERO, id="no pods"),
         pytest.param([held("2k", "1Gi"), held(500, None)], CPUMemory(2500, GIB), id="they add up"),
         pytest.param([held(1, "1", "koordinator.sh")], CPUMemory(1, 1), id="deprecated names"),
         pytest.param([held(1, "1", phase="Succeeded"), held(2, "2", phase="Pending")], CPUMemory(2, 2), id="phases"),
         pytest.param([held("x", "1"), held(2, "2")], CPUMemory(2, 3), id="an amount that cannot be read"),
-        pytest.param([pod("p", (1, 1))], NOTHING, id="native resources"),
+        pytest.param([pod("p", (1, 1))], ZERO, id="native resources"),
     ],
 )
 def test_what_pods_hold(pods: list[Any], total: CPUMemory) -> None:

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.model.core import Node, NodeStatus, ObjectMeta
-from koord.overcommit import difference, publish
-from koord.overcommit.amounts import NOTHING, CPUMemory
-from koord.overcommit.publish import RESET, Desired, decide, observed_batch
+from koord.overcommit import publish
+from koord.overcommit.amounts import ZERO, CPUMemory
+from koord.overcommit.publish import RESET, Desired, decide, is_due, observed_batch
 from koord.overcommit.strategy import DEFAULTS
 from tests.overcommit.nodes import GIB
 
@@ -70,7 +70,7 @@ def batch(cpu_milli: int, memory_bytes: int = 4 * GIB, **more: Any) -> Desired:
     ],
 )
 def test_when_the_status_is_written(node: Node, desired: Desired, idle_s: float | None, is_written: bool) -> None:
-    assert (decide(node, desired, DEFAULTS, idle_s).status is not None) is is_written
+    assert (decide(node, desired, DEFAULTS, is_due(idle_s, DEFAULTS)).status is not None) is is_written
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_when_the_status_is_written(node: Node, desired: Desired, idle_s: float 
         ),
         pytest.param(
             shows({}),
-            Desired(batch=NOTHING, mid=None),
+            Desired(batch=ZERO, mid=None),
             {
                 "status": {place: {BATCH_CPU: "0", BATCH_MEMORY: "0"} for place in ("capacity", "allocatable")},
                 "metadata": {"annotations": {ORIGINAL: original("0", "0")}},
@@ -133,7 +133,7 @@ def test_when_the_status_is_written(node: Node, desired: Desired, idle_s: float 
     ],
 )
 def test_the_patch_of_the_status(node: Node, desired: Desired, patch: Any) -> None:
-    assert decide(node, desired, DEFAULTS, None).status == patch
+    assert decide(node, desired, DEFAULTS, True).status == patch
 
 
 def annotated(**annotations: str) -> Node:
@@ -160,13 +160,13 @@ def test_the_patch_of_the_annotations(
     node: Node, ratio: float | None, amplified: dict[str, float] | None, changes: Any
 ) -> None:
     desired = batch(25000, normalization_ratio=ratio, amplification=amplified)
-    patch = decide(node, desired, DEFAULTS, 10).metadata
+    patch = decide(node, desired, DEFAULTS, False).metadata
     assert patch == (None if changes is None else {"metadata": {"annotations": changes}})
 
 
 def test_a_node_without_colocation_loses_what_the_manager_put_there_and_keeps_its_normalization() -> None:
     node = shows(OWN, {RATIO: "1.20", AMPLIFICATION: '{"cpu":1.50}', ORIGINAL: original("25k", "4Gi")})
-    writes = decide(node, RESET, DEFAULTS, 10)
+    writes = decide(node, RESET, DEFAULTS, False)
     assert writes.metadata == {"metadata": {"annotations": {AMPLIFICATION: None}}}
     after = applied(node, writes.status)
     assert after.status == NodeStatus(OTHERS, OTHERS)
@@ -239,9 +239,9 @@ DESIRED = st.builds(
 def test_what_is_written_once_is_not_written_again(sequence: list[Desired]) -> None:
     node = shows({})
     for desired in sequence:
-        writes = decide(node, desired, DEFAULTS, None)
+        writes = decide(node, desired, DEFAULTS, True)
         node = applied(node, writes.patch)
-        assert decide(node, desired, DEFAULTS, None) == publish.Writes()
+        assert decide(node, desired, DEFAULTS, True) == publish.Writes()
         assert observed_batch(node) == desired.batch
         assert {key: node.status.allocatable[key] for key in OTHERS} == OTHERS
 
@@ -263,4 +263,4 @@ def test_what_is_written_once_is_not_written_again(sequence: list[Desired]) -> N
     ],
 )
 def test_differences_at_a_tenth(observed: int | None, desired: int | None, is_significant: bool) -> None:
-    assert difference.is_significant(observed, desired, difference.threshold(0.1)) is is_significant
+    assert publish.differs(observed, desired, publish.threshold(0.1)) is is_significant

@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from koord.model import schema
-from koord.overcommit import amplification, normalization
-from koord.overcommit.amplification import AmplificationError, ResourceAmplification
-from koord.overcommit.normalization import CPUNormalization, ModelRatios, NormalizationError
+from koord.overcommit import ratios
+from koord.overcommit.ratios import (
+    AmplificationError,
+    CPUNormalization,
+    ModelRatios,
+    NormalizationError,
+    ResourceAmplification,
+)
 
 ENABLED = "node.koordinator.sh/cpu-normalization-enabled"
 MODEL = ModelRatios(
@@ -57,7 +62,7 @@ def test_ratios_that_cannot_be_told(
     labels: Mapping[str, str], strategy: CPUNormalization, cpu: str | None, error: str
 ) -> None:
     with pytest.raises(NormalizationError) as raised:
-        normalization.ratio(labels, strategy, cpu)
+        ratios.normalization_ratio(labels, strategy, cpu)
     assert error in str(raised.value)
 
 
@@ -79,14 +84,14 @@ def test_ratios_that_cannot_be_told(
     ],
 )
 def test_the_ratio_of_a_node(labels: Mapping[str, str], strategy: CPUNormalization, cpu: str | None, text: str) -> None:
-    found = normalization.ratio(labels, strategy, cpu)
-    assert normalization.text(found) == text
-    assert normalization.current({normalization.ANNOTATION: text}) == found
+    found = ratios.normalization_ratio(labels, strategy, cpu)
+    assert ratios.normalization_text(found) == text
+    assert ratios.current_normalization({ratios.NORMALIZATION: text}) == found
 
 
 @pytest.mark.parametrize("text", [None, "", "x", "0.00", "-1", "nan"])
 def test_annotations_that_say_no_ratio(text: str | None) -> None:
-    assert normalization.current({} if text is None else {normalization.ANNOTATION: text}) is None
+    assert ratios.current_normalization({} if text is None else {ratios.NORMALIZATION: text}) is None
 
 
 @pytest.mark.parametrize(
@@ -109,7 +114,7 @@ def test_amplification(
     enable: bool | None, configured: dict[str, float] | None, normalized: float, text: str | None
 ) -> None:
     strategy = ResourceAmplification(enable=enable, resource_amplification_ratio=configured)
-    assert amplification.text(amplification.ratios(strategy, normalized)) == text
+    assert ratios.amplification_text(ratios.amplification_ratios(strategy, normalized)) == text
 
 
 @pytest.mark.parametrize("ratio", [0.99, -1, 0, float("nan"), float("inf"), True])
@@ -118,13 +123,13 @@ def test_amplification_that_would_shrink_a_node(ratio: Any) -> None:
     with pytest.raises(
         AmplificationError, match=r"resourceAmplificationRatio\.memory: .* is not a number of at least 1"
     ):
-        amplification.ratios(strategy)
+        ratios.amplification_ratios(strategy)
 
 
 def test_amplification_below_one_after_normalization() -> None:
     strategy = ResourceAmplification(enable=True, resource_amplification_ratio={"cpu": 0.8})
     with pytest.raises(AmplificationError, match=r"Ratio\.cpu: 0\.96 is not .* with the normalization"):
-        amplification.ratios(strategy, 1.2)
+        ratios.amplification_ratios(strategy, 1.2)
 
 
 def test_the_strategies_are_read_by_the_names_of_the_api() -> None:

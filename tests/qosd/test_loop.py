@@ -19,7 +19,7 @@ from koord.model.formulas import Formula
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS
 from koord.model.slo import NodeSLOSpec, ResourceThresholds
-from koord.overcommit.amounts import Reading
+from koord.overcommit.amounts import ParsedAmounts
 from qosd.act.actuator import Actuator
 from qosd.act.evictionreport import EvictionReport
 from qosd.act.journal import Entry
@@ -475,12 +475,12 @@ class TestPrediction:
         return rig
 
     def test_it_is_told_what_the_node_states(self, learning: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-        stated = Reading(12_000, 1 << 30)
-        told: list[Reading] = []
+        stated = ParsedAmounts(12_000, 1 << 30)
+        told: list[ParsedAmounts] = []
         monkeypatch.setattr(learning.predictor, "observe", lambda _, allocatable: told.append(allocatable))
         learning.loop.tick(dataclasses.replace(learning.inputs(pods=0.5), allocatable=stated))
         learning.tick()
-        assert told == [stated, Reading()]
+        assert told == [stated, ParsedAmounts()]
 
     def test_its_row_lands_in_the_store(self, learning: Rig) -> None:
         for _ in range(60):

@@ -24,7 +24,7 @@ from koord.http2.server import Reply
 from koord.model import core
 from koord.model.nodestate import NodeState
 from koord.model.qos import KubeQoS
-from koord.overcommit.amounts import Reading
+from koord.overcommit.amounts import ParsedAmounts
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from koord.pb.koord import inspect_pb2 as inspect
@@ -532,8 +532,8 @@ async def test_ticks_are_told_the_allocatable_of_the_clusters_node(v1: Machine) 
         "status": {"allocatable": {"cpu": "7", "memory": "15Gi"}},
     }
     async with living(v1) as alive:
-        assert alive.node._tick_inputs().allocatable == Reading()
+        assert alive.node._tick_inputs().allocatable == ParsedAmounts()
         alive.node.cluster_policy.take_node(core.read(core.Node, json.dumps(amplified).encode()))
         told = alive.node._tick_inputs().allocatable
-        assert told == Reading(3500, 15 << 30)
+        assert told == ParsedAmounts(3500, 15 << 30)
         assert alive.node._tick_inputs().allocatable is told

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.model.slo import CPUSuppressPolicy
-from koord.overcommit.normalization import CPUNormalization, ModelRatios
+from koord.overcommit.ratios import CPUNormalization, ModelRatios
 from koord.sloconfig.config import SLOConfig
 from koord.sloconfig.loading import Consequence, Loaded, load, unknown_message
 from koord.sloconfig.rows import ROWS, EventReason

@@ -7,13 +7,16 @@ workload for each pod.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from koord.model.annotations import decode
 from koord.model.excerpt import shorten_list
+from koord.model.schema import clip
+
+T = TypeVar("T")
 
 Decoded = tuple[object, tuple[str, ...]]
 """The value, None if there is none; and what is wrong."""
@@ -48,6 +51,19 @@ def annotation(name: str, parse: Callable[[str], object]) -> Key:
 def document(name: str, parse: type[msgspec.Struct] | Callable[[str, decode.Bad], object]) -> Key:
     """An annotation in JSON, read as the struct ``parse`` or by that function; a bad leaf costs itself only."""
     return Key(name, _by_leaf(functools.partial(decode.read, parse) if isinstance(parse, type) else parse))
+
+
+def of_object(annotations: Mapping[str, str], key: Key, kind: type[T], bad: decode.Bad) -> T | None:
+    """Returns the ``kind`` that ``key`` has on an object with these annotations; None without the annotation, or where
+    nothing in it can be read. ``bad`` is told each thing in it that is wrong.
+    """
+    text = annotations.get(key.name)
+    if text is None:
+        return None
+    value, problems = key.decoded(text)
+    for problem in problems:
+        bad(f"annotation {key.name}: {clip(text, 60)}: {problem}")
+    return value if isinstance(value, kind) else None
 
 
 @functools.lru_cache(_KEPT_TEXTS)

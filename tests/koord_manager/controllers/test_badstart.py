@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from koord.overcommit import amplification, normalization
+from koord.overcommit import ratios
 from tests.koord_manager.support import CHART, CONFIG, ENABLED, POLICY, Cluster, running
 from tests.kube.server import Server
 from tests.support.cluster import CONFIG_MAPS, METRICS, NODES, SLOS
@@ -19,7 +19,7 @@ async def restarted() -> AsyncIterator[Cluster]:
     server = Server()
     server.put(CONFIG_MAPS, CONFIG.namespace, CONFIG.name, data={"colocation-config": "{bad"})
     resources = {"cpu": "8", "memory": "16Gi", "kubernetes.io/batch-cpu": "3000", "kubernetes.io/batch-memory": "1Gi"}
-    metadata = {"annotations": {amplification.ANNOTATION: '{"cpu":1.50}'}}
+    metadata = {"annotations": {ratios.AMPLIFICATION: '{"cpu":1.50}'}}
     server.put(NODES, "", "n1", metadata=metadata, status={"capacity": resources, "allocatable": resources})
     async with running(server) as made:
         yield made
@@ -56,7 +56,7 @@ async def test_bad_ratios_from_the_start_leave_those_of_the_node_alone() -> None
     server = Server()
     bad = {"cpu-normalization-config": "{bad", "resource-amplification-config": "{bad"}
     server.put(CONFIG_MAPS, CONFIG.namespace, CONFIG.name, data=bad | ENABLED)
-    shown = {normalization.ANNOTATION: "1.20", amplification.ANNOTATION: '{"cpu":1.50}'}
+    shown = {ratios.NORMALIZATION: "1.20", ratios.AMPLIFICATION: '{"cpu":1.50}'}
     async with running(server) as made:
         made.put_node(annotations=shown)
         made.report()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from koord.overcommit import normalization
+from koord.overcommit import ratios
 from koord.sloconfig.colocation import ANNOTATION_STRATEGY
 from koord_manager.controllers import complaints
 from koord_manager.controllers.complaints import Complaint
@@ -24,7 +24,7 @@ BAD_RATIO: dict[str, Any] = {"labels": {"node.koordinator.sh/cpu-reclaim-ratio":
         (BAD_STRATEGY, 0, "OvercommitProblem", ANNOTATION_STRATEGY),
         (BAD_RATIO, 0, "OvercommitProblem", "cpu-reclaim-ratio: 'high' is not a ratio"),
         ({}, 3600, "OvercommitProblem", AHEAD),
-        ({"labels": {normalization.LABEL_ENABLED: "true"}}, 0, "CPUNormalizationUnknown", "has no annotation"),
+        ({"labels": {ratios.NORMALIZATION_ENABLED: "true"}}, 0, "CPUNormalizationUnknown", "has no annotation"),
     ],
     ids=["annotation", "label", "clock", "normalization"],
 )

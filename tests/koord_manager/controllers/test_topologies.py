@@ -7,7 +7,7 @@ import json
 import pytest
 
 from koord.model.topologyannotations import CPU_BASIC_INFO
-from koord.overcommit import normalization
+from koord.overcommit import ratios
 from tests.koord_manager.support import ENABLED, Cluster
 from tests.support.cluster import NODES
 
@@ -30,7 +30,7 @@ def put_topology(cluster: Cluster, model: str, **annotations: str) -> None:
 def ratio(cluster: Cluster) -> str | None:
     node = cluster.object(NODES, "n1")
     assert node is not None
-    found: str | None = node["metadata"].get("annotations", {}).get(normalization.ANNOTATION)
+    found: str | None = node["metadata"].get("annotations", {}).get(ratios.NORMALIZATION)
     return found
 
 

@@ -19,7 +19,7 @@ from koord.kube.credentials import pem_file
 from koord.kube.kind import Key
 from koord.model.nodelink import CA_ANNOTATION, NODE_GROUP, NODE_USER, SERVER_NAME
 from koord.overcommit.amounts import CPUMemory
-from koord.overcommit.fresh import FreshPod, FreshUsage
+from koord.overcommit.report import FreshPod, FreshUsage
 from koord.pb.koord import nodelink_pb2 as pb
 from koord.tls import certificates
 from koord.tls.certificates import KeyPair

@@ -20,7 +20,7 @@ from koord.model.nodemetric import MemoryCollectPolicy
 from koord.model.priority import PriorityClass
 from koord.model.qos import QoSClass
 from koord.overcommit.amounts import CPUMemory
-from koord.overcommit.fresh import FreshPod
+from koord.overcommit.report import FreshPod
 from koord.tls import certificates
 from koord.tls.context import LiveContext
 from koord_manager.nodelink import server as nodelink_server

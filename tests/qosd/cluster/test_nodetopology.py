@@ -18,8 +18,8 @@ from koord.model import topologyannotations as documents
 from koord.model.kubeletconfig import KubeletConfig
 from koord.model.noderesourcetopology import Zone
 from koord.model.reservation import Reserved
-from koord.overcommit import normalization
-from koord.overcommit.normalization import CPUNormalization, ModelRatios
+from koord.overcommit import ratios
+from koord.overcommit.ratios import CPUNormalization, ModelRatios
 from qosd.cluster.nodetopology import Inputs, desired
 from qosd.policy import nodeobject
 from tests.qosd.cluster.topologies import (
@@ -81,9 +81,9 @@ class TestCPUs:
 
     def test_the_manager_finds_the_ratio_by_it(self) -> None:
         text = desired(inputs(topology=TWO_SOCKETS)).annotations[documents.CPU_BASIC_INFO]
-        ratios = {"Intel(R) Xeon(R) Platinum 8269CY": ModelRatios(hyper_thread_turbo_enabled_ratio=1.5)}
-        strategy = CPUNormalization(enable=True, ratio_model=ratios)
-        assert normalization.ratio({}, strategy, text) == 1.5
+        by_model = {"Intel(R) Xeon(R) Platinum 8269CY": ModelRatios(hyper_thread_turbo_enabled_ratio=1.5)}
+        strategy = CPUNormalization(enable=True, ratio_model=by_model)
+        assert ratios.normalization_ratio({}, strategy, text) == 1.5
 
 
 class TestWhoHasCPUs:

@@ -14,7 +14,7 @@ from msgspec import structs
 from koord.host.topology import Topology
 from koord.model.priority import PriorityClass
 from koord.model.reservation import NOTHING, Reserved
-from koord.overcommit.amounts import Reading
+from koord.overcommit.amounts import ParsedAmounts
 from koord.service import wholefile
 from qosd.model.metric import Scope
 from qosd.model.policy import EffectivePolicy, HostFacts, NodeSettings
@@ -466,20 +466,20 @@ def test_what_rules_and_kubelet_reserve_is_offered_to_nobody(
 @pytest.mark.parametrize(
     ("stated", "expected"),
     [
-        (Reading(), Amount(15_500.0, 1000.0)),
-        (Reading(12_000, 600), Amount(12_000.0, 600.0)),
-        (Reading(cpu_milli=0), Amount(0.0, 1000.0)),
-        (Reading(memory_bytes=600), Amount(15_500.0, 600.0)),
+        (ParsedAmounts(), Amount(15_500.0, 1000.0)),
+        (ParsedAmounts(12_000, 600), Amount(12_000.0, 600.0)),
+        (ParsedAmounts(cpu_milli=0), Amount(0.0, 1000.0)),
+        (ParsedAmounts(memory_bytes=600), Amount(15_500.0, 600.0)),
     ],
     ids=["nothing", "both", "CPU alone", "memory alone"],
 )
-def test_what_the_node_states_goes_before_what_the_host_has(stated: Reading, expected: Amount) -> None:
+def test_what_the_node_states_goes_before_what_the_host_has(stated: ParsedAmounts, expected: Amount) -> None:
     policy = EffectivePolicy(node=NodeSettings(reserved_cpu_milli=500), host=HostFacts(memory_total_bytes=1000))
     assert allocatable(picture(policy), stated) == expected
 
 
-@pytest.mark.parametrize("stated", [Reading(), Reading(300, 1 << 30)], ids=["by the host", "by the Node"])
-def test_nothing_above_allocatable_is_reclaimable(stated: Reading) -> None:
+@pytest.mark.parametrize("stated", [ParsedAmounts(), ParsedAmounts(300, 1 << 30)], ids=["by the host", "by the Node"])
+def test_nothing_above_allocatable_is_reclaimable(stated: ParsedAmounts) -> None:
     """A day of 0.1 cores leaves a pod of 4 cores most of them, on a node that has them."""
     predictor, web = Predictor(lambda bank: None, Settings(cold_start_s=0.0)), pod("web")
     for second in range(0, 3600, 6):

@@ -31,12 +31,12 @@ def consumed() -> NodeMetric:
 
 def test_the_managers_figures_are_ours() -> None:
     metric, problems = consumed(), list[str]()
-    figures = report.figures(metric, problems.append)
-    assert figures is not None and problems == []
-    assert figures.system_usage == gib(500, 1)
-    assert figures.prod_host_applications == gib(500, 0.25)
-    assert figures.node_usage == gib(2750, 3.75)
-    assert figures.prod_reclaimable == gib(1500, 2)
+    usage = report.usage(metric, problems.append)
+    assert usage is not None and problems == []
+    assert usage.system_usage == gib(500, 1)
+    assert usage.prod_host_applications == gib(500, 0.25)
+    assert usage.node_usage == gib(2750, 3.75)
+    assert usage.prod_reclaimable == gib(1500, 2)
     now_s = WALL_S + START_S + 60.0
     assert report.freshness(metric, 900, now_s, now_s) == report.Freshness(0.0)
 
