@@ -19,7 +19,7 @@ from koord.overcommit.amounts import ParsedAmounts
 from qosd.act.actuator import Actuator
 from qosd.act.leftovers import NOTHING_SAID, KubeletSays
 from qosd.act.plan import Plan, Result
-from qosd.decide.decision import Strategy
+from qosd.decide.decision import AnyStrategy
 from qosd.decide.runner import (
     BY_OPERATOR,
     NO_STATES,
@@ -74,7 +74,7 @@ class NodeLoop:
     def __init__(
         self,
         sense: Sense,
-        strategies: Sequence[Strategy],
+        strategies: Sequence[AnyStrategy],
         actuator: Actuator,
         predictor: Predictor,
         *,

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from koord.model.qos import KubeQoS, QoSClass
 from qosd import strategies
@@ -28,7 +28,7 @@ BE = Victims(frozenset({QoSClass.BE}), "BEMemoryEvict", with_static=True)
 """With static pods, which are all that a kubelet without an API server runs."""
 
 
-class Toy(Strategy):
+class Toy(Strategy[None]):
     """Not pure: the file is the test's hand in it."""
 
     name: ClassVar[str]
@@ -50,7 +50,7 @@ class HoldBestEffort(Toy):
     name = "toyHold"
     limits_best_effort: ClassVar[bool] = True
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
+    def decide(self, snapshot: NodeSnapshot, last: None) -> tuple[Decision, None]:
         cpus = self.text()
         if not cpus:
             return Decision("nothing is held"), None
@@ -70,7 +70,7 @@ class Lack(Toy):
         PressureTrigger("memory", "some", 50_000, 1_000_000, KubeQoS.BEST_EFFORT),
     )
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
+    def decide(self, snapshot: NodeSnapshot, last: None) -> tuple[Decision, None]:
         lacks = (line.split() for line in self.text().splitlines())
         shortages = tuple(
             Shortage(Resource(resource), int(amount), BE, (OrderKey.AMOUNT,), WHY) for resource, amount in lacks

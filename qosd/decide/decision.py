@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from enum import IntEnum, StrEnum
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -25,6 +25,8 @@ from qosd.decide.shortage import Shortage
 from qosd.model.besteffort import BestEffortScheduling
 from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
+
+S = TypeVar("S")
 
 
 class Stage(IntEnum):
@@ -170,8 +172,8 @@ class Decision(msgspec.Struct, frozen=True):
         return replace(self, sentence=sentence, shortages=())
 
 
-class Strategy(Protocol):
-    """``decide`` is pure: same snapshot and memory, same answer; ``memory`` is None at first.
+class Strategy(Protocol[S]):
+    """``decide`` is pure: same snapshot and last state, same answer. ``S``: what it remembers; None at first.
 
     A strategy derives from it; what has a value here is the default.
     """
@@ -236,4 +238,8 @@ class Strategy(Protocol):
 
     def enabled(self, snapshot: NodeSnapshot) -> bool: ...
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]: ...
+    def decide(self, snapshot: NodeSnapshot, last: S | None) -> tuple[Decision, S | None]: ...
+
+
+AnyStrategy = Strategy[Any]
+"""One of several, whose state is known to itself alone."""

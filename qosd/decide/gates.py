@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from koord.model.grants import GRANTS, InForce
-from qosd.decide.decision import Strategy
+from qosd.decide.decision import AnyStrategy
 from qosd.model.policy import EffectivePolicy
 
 
-def why_shut(strategy: Strategy, policy: EffectivePolicy) -> str:
+def why_shut(strategy: AnyStrategy, policy: EffectivePolicy) -> str:
     """Why the strategy may not run; "" if it may."""
     if not strategy.gate:
         return ""
@@ -17,14 +17,14 @@ def why_shut(strategy: Strategy, policy: EffectivePolicy) -> str:
     return "" if is_on else f"feature gate {strategy.gate} is off ({source})"
 
 
-def what_lacks(strategy: Strategy, policy: EffectivePolicy) -> str:
+def what_lacks(strategy: AnyStrategy, policy: EffectivePolicy) -> str:
     """What koord-qosd may not do of what the strategy needs; "" = it may do all of it."""
     in_force = InForce(policy.slo, policy.pressure_policy is not None)
     used = [name for name in strategy.grants if GRANTS[name].is_used(in_force)]
     return ", ".join([each for name in used for each in policy.host.lacking.get(name, ())])
 
 
-def gates_shown(strategies: Iterable[Strategy], policy: EffectivePolicy) -> Iterator[tuple[str, bool, str]]:
+def gates_shown(strategies: Iterable[AnyStrategy], policy: EffectivePolicy) -> Iterator[tuple[str, bool, str]]:
     """Each gate that some strategy stands behind, for people: a name, is it on, and who says so for whom."""
     behind: dict[str, list[str]] = {}
     for strategy in strategies:

@@ -20,13 +20,13 @@ import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
 from qosd.decide import gates, rehearsal, relief, rungs
-from qosd.decide.decision import NO_OPINIONS, Act, Decision, Eviction, Op, Opinions, Stage, Strategy
-from qosd.decide.reliefstate import NOTHING_DONE, Relief
+from qosd.decide.decision import NO_OPINIONS, Act, AnyStrategy, Decision, Eviction, Op, Opinions, S, Stage, Strategy
+from qosd.decide.reliefstate import NOTHING_DONE, Relief, ReliefState
 from qosd.decide.shortage import Claim, Rung
 from qosd.model.besteffort import NO_LIMITS, BestEffortLimits
 from qosd.model.policy import EffectivePolicy
@@ -50,14 +50,14 @@ class State(StrEnum):
     FAILED = "failed"
 
 
-class StrategyState(msgspec.Struct, frozen=True):
+class StrategyState(msgspec.Struct, Generic[S], frozen=True):
     """What the runner knows of one strategy from the last tick.
 
     ``returned``: its opinions as it returned them; ``decision``: what lasts of its decision, with no keep left that
     could be resolved; ``sampled_ns``: of the samples that ``own`` has seen.
     """
 
-    own: Any = None
+    own: S | None = None
     returned: Opinions = NO_OPINIONS
     decision: Decision = NOT_DECIDED
     decided: bool = False
@@ -66,7 +66,8 @@ class StrategyState(msgspec.Struct, frozen=True):
     sampled_ns: int | None = None
 
 
-StrategyStates = Mapping[str, StrategyState]
+StrategyStates = Mapping[str, StrategyState[Any]]
+"""By strategy, whose type says what its state is."""
 BY_OPERATOR = "by the operator"
 NO_STATES: StrategyStates = MappingProxyType({})
 
@@ -141,7 +142,7 @@ class Decisions(msgspec.Struct, frozen=True):
 
 def decide_all(
     snapshot: NodeSnapshot,
-    strategies: Iterable[Strategy],
+    strategies: Iterable[AnyStrategy],
     states: StrategyStates = NO_STATES,
     switched_off: Container[str] = (),
     off_by: str = BY_OPERATOR,
@@ -153,9 +154,9 @@ def decide_all(
     strategy does.
     """
     every = tuple(strategies)
-    decided: dict[str, tuple[StrategyResult, StrategyState]] = {}
+    decided: dict[str, tuple[StrategyResult, StrategyState[Any]]] = {}
 
-    def decide(seen: NodeSnapshot, some: Iterable[Strategy]) -> None:
+    def decide(seen: NodeSnapshot, some: Iterable[AnyStrategy]) -> None:
         for strategy in some:
             before = states.get(strategy.name, StrategyState())
             decided[strategy.name] = _result(seen, strategy, before, off_by if strategy.name in switched_off else "")
@@ -178,7 +179,7 @@ def _limits(snapshot: NodeSnapshot, limiting: Sequence[StrategyResult]) -> BestE
     return scheduling.limits_on(snapshot, {name: each for name, each in left.items() if each is not None})
 
 
-class Relieving(Strategy):
+class Relieving(Strategy[ReliefState]):
     """The strategy ``eviction``: what is done about the shortages that the others state. Always on: without a shortage
     it holds nothing, and what it has frozen it must be able to thaw, whatever nobody knows."""
 
@@ -193,10 +194,10 @@ class Relieving(Strategy):
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return True
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
+    def decide(self, snapshot: NodeSnapshot, last: ReliefState | None) -> tuple[Decision, ReliefState]:
         is_rehearsal = snapshot.policy.node.eviction_dry_run
         engine = rehearsal.rehearse if is_rehearsal else relief.relieve
-        return engine(self._claims, snapshot, (memory or NOTHING_DONE).of_kind(is_rehearsal))
+        return engine(self._claims, snapshot, (last or NOTHING_DONE).of_kind(is_rehearsal))
 
 
 def relieved(
@@ -230,14 +231,14 @@ def relieved(
     )
 
 
-def triggers_of(strategies: Iterable[Strategy], decisions: Decisions) -> tuple[PressureTrigger, ...]:
+def triggers_of(strategies: Iterable[AnyStrategy], decisions: Decisions) -> tuple[PressureTrigger, ...]:
     """What wakes the loop, each once: the triggers of the strategies that are on."""
     on = {result.name for result in decisions.results if not result.is_off}
     awake = (strategy for strategy in strategies if strategy.name in on)
     return tuple(dict.fromkeys(trigger for strategy in awake for trigger in strategy.triggers))
 
 
-def windows_of(strategies: Iterable[Strategy], policy: EffectivePolicy, decisions: Decisions) -> frozenset[Window]:
+def windows_of(strategies: Iterable[AnyStrategy], policy: EffectivePolicy, decisions: Decisions) -> frozenset[Window]:
     """What is to be worked out of the next samples: the windows of the strategies that are on, as far as is known."""
     off = {result.name for result in decisions.results if result.is_off}
     awake = (strategy for strategy in strategies if strategy.name not in off)
@@ -245,14 +246,14 @@ def windows_of(strategies: Iterable[Strategy], policy: EffectivePolicy, decision
 
 
 def _result(
-    snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState, off_by: str
-) -> tuple[StrategyResult, StrategyState]:
+    snapshot: NodeSnapshot, strategy: Strategy[S], state: StrategyState[S], off_by: str
+) -> tuple[StrategyResult, StrategyState[S]]:
     return _guarded(strategy, state, lambda: _turn(snapshot, strategy, state, off_by))
 
 
 def _turn(
-    snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState, off_by: str
-) -> tuple[StrategyResult, StrategyState]:
+    snapshot: NodeSnapshot, strategy: Strategy[S], state: StrategyState[S], off_by: str
+) -> tuple[StrategyResult, StrategyState[S]]:
     if off_by:
         return _off(strategy, state, State.DISABLED, f"disabled {off_by}")
     if snapshot.policy.policy_unknown:
@@ -273,8 +274,8 @@ def _turn(
 
 
 def _guarded(
-    strategy: Strategy, state: StrategyState, decide: Callable[[], tuple[StrategyResult, StrategyState]]
-) -> tuple[StrategyResult, StrategyState]:
+    strategy: Strategy[S], state: StrategyState[S], decide: Callable[[], tuple[StrategyResult, StrategyState[S]]]
+) -> tuple[StrategyResult, StrategyState[S]]:
     """``decide()``, or what becomes of a strategy that raises."""
     try:
         return decide()
@@ -286,24 +287,26 @@ def _guarded(
         return _standing(strategy, State.FAILED, text, state)
 
 
-def _off(strategy: Strategy, state: StrategyState, off: State, why: str) -> tuple[StrategyResult, StrategyState]:
+def _off(
+    strategy: Strategy[S], state: StrategyState[S], off: State, why: str
+) -> tuple[StrategyResult, StrategyState[S]]:
     result = StrategyResult(strategy.name, strategy.stage, off, Decision(why), errors=state.errors)
     return result, StrategyState(decided=True, errors=state.errors)
 
 
 def _standing(
-    strategy: Strategy, standing: State, why: str, state: StrategyState
-) -> tuple[StrategyResult, StrategyState]:
+    strategy: Strategy[S], standing: State, why: str, state: StrategyState[S]
+) -> tuple[StrategyResult, StrategyState[S]]:
     """The last opinions stay in force."""
     stays = f"what was decided stays ({state.decision.sentence})" if state.decided else "it has not decided yet"
     return _result_of(strategy, standing, state.decision.standing_still(f"{standing}: {why}; {stays}"), state), state
 
 
-def _result_of(strategy: Strategy, state: State, decision: Decision, after: StrategyState) -> StrategyResult:
+def _result_of(strategy: Strategy[S], state: State, decision: Decision, after: StrategyState[S]) -> StrategyResult:
     return StrategyResult(strategy.name, strategy.stage, state, decision, after.decided, after.errors)
 
 
-def _stale(snapshot: NodeSnapshot, strategy: Strategy, windows: Iterable[Window]) -> str:
+def _stale(snapshot: NodeSnapshot, strategy: Strategy[S], windows: Iterable[Window]) -> str:
     """Which of the inputs that ``strategy`` needs are too old, and how old; "" if none is."""
     problems = []
     for name, limit_s in strategy.needs.items():
@@ -333,7 +336,9 @@ def _short(snapshot: NodeSnapshot, window: Window) -> str:
     return f"{window.metric.name} has {most} samples in {window.over_s:g} s (at least {window.at_least})"
 
 
-def _decided(snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState) -> tuple[StrategyResult, StrategyState]:
+def _decided(
+    snapshot: NodeSnapshot, strategy: Strategy[S], state: StrategyState[S]
+) -> tuple[StrategyResult, StrategyState[S]]:
     decision, own = strategy.decide(snapshot, state.own)
     if decision.best_effort is not None and not strategy.limits_best_effort:
         raise UndeclaredLimits(f"{strategy.name} limits best-effort pods, and does not say that it may")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from koord.model.formulas import FORMULAS, Formula
-from qosd.decide.decision import Strategy
+from qosd.decide.decision import AnyStrategy
 from qosd.decide.runner import Relieving
 from qosd.strategies.besteffort.slices import BestEffortSlices
 from qosd.strategies.besteffort.strategy import BestEffort
@@ -29,7 +29,7 @@ from qosd.strategies.resctrl import ResctrlGroups
 from qosd.strategies.suppression.strategy import CPUSuppress
 from qosd.strategies.systemconfig import SystemConfig
 
-STRATEGIES: tuple[Strategy, ...] = (
+STRATEGIES: tuple[AnyStrategy, ...] = (
     HookReconciler(),
     PodNormalization(),
     CPUBurst(),
@@ -53,7 +53,7 @@ STRATEGIES: tuple[Strategy, ...] = (
 )
 
 
-def speakers() -> tuple[Strategy, ...]:
+def speakers() -> tuple[AnyStrategy, ...]:
     """All that have opinions: the strategies, and after them the relief of the shortages that they state."""
     return (*STRATEGIES, Relieving())
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial, reduce
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -54,7 +54,7 @@ class Bound(msgspec.Struct, frozen=True):
     pod: str
 
 
-class Enforcement(Strategy):
+class Enforcement(Strategy[Memo]):
     """The strategy ``enforcement``."""
 
     name: ClassVar[str] = "enforcement"
@@ -65,9 +65,9 @@ class Enforcement(Strategy):
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return True
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memo]:
+    def decide(self, snapshot: NodeSnapshot, last: Memo | None) -> tuple[Decision, Memo]:
         """Depends on the files' states, the pods and the cgroup version alone."""
-        return decide_anew(memory, (snapshot.files, snapshot.pods, snapshot.policy), partial(_decision, snapshot))
+        return decide_anew(last, (snapshot.files, snapshot.pods, snapshot.policy), partial(_decision, snapshot))
 
 
 def _decision(snapshot: NodeSnapshot) -> Decision:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from koord.host.files import Target
 from koord.host.order import CORE_SCHED, GROUP_IDENTITY
@@ -49,7 +49,7 @@ class _Memory:
     both: Memo
 
 
-class GroupIdentity(Strategy):
+class GroupIdentity(Strategy[_Memory]):
     """The strategy ``groupIdentity``, behind upstream's gate, as the hook of that name is."""
 
     name: ClassVar[str] = groupidentity.HOOK
@@ -62,8 +62,7 @@ class GroupIdentity(Strategy):
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return groupidentity.wanted(snapshot.policy)
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, _Memory]:
-        last = memory if isinstance(memory, _Memory) else None
+    def decide(self, snapshot: NodeSnapshot, last: _Memory | None) -> tuple[Decision, _Memory]:
         of_pods, pods = decide_each(
             snapshot, None if last is None else last.pods, partial(_of_pod, policy=snapshot.policy)
         )

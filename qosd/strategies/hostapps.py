@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from koord.host.files import Target
 from koord.model import cpuset
@@ -38,7 +38,7 @@ class BadPath(ValueError):
     """A host application's cgroup is none that may be written."""
 
 
-class HostApplications(Strategy):
+class HostApplications(Strategy[Memo]):
     """The strategy ``hostApplications``."""
 
     name: ClassVar[str] = "hostApplications"
@@ -50,10 +50,10 @@ class HostApplications(Strategy):
         """Always: without applications there is nothing to decide, and what was decided is released."""
         return True
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memo]:
+    def decide(self, snapshot: NodeSnapshot, last: Memo | None) -> tuple[Decision, Memo]:
         """Depends on the policy alone, pools included, and on where kubelet's tiers are."""
         inputs = (snapshot.policy, snapshot.tiers)
-        return decide_anew(memory, inputs, partial(_decision, *inputs))
+        return decide_anew(last, inputs, partial(_decision, *inputs))
 
 
 def _decision(policy: EffectivePolicy, tiers: Mapping[KubeQoS, str]) -> Decision:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from qosd.decide.decision import Decision
 
@@ -21,9 +20,8 @@ class Memo:
     decision: Decision
 
 
-def decide_anew(memory: Any, inputs: tuple[object, ...], decide: Callable[[], Decision]) -> tuple[Decision, Memo]:
-    """``memory``: what the last call returned, None at first; ``inputs``: all that ``decide`` depends on."""
-    last = memory if isinstance(memory, Memo) else None
+def decide_anew(last: Memo | None, inputs: tuple[object, ...], decide: Callable[[], Decision]) -> tuple[Decision, Memo]:
+    """``last``: what the last call returned, None at first; ``inputs``: all that ``decide`` depends on."""
     if last is not None and all(before is now for before, now in zip(last.inputs, inputs, strict=True)):
         return last.decision, last
     decision = decide()

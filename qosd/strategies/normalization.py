@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from koord.host.files import Target
 from koord.model.crifields import Field
@@ -29,7 +29,7 @@ from qosd.strategies.reconciler import pod_cgroup
 HOOK = "cpuNormalization"
 
 
-class PodNormalization(Strategy):
+class PodNormalization(Strategy[PodMemo]):
     """The strategy ``cpuNormalization``, on with the hook of that name and a ratio above 1."""
 
     name: ClassVar[str] = HOOK
@@ -41,8 +41,8 @@ class PodNormalization(Strategy):
         ratio = snapshot.policy.native_ratio
         return snapshot.policy.enabled(HOOK) and ratio is not None and ratio > 1
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, PodMemo]:
-        return decide_each(snapshot, memory, partial(of_pod, policy=snapshot.policy))
+    def decide(self, snapshot: NodeSnapshot, last: PodMemo | None) -> tuple[Decision, PodMemo]:
+        return decide_each(snapshot, last, partial(of_pod, policy=snapshot.policy))
 
 
 def of_pod(pod: PodView, policy: EffectivePolicy) -> PodOpinions:

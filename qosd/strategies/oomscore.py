@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -44,7 +44,7 @@ class ScoreMemo:
     decision: Decision
 
 
-class OOMScores(Strategy):
+class OOMScores(Strategy[ScoreMemo]):
     """The strategy ``oomScoreAdj``."""
 
     name: ClassVar[str] = "oomScoreAdj"
@@ -57,9 +57,8 @@ class OOMScores(Strategy):
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return True
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, ScoreMemo]:
+    def decide(self, snapshot: NodeSnapshot, last: ScoreMemo | None) -> tuple[Decision, ScoreMemo]:
         node, pods = snapshot.policy.node, snapshot.pods
-        last = memory if isinstance(memory, ScoreMemo) else None
         handlers = node.sandbox_sizing_handlers
         if last is not None and last.pods is pods and last.handlers == handlers:
             by_uid, scores = last.by_uid, last.scores

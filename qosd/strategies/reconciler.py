@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -38,7 +38,7 @@ from qosd.strategies.perpod import PodMemo, PodOpinions, decide_each
 _OWN = hooks_of(RECONCILER)
 
 
-class HookReconciler(Strategy):
+class HookReconciler(Strategy[PodMemo]):
     """The strategy ``hooks``."""
 
     name: ClassVar[str] = RECONCILER
@@ -50,9 +50,9 @@ class HookReconciler(Strategy):
         """Always: ``node.hooks`` of the rules file switches hooks one by one."""
         return True
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, PodMemo]:
+    def decide(self, snapshot: NodeSnapshot, last: PodMemo | None) -> tuple[Decision, PodMemo]:
         limits = snapshot.limits
-        return decide_each(snapshot, memory, partial(of_pod, policy=snapshot.policy, limits=limits), limits)
+        return decide_each(snapshot, last, partial(of_pod, policy=snapshot.policy, limits=limits), limits)
 
 
 def of_pod(pod: PodView, policy: EffectivePolicy, limits: BestEffortLimits) -> PodOpinions:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from koord.host.placement import Membership
 from qosd.decide.decision import Decision, Stage, Strategy
@@ -24,7 +24,7 @@ HOOK = "resctrl"
 _NO_GROUPS = Decision("no resctrl group of a QoS class is there")
 
 
-class ResctrlGroups(Strategy):
+class ResctrlGroups(Strategy[Memo]):
     """The strategy ``resctrl``, on with the hook of that name and behind upstream's gate."""
 
     name: ClassVar[str] = HOOK
@@ -36,10 +36,10 @@ class ResctrlGroups(Strategy):
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return snapshot.policy.enabled(HOOK)
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memo]:
+    def decide(self, snapshot: NodeSnapshot, last: Memo | None) -> tuple[Decision, Memo]:
         """Depends on pods and policy alone."""
         inputs = (snapshot.policy, snapshot.pods)
-        return decide_anew(memory, inputs, partial(_decision, *inputs))
+        return decide_anew(last, inputs, partial(_decision, *inputs))
 
 
 def _decision(policy: EffectivePolicy, pods: tuple[PodView, ...]) -> Decision:

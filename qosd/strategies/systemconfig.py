@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -54,7 +54,7 @@ class Setting(msgspec.Struct, frozen=True):
     inputs: Inputs
 
 
-class SystemConfig(Strategy):
+class SystemConfig(Strategy[Memo]):
     """The strategy ``systemConfig``, behind upstream's gate, which is off by default."""
 
     name: ClassVar[str] = "systemConfig"
@@ -75,9 +75,9 @@ class SystemConfig(Strategy):
         """Always: what NodeSLO does not set is released."""
         return True
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memo]:
+    def decide(self, snapshot: NodeSnapshot, last: Memo | None) -> tuple[Decision, Memo]:
         """Depends on the policy alone, which knows the host."""
-        return decide_anew(memory, (snapshot.policy,), partial(_decision, snapshot.policy))
+        return decide_anew(last, (snapshot.policy,), partial(_decision, snapshot.policy))
 
 
 def min_free_kb(capacity_kb: int, factor: int) -> int:

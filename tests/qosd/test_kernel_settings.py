@@ -174,7 +174,7 @@ class Node:
         self.actuator = Actuator(self.writer, self.undo, self, evictor=evictor)
         store = Store(PANELS)
         sense = Sense(Sampler([], store, self.clock), store, System(None))  # type: ignore[arg-type]
-        strategies: tuple[Strategy, ...] = (HookReconciler(), GroupIdentity(), SystemConfig())
+        strategies: tuple[Strategy[Any], ...] = (HookReconciler(), GroupIdentity(), SystemConfig())
         predictor = Predictor(lambda bank: None)
         self.loop = NodeLoop(sense, strategies, self.actuator, predictor, wall=self.clock, monotonic=self.clock)
 

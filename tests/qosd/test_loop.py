@@ -129,7 +129,7 @@ class Rig:
     """A loop over a tree of files with one pod in it; clocks are turned by hand."""
 
     root: Path
-    strategies: Sequence[Strategy] = ()
+    strategies: Sequence[Strategy[Any]] = ()
     dry: bool = False
     log: list[str] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
@@ -152,7 +152,7 @@ class Rig:
         sampler = Sampler(self.meters, store, self.clock)
         self.sense = Sense(sampler, store, System(None))  # type: ignore[arg-type]
         self.undo = opened(UndoRecord(self.root / "undo", "6f1d"))
-        speaking: tuple[Strategy, ...] = (self.wanting, *self.strategies)
+        speaking: tuple[Strategy[Any], ...] = (self.wanting, *self.strategies)
         owners = {one.name: Ownership(one.stage, frozenset({"cpu_quota"})) for one in speaking}
         self.actuator = Actuator(Writer(self.tree), self.undo, self, owners)
         self.predictor = Predictor(self.kept.append)

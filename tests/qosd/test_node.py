@@ -455,7 +455,7 @@ async def test_a_feature_gate_of_the_command_line_and_of_the_rules(v1: Machine) 
         await alive.until(lambda: resctrl(alive).startswith("no resctrl group"), "it runs")
 
 
-class Waking(Strategy):
+class Waking(Strategy[Any]):
     """Wants nothing but to be woken."""
 
     name: ClassVar[str] = "waking"

@@ -27,7 +27,7 @@ BY_AMOUNT = (OrderKey.AMOUNT,)
 Opinions = Mapping[Target, Opinion]
 
 
-class Toy(Strategy):
+class Toy(Strategy[Any]):
     """``says`` what it wants at a load; a token is all that it remembers."""
 
     name: ClassVar[str]

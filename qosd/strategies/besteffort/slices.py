@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from koord.host.sched import SLICE
 from koord.host.taskattributes import TaskAttribute
@@ -25,7 +25,7 @@ from qosd.strategies.perpod import count
 from qosd.strategies.suppression.strategy import GATE
 
 
-class BestEffortSlices(Strategy):
+class BestEffortSlices(Strategy[Memo]):
     """The strategy ``bestEffortSlices``."""
 
     name: ClassVar[str] = "bestEffortSlices"
@@ -39,9 +39,9 @@ class BestEffortSlices(Strategy):
         """Always: where the kernel's own slices will do, nothing is wanted."""
         return True
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memo]:
+    def decide(self, snapshot: NodeSnapshot, last: Memo | None) -> tuple[Decision, Memo]:
         inputs = (snapshot.policy.node, snapshot.limits.scheduling, snapshot.pods)
-        return decide_anew(memory, inputs, partial(_decision, *inputs))
+        return decide_anew(last, inputs, partial(_decision, *inputs))
 
 
 def _decision(node: NodeSettings, left: BestEffortScheduling, pods: tuple[PodView, ...]) -> Decision:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -61,7 +61,7 @@ class _Memory(msgspec.Struct, frozen=True, eq=False):
         return is_same and self.is_contested == is_contested
 
 
-class BestEffort(Strategy):
+class BestEffort(Strategy[_Memory]):
     """The strategy ``bestEffort``."""
 
     name: ClassVar[str] = "bestEffort"
@@ -73,10 +73,9 @@ class BestEffort(Strategy):
         """Always: where all is left, nothing is bounded."""
         return True
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, _Memory]:
+    def decide(self, snapshot: NodeSnapshot, last: _Memory | None) -> tuple[Decision, _Memory]:
         """Depends on the policy, the limits, the pods, and, where containers are bounded one by one, on what they
         use."""
-        last = memory if isinstance(memory, _Memory) else None
         is_contested = _is_contested(snapshot)
         holds = last is not None and last.holds(snapshot, is_contested)
         if last is not None and holds and last.division is _NO_DIVISION:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from koord.host.order import BURST, QUOTA
 from koord.model.formulas import FORMULA, Formula, Inputs
@@ -55,7 +55,7 @@ class Memory:
     decision: Decision
 
 
-class CPUBurst(Strategy):
+class CPUBurst(Strategy[Memory]):
     """The strategy ``cpuBurst``, on with a policy of the node or of a pod."""
 
     name: ClassVar[str] = "cpuBurst"
@@ -71,8 +71,7 @@ class CPUBurst(Strategy):
         of_node = snapshot.policy.slo.cpu_burst
         return _asks(of_node) or any(_asks(pod.context.annotations.cpu_burst) for pod in snapshot.pods)
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memory]:
-        last = memory if isinstance(memory, Memory) else None
+    def decide(self, snapshot: NodeSnapshot, last: Memory | None) -> tuple[Decision, Memory]:
         elapsed_ns = 0 if last is None else snapshot.sampled_ns - last.round_ns
         is_whole = last is None or elapsed_ns >= ROUND_NS
         plan = planned(snapshot, None if last is None else last.plan)

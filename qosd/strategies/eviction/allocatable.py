@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -65,7 +65,7 @@ class _Requested(msgspec.Struct, frozen=True, eq=False):
     by_account: Mapping[str, int]
 
 
-class Allocatable(Evicting):
+class Allocatable(Evicting[_Requested]):
     """The strategies ``cpuAllocatableEvict`` and ``memoryAllocatableEvict``."""
 
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"usage": SAMPLES_S, **LISTS})
@@ -74,14 +74,16 @@ class Allocatable(Evicting):
     prefix: ClassVar[str]
     """Of the settings' names."""
 
-    def states(self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, memory: Any) -> tuple[Decision, Any]:
+    def states(
+        self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, last: _Requested | None
+    ) -> tuple[Decision, _Requested | None]:
         upper, lower = self._percents(thresholds)
         priority_at_most = self._priority(thresholds)
         allocatable = snapshot.policy.node.allocatable
         if not allocatable.keys() & _ACCOUNTS[self.resource].keys():
             names = " nor of ".join(_ACCOUNTS[self.resource])
-            return Decision(f"node.allocatable says nothing of {names}, so nobody is evicted by them"), memory
-        requested = self._requested(snapshot, priority_at_most, memory)
+            return Decision(f"node.allocatable says nothing of {names}, so nobody is evicted by them"), last
+        requested = self._requested(snapshot, priority_at_most, last)
         said = list(self._by_account(snapshot, requested, allocatable, (upper, lower)))
         shortages = tuple([shortage for _, shortage in said if shortage is not None])
         return Decision("; ".join(sentence for sentence, _ in said), shortages=shortages), requested
@@ -106,11 +108,10 @@ class Allocatable(Evicting):
         bands = frozenset({_ACCOUNTS[self.resource][account]})
         return msgspec.structs.replace(by_priority(self.gate, priority_at_most), bands=bands)
 
-    def _requested(self, snapshot: NodeSnapshot, priority_at_most: int, memory: Any) -> _Requested:
+    def _requested(self, snapshot: NodeSnapshot, priority_at_most: int, last: _Requested | None) -> _Requested:
         """Summed again only if pods or the threshold are others."""
-        known = memory if isinstance(memory, _Requested) else None
-        if known is not None and known.pods is snapshot.pods and known.priority_at_most == priority_at_most:
-            return known
+        if last is not None and last.pods is snapshot.pods and last.priority_at_most == priority_at_most:
+            return last
         pods = [pod for pod in snapshot.pods if live(pod)]
         sums = {account: self._sum(pods, account, priority_at_most) for account in _ACCOUNTS[self.resource]}
         return _Requested(snapshot.pods, priority_at_most, sums)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from koord.model import readable
 from koord.model.formulas import Formula
@@ -35,7 +35,7 @@ from qosd.strategies.eviction.windows import check_window, covers, cpu_window, c
 _CPU = NodeRow.cpu_usage_cores
 
 
-class CPUUsage(Evicting):
+class CPUUsage(Evicting[None]):
     """The strategy ``cpuEvict``."""
 
     name: ClassVar[str] = "cpuEvict"
@@ -46,21 +46,21 @@ class CPUUsage(Evicting):
     def windows_under(self, policy: EffectivePolicy) -> tuple[Window, ...]:
         return cpu_windows((_CPU,), policy) if self.is_on(policy) else ()
 
-    def states(self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, memory: Any) -> tuple[Decision, Any]:
+    def states(self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, last: None) -> tuple[Decision, None]:
         upper, lower = usage_percents(thresholds, "cpu_evict_threshold_percent", "cpu_evict_lower_percent")
         priority_at_most = required(thresholds, "evict_enabled_priority_threshold")
         check_window(thresholds)
         capacity_milli = snapshot.capacity_cpu_milli
-        mean, last = covers(snapshot, cpu_window(_CPU, snapshot.policy)), snapshot.value(_CPU)
-        if not capacity_milli or mean is None or last is None:
-            return Decision("the node's CPU usage has not been measured yet"), memory
-        mean_milli, last_milli = round(mean * 1000), round(last * 1000)
+        mean, newest = covers(snapshot, cpu_window(_CPU, snapshot.policy)), snapshot.value(_CPU)
+        if not capacity_milli or mean is None or newest is None:
+            return Decision("the node's CPU usage has not been measured yet"), None
+        mean_milli, newest_milli = round(mean * 1000), round(newest * 1000)
         percent = percent_of(mean_milli, capacity_milli)
         has = f"{percent} % of {readable.cpus(capacity_milli)} is in use"
-        used_milli = min(mean_milli, last_milli)
+        used_milli = min(mean_milli, newest_milli)
         amount = to_release(used_milli, capacity_milli, lower)
         if percent < upper or amount <= 0:
-            return Decision(f"{has}: no pod is evicted below {upper} %"), memory
+            return Decision(f"{has}: no pod is evicted below {upper} %"), None
         why = f"{has}; eviction starts at {upper} % and stops at {lower} %"
         shortage = Shortage(
             Resource.CPU_MILLI,
@@ -71,4 +71,4 @@ class CPUUsage(Evicting):
             inputs=release_inputs(Resource.CPU_MILLI, used_milli, capacity_milli, lower),
             sampled_ns=snapshot.sampled_by("node", "usage"),
         )
-        return Decision(f"{why}: {readable.cpus(amount)} must be freed", shortages=(shortage,)), memory
+        return Decision(f"{why}: {readable.cpus(amount)} must be freed", shortages=(shortage,)), None

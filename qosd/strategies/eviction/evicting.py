@@ -11,14 +11,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from koord.model.formulas import FORMULA, Formula, Inputs, number
 from koord.model.qos import QoSClass
 from koord.model.schema import json_name
 from koord.model.slo import ResourceThresholds
 from qosd.decide import gates
-from qosd.decide.decision import Decision, Stage, Strategy
+from qosd.decide.decision import Decision, S, Stage, Strategy
 from qosd.decide.shortage import OrderKey, Resource, Victims
 from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot
@@ -45,8 +45,8 @@ class SettingError(ValueError):
         super().__init__(f"{said} {why}" if value is None else f"{said}: {value} {why}")
 
 
-class Evicting(Strategy):
-    """``states``: the decision under the thresholds; ``memory`` is its own. Raises SettingError."""
+class Evicting(Strategy[S]):
+    """``states``: the decision under the thresholds. Raises SettingError."""
 
     name: ClassVar[str]
     gate: ClassVar[str]
@@ -62,16 +62,18 @@ class Evicting(Strategy):
         """May it run at all?"""
         return is_enabled(policy) and not gates.why_shut(self, policy)
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
+    def decide(self, snapshot: NodeSnapshot, last: S | None) -> tuple[Decision, S | None]:
         thresholds = snapshot.policy.slo.thresholds
         assert thresholds is not None, "it is enabled"
         try:
-            return self.states(snapshot, thresholds, memory)
+            return self.states(snapshot, thresholds, last)
         except SettingError as error:
-            return Decision(str(error)), memory
+            return Decision(str(error)), last
 
     @abstractmethod
-    def states(self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, memory: Any) -> tuple[Decision, Any]: ...
+    def states(
+        self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, last: S | None
+    ) -> tuple[Decision, S | None]: ...
 
 
 def is_enabled(policy: EffectivePolicy) -> bool:

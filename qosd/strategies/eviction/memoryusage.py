@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -109,7 +109,7 @@ class _Demand(msgspec.Struct, frozen=True):
     why: str
 
 
-class _Memory(Evicting):
+class _Memory(Evicting[None]):
     formulas: ClassVar[tuple[Formula, ...]] = (MEMORY_TO_RELEASE,)
     triggers: ClassVar[tuple[PressureTrigger, ...]] = _TRIGGERS
     order: ClassVar[tuple[OrderKey, ...]]
@@ -121,12 +121,12 @@ class _Memory(Evicting):
         """Raises SettingError."""
         raise NotImplementedError
 
-    def states(self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, memory: Any) -> tuple[Decision, Any]:
+    def states(self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, last: None) -> tuple[Decision, None]:
         upper, lower = usage_percents(thresholds, "memory_evict_threshold_percent", "memory_evict_lower_percent")
         victims = self.victims(thresholds)
         walls = list(_walls(snapshot))
         if not walls:
-            return Decision("the node's memory has not been measured yet"), memory
+            return Decision("the node's memory has not been measured yet"), None
         demands = [
             demand
             for wall in walls
@@ -134,7 +134,7 @@ class _Memory(Evicting):
         ]
         if not demands:
             has = " and ".join(f"{percent_of(wall.used_bytes, wall.capacity_bytes)} % of {wall.name}" for wall in walls)
-            return Decision(f"{has} is in use: no pod is evicted below {upper} %"), memory
+            return Decision(f"{has} is in use: no pod is evicted below {upper} %"), None
         worst = max(demands, key=lambda demand: (len(demand.rungs), demand.amount))
         inputs = release_inputs(Resource.MEMORY_BYTES, worst.used_bytes, worst.wall.capacity_bytes, worst.lower_percent)
         shortage = Shortage(
@@ -149,7 +149,7 @@ class _Memory(Evicting):
             left_s=min((late_s for each in demands if (late_s := each.wall.late_s) is not None), default=None),
             growth=GROWTH,
         )
-        return Decision(f"{worst.why}: {readable.memory(worst.amount)} must be freed", shortages=(shortage,)), memory
+        return Decision(f"{worst.why}: {readable.memory(worst.amount)} must be freed", shortages=(shortage,)), None
 
     def _evictable_bytes(self, victims: Victims, snapshot: NodeSnapshot) -> int:
         """What the kernel cannot take back of all pods that may be evicted, those too that go already or rest."""

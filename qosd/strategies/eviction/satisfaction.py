@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -114,7 +114,7 @@ RELEASE = Formula(
 )
 
 
-class BestEffortSatisfaction(Evicting):
+class BestEffortSatisfaction(Evicting[None]):
     """The strategy ``beCPUEvict``."""
 
     name: ClassVar[str] = "beCPUEvict"
@@ -130,15 +130,15 @@ class BestEffortSatisfaction(Evicting):
         limit = () if _is_by_allocatable(policy) else (_REAL_LIMIT,)
         return cpu_windows((_USAGE, _REQUEST, *limit), policy)
 
-    def states(self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, memory: Any) -> tuple[Decision, Any]:
+    def states(self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, last: None) -> tuple[Decision, None]:
         percents = _Percents.of(thresholds)
         check_window(thresholds)
         if _is_by_allocatable(snapshot.policy) and _allocatable_milli(snapshot.policy) is None:
-            return Decision(f"node.allocatable says nothing of {BATCH_CPU}, so nobody is evicted by it"), memory
-        mean, last = _mean(snapshot), _last(snapshot)
-        if mean is None or last is None:
-            return Decision(_UNMEASURED), memory
-        return _decision(snapshot, percents, mean, last), memory
+            return Decision(f"node.allocatable says nothing of {BATCH_CPU}, so nobody is evicted by it"), None
+        mean, newest = _mean(snapshot), _last(snapshot)
+        if mean is None or newest is None:
+            return Decision(_UNMEASURED), None
+        return _decision(snapshot, percents, mean, newest), None
 
 
 def _decision(snapshot: NodeSnapshot, percents: _Percents, mean: _CPU, last: _CPU) -> Decision:

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -101,7 +101,7 @@ class ReclaimMemo:
     sampled_ns: int = 0
 
 
-class MemoryReclaim(Strategy):
+class MemoryReclaim(Strategy[ReclaimMemo]):
     """The strategy ``memoryReclaim``, on with the hook ``memory``."""
 
     name: ClassVar[str] = "memoryReclaim"
@@ -114,8 +114,8 @@ class MemoryReclaim(Strategy):
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return snapshot.policy.enabled(HOOK)
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, ReclaimMemo]:
-        memo = _followed(snapshot, memory if isinstance(memory, ReclaimMemo) else None)
+    def decide(self, snapshot: NodeSnapshot, last: ReclaimMemo | None) -> tuple[Decision, ReclaimMemo]:
+        memo = _followed(snapshot, last)
         if not memo.watched or memo.sampled_ns == snapshot.sampled_ns:
             return memo.standing, memo
         orders, probes = _orders(snapshot, memo)

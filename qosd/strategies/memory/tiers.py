@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from koord.host.files import Target, Value
 from koord.model import memory_qos_messages
@@ -71,7 +71,7 @@ def _bounded(inputs: Inputs) -> Value:
     return min(total, allocatable) if allocatable else total
 
 
-class MemoryTiers(Strategy):
+class MemoryTiers(Strategy[TierMemo]):
     """The strategy ``memoryTiers``, on with the hook ``memory``."""
 
     name: ClassVar[str] = "memoryTiers"
@@ -86,9 +86,8 @@ class MemoryTiers(Strategy):
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return snapshot.policy.enabled(HOOK)
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, TierMemo]:
+    def decide(self, snapshot: NodeSnapshot, last: TierMemo | None) -> tuple[Decision, TierMemo]:
         policy, pods, tiers = snapshot.policy, snapshot.pods, snapshot.tiers
-        last = memory if isinstance(memory, TierMemo) else None
         memory_policy = memoryqos.policy_of(policy)
         is_same = last is not None and memoryqos.is_same(last.policy, memory_policy)
         if last is not None and is_same and last.pods is pods and last.tiers is tiers:

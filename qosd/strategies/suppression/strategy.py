@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -67,7 +67,7 @@ class _Memory(msgspec.Struct, frozen=True, eq=False):
         return self.steady.fed(allowed_milli, snapshot.capacity_cpu_milli, snapshot.monotonic_ns)
 
 
-class CPUSuppress(Strategy):
+class CPUSuppress(Strategy[_Memory]):
     """The strategy ``cpuSuppress``."""
 
     name: ClassVar[str] = "cpuSuppress"
@@ -81,8 +81,8 @@ class CPUSuppress(Strategy):
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return snapshot.policy.suppresses_cpu and not snapshot.policy.binds_best_effort
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, _Memory]:
-        last = memory if isinstance(memory, _Memory) else _resumed(snapshot)
+    def decide(self, snapshot: NodeSnapshot, last: _Memory | None) -> tuple[Decision, _Memory]:
+        last = last or _resumed(snapshot)
         uses = allowance.uses_of(snapshot)
         if uses is None:
             return Decision("nothing has been measured yet: what is in force stays", best_effort=last.left), last

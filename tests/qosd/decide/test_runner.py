@@ -85,7 +85,7 @@ def snapshot() -> NodeSnapshot:
 class Run:
     """Several ticks of some strategies."""
 
-    def __init__(self, snapshot: NodeSnapshot, *strategies: Strategy) -> None:
+    def __init__(self, snapshot: NodeSnapshot, *strategies: Strategy[Any]) -> None:
         self.snapshot, self.strategies = snapshot, strategies
         self.memories: StrategyStates = {}
 
@@ -461,7 +461,7 @@ ONE_CPU, EARLIER = BestEffortScheduling("busy", "0"), BestEffortScheduling("by a
 
 
 def left(
-    snapshot: NodeSnapshot, states: StrategyStates, *strategies: Strategy, off: str = ""
+    snapshot: NodeSnapshot, states: StrategyStates, *strategies: Strategy[Any], off: str = ""
 ) -> tuple[Any, StrategyStates]:
     decisions, states = decide_all(snapshot, strategies, states, (off,))
     return decisions.limits.by_strategy, states

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
+from typing import Any
 
 from msgspec import structs
 
@@ -18,7 +19,7 @@ from tests.qosd.eviction.oracle import Oracle
 from tests.qosd.eviction.standing import Violation
 from tests.qosd.eviction.world import COLLECTORS, World
 
-EVICTING: tuple[Strategy, ...] = tuple([each for each in STRATEGIES if isinstance(each, Evicting)])
+EVICTING: tuple[Strategy[Any], ...] = tuple([each for each in STRATEGIES if isinstance(each, Evicting)])
 _BEATS, _CHANGE, _URGENT, _GAP = "beat", "change", "urgent", "gap"
 
 

@@ -103,25 +103,25 @@ def memory(
     return values
 
 
-def turn(strategy: Strategy, at: NodeSnapshot, states: StrategyStates | None = None) -> StrategyResult:
+def turn(strategy: Strategy[Any], at: NodeSnapshot, states: StrategyStates | None = None) -> StrategyResult:
     """What the frame makes of the strategy at that moment."""
     decisions, _ = decide_all(at, (strategy,), states or {})
     return decisions.results[0]
 
 
-def decided(strategy: Strategy, at: NodeSnapshot) -> Decision:
+def decided(strategy: Strategy[Any], at: NodeSnapshot) -> Decision:
     result = turn(strategy, at)
     assert result.state is State.ACTIVE, result.sentence
     return result.decision
 
 
-def stated(strategy: Strategy, at: NodeSnapshot) -> Shortage | None:
+def stated(strategy: Strategy[Any], at: NodeSnapshot) -> Shortage | None:
     shortages = decided(strategy, at).shortages
     assert len(shortages) <= 1
     return shortages[0] if shortages else None
 
 
-def amount(strategy: Strategy, at: NodeSnapshot) -> int:
+def amount(strategy: Strategy[Any], at: NodeSnapshot) -> int:
     """0: nothing lacks."""
     shortage = stated(strategy, at)
     return 0 if shortage is None else shortage.amount

@@ -240,7 +240,7 @@ def recomputed(name: str, fed: list[inspect.Input]) -> str:
     return str(formulas.recompute({FORMULA: name, **inputs}, strategies.formulas()))
 
 
-class Halving(Strategy):
+class Halving(Strategy[Any]):
     """Says half of what is asked for, by a formula of its own."""
 
     name: ClassVar[str] = "halving"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from koord.host.files import ROWS
@@ -17,18 +19,18 @@ STRATEGIES = pytest.mark.parametrize("strategy", speakers(), ids=lambda each: ea
 
 
 @STRATEGIES
-def test_every_grant_of_a_strategy_is_in_the_table(strategy: Strategy) -> None:
+def test_every_grant_of_a_strategy_is_in_the_table(strategy: Strategy[Any]) -> None:
     assert set(strategy.grants) <= GRANTS.keys()
 
 
 @STRATEGIES
-def test_what_it_writes_outside_cgroups_is_granted(strategy: Strategy) -> None:
+def test_what_it_writes_outside_cgroups_is_granted(strategy: Strategy[Any]) -> None:
     outside = {name for name in strategy.rows if ROWS[name].system is not None and ROWS[name].takes != "group/resource"}
     assert outside <= {row for name in strategy.grants for row in GRANTS[name].rows}, "resctrl is the unit's own"
 
 
 @STRATEGIES
-def test_no_grant_is_wanted_of_a_feature_that_it_does_not_stand_behind(strategy: Strategy) -> None:
+def test_no_grant_is_wanted_of_a_feature_that_it_does_not_stand_behind(strategy: Strategy[Any]) -> None:
     """Else ``koordctl install`` would not see that it is on."""
     assert set(strategy.grants) <= {strategy.gate}
 

@@ -92,7 +92,7 @@ def _row(metrics: Sequence[Metric], values: Mapping[Metric, float]) -> Any:
     return tuple(values.get(metric, NO_SAMPLE) for metric in metrics)
 
 
-class Bounding(Strategy):
+class Bounding(Strategy[Any]):
     """Bounds whatever it is told to."""
 
     name = "suppress"

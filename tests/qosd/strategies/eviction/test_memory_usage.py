@@ -85,7 +85,7 @@ def at(
         (99 * GIB, {THRESHOLD: 100}, 0),
     ],
 )
-def test_release(strategy: Strategy, used: int, settings: Mapping[str, Any], release: int) -> None:
+def test_release(strategy: Strategy[Any], used: int, settings: Mapping[str, Any], release: int) -> None:
     assert amount(strategy, at(memory(used), **settings)) == release
 
 
@@ -162,7 +162,12 @@ def test_page_cache_alone_is_reclaimed_and_no_more() -> None:
     ],
 )
 def test_what_no_eviction_brings_below_the_threshold_evicts_nobody(
-    strategy: Strategy, used: int, evictable: float, slope: float, rungs: frozenset[Rung] | None, left_s: float | None
+    strategy: Strategy[Any],
+    used: int,
+    evictable: float,
+    slope: float,
+    rungs: frozenset[Rung] | None,
+    left_s: float | None,
 ) -> None:
     values = memory(10 * GIB, limit=100 * GIB, anonymous=used * GIB)
     shortage = stated(strategy, at(values, root_slope=slope * GIB, evictable=evictable * GIB))
@@ -188,7 +193,9 @@ def test_what_no_eviction_brings_below_the_threshold_evicts_nobody(
         (7, 3.0, 68),  # the limit is hit in 8 s
     ],
 )
-def test_no_more_goes_than_can_be_reached(strategy: Strategy, evictable: float, slope: float, stops_at: int) -> None:
+def test_no_more_goes_than_can_be_reached(
+    strategy: Strategy[Any], evictable: float, slope: float, stops_at: int
+) -> None:
     values = memory(10 * GIB, limit=100 * GIB, anonymous=76 * GIB)
     shortage = stated(strategy, at(values, root_slope=slope * GIB, evictable=evictable * GIB))
     assert shortage is not None and shortage.rungs == frozenset(Rung)
@@ -313,7 +320,7 @@ SAID = "resourceUsedThresholdWithBE."
         (BY_PRIORITY, {LOWER: 71}, "memoryEvictLowerPercent: 71 is not in 0..69, below memoryEvictThresholdPercent"),
     ],
 )
-def test_settings_that_make_no_sense(strategy: Strategy, settings: Mapping[str, Any], sentence: str) -> None:
+def test_settings_that_make_no_sense(strategy: Strategy[Any], settings: Mapping[str, Any], sentence: str) -> None:
     decision = decided(strategy, at(memory(99 * GIB), **settings))
     assert (decision.sentence, decision.shortages) == (SAID + sentence, ())
 
@@ -324,7 +331,7 @@ def test_a_missing_priority_does_not_stop_best_effort() -> None:
 
 @BOTH
 @pytest.mark.parametrize("name", ["node", "usage", "limits", "pods", "kubelet"])
-def test_what_is_too_old_evicts_nobody(strategy: Strategy, name: str) -> None:
+def test_what_is_too_old_evicts_nobody(strategy: Strategy[Any], name: str) -> None:
     limit_s = {"limits": 30.0, "pods": 90.0, "kubelet": 90.0}.get(name, 3.0)
     is_needed = name != "kubelet" or strategy is BY_PRIORITY  # else a label says who goes, and what was told holds
     for age_s, state in ((limit_s, State.ACTIVE), (limit_s + 0.001, State.FROZEN if is_needed else State.ACTIVE)):
@@ -333,7 +340,7 @@ def test_what_is_too_old_evicts_nobody(strategy: Strategy, name: str) -> None:
 
 
 @BOTH
-def test_the_kernel_wakes_the_daemon_while_it_is_on(strategy: Strategy) -> None:
+def test_the_kernel_wakes_the_daemon_while_it_is_on(strategy: Strategy[Any]) -> None:
     tiers = {each.tier for each in strategy.triggers}
     assert tiers == {None, KubeQoS.GUARANTEED}
     assert {(each.resource, each.degree) for each in strategy.triggers} == {("memory", "some")}
@@ -341,7 +348,7 @@ def test_the_kernel_wakes_the_daemon_while_it_is_on(strategy: Strategy) -> None:
 
 
 @BOTH
-def test_windows_are_wanted_while_it_is_on(strategy: Strategy) -> None:
+def test_windows_are_wanted_while_it_is_on(strategy: Strategy[Any]) -> None:
     on = ruled()
     assert set(strategy.windows_under(on)) == {NODE_SLOPE, ROOT_SLOPE, GROWTH}
     assert strategy.windows_under(ruled(enable=False)) == ()
