@@ -1,4 +1,4 @@
-"""The one place where the relay, what is done with held requests, and the status pages are put together.
+"""Puts the relay, the handling of held requests, and the status pages together: nowhere else are they joined.
 
 Nothing here does work of its own. The hook files are read before the first accept, because kubelet's first call must
 already meet their hooks; what is costly to import is imported by ``open``, after serving has begun.
@@ -18,9 +18,9 @@ from koord.service.lines import LineWriter
 from koord.service.log import InfoLines
 from runtimeproxy.audit import AuditLog
 from runtimeproxy.cri.exempt import SkipRules
+from runtimeproxy.cri.handlercontext import HookOptions
 from runtimeproxy.cri.interceptor import CriInterceptor
 from runtimeproxy.cri.updaterecords import UpdateRecords
-from runtimeproxy.cri.world import HookOptions
 from runtimeproxy.hooks.directory import Directory
 from runtimeproxy.hooks.server import MAX_ANSWER_BYTES
 from runtimeproxy.hooks.trust import distrust
@@ -38,7 +38,7 @@ POSTS_S = 2.0  # for after hooks that wait when the last call has ended; well wi
 
 
 def assemble(loop: asyncio.AbstractEventLoop, options: Options, lines: LineWriter) -> tuple[RelayServer, Attachments]:
-    """A relay that is ready to serve, with its hooks in force, and what has to be opened later."""
+    """Returns a relay that is ready to serve, with its hooks in force, and what has to be opened later."""
     metrics = Metrics()
     audit = InfoLines("koord.audit", "JOURNAL_STREAM" in os.environ, lines.put)  # --log-level does not silence it
     interceptor = CriInterceptor(
@@ -56,7 +56,7 @@ def assemble(loop: asyncio.AbstractEventLoop, options: Options, lines: LineWrite
 
 
 def _caller(path: str, loop: asyncio.AbstractEventLoop, backend: str) -> UnaryClient:
-    """The runtime is whatever the operator named; hook servers have to be trusted."""
+    """Returns a caller: the runtime is the one that the operator named; hook servers have to be trusted."""
     if path == backend:
         return UnaryClient(path, loop)
     return UnaryClient(path, loop, distrust, MAX_ANSWER_BYTES)
@@ -88,7 +88,7 @@ def _shorten_turns() -> None:
 
 
 class _Late:
-    """Opened a moment after serving began: the watch on the hook files, protobuf, the status pages."""
+    """What is opened a moment after serving began: the watch on the hook files, protobuf, the status pages."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, options: Options, relay: RelayServer, interceptor: CriInterceptor,
@@ -110,7 +110,7 @@ class _Late:
         self._open_the_rest()
 
     def _open_the_rest(self) -> None:
-        """What could not be opened or loaded before is tried again at a reload."""
+        """Opens the rest; what could not be opened or loaded before is tried again at a reload."""
         if self._watch is None and self._options.hook_directory:
             self._watch_hook_files()
         if not self._close_pages:
@@ -123,7 +123,7 @@ class _Late:
             log.error("%s is not watched, SIGHUP reads it again: %s", self._options.hook_directory, error)
 
     def _warm_up(self) -> None:
-        """Begin, or begin anew: what could not be loaded is tried at once."""
+        """Begins, or begins anew: what could not be loaded is tried at once."""
         if self._warming is not None:
             self._warming.cancel()
         self._warming = self._loop.create_task(self._interceptor.warm_up())
@@ -158,11 +158,11 @@ class _Late:
         self._open_the_rest()
 
     async def ended(self) -> None:
-        """Before the process ends: what hook servers have not heard yet."""
+        """Delivers, before the process ends, what hook servers have not heard yet."""
         await self._interceptor.finish(POSTS_S)
 
     def close(self) -> None:
-        """Stop looking at files and answering status pages. Hooks stay in force for the calls that still arrive."""
+        """Stops looking at files and answering status pages. Hooks stay in force for the calls that still arrive."""
         if self._watch is not None:
             self._watch.close()
         if self._warming is not None:

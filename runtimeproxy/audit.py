@@ -1,7 +1,7 @@
-"""One line per rewritten field: whose request, which field, before, after, and which hook server asked for it.
+"""Logs one line per rewritten field: of which request, before, after, and by which hook server.
 
 Invariant: the value of an environment variable, and of an annotation or label that Koord does not know, is never
-written, whoever calls; the callers hide them already, and this module does not rely on it. A line is one line,
+written, for any caller; the callers hide them already, and this module does not rely on it. A line is one line,
 whatever a name contains.
 """
 
@@ -18,7 +18,7 @@ _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 
 
 class AuditLog:
-    """``runtimeproxy.hooks.observe.Audit`` as lines; ``write`` takes one without its line break."""
+    """Writes ``runtimeproxy.hooks.observe.Audit`` as lines; ``write`` takes one without its line break."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
@@ -33,7 +33,7 @@ class AuditLog:
 
 
 def _may_show(field: str) -> bool:
-    """``field`` as ``edits.name`` writes it: ``cpu_shares``, ``annotations[key]``."""
+    """Returns whether the value may be shown of ``field``, as ``edits.name`` writes it: ``annotations[key]``."""
     kind, _, key = field.partition("[")
     if kind == ENVS:
         return False
@@ -41,7 +41,7 @@ def _may_show(field: str) -> bool:
 
 
 def _quoted(text: str) -> str:
-    """Bare where nothing can be mistaken, otherwise in double quotes with escapes; cut at MAX_VALUE_CHARS."""
+    """Returns it bare where nothing can be mistaken, else in double quotes with escapes; cut at MAX_VALUE_CHARS."""
     if len(text) > MAX_VALUE_CHARS:
         text = text[:MAX_VALUE_CHARS] + "…"
     if text and _BARE.issuperset(text):

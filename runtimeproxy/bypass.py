@@ -22,7 +22,7 @@ log = logging.getLogger("runtimeproxy.bypass")
 
 
 class Bypass:
-    """``switch``: the flag's value. ``file`` is "" if there is none. ``apply`` gets the new state."""
+    """Switches the bypass. ``switch``: the flag's value. ``file``: "" = none. ``apply`` gets the new state."""
 
     def __init__(self, apply: Callable[[bool], None], switch: bool, file: str) -> None:
         self._apply = apply
@@ -37,7 +37,7 @@ class Bypass:
         return self._on
 
     def toggle(self) -> None:
-        """Make the file or, while bypass is on, remove it and forget the flag.
+        """Makes the file or, while bypass is on, removes it and forgets the flag.
 
         Where no file can be made, this process keeps the switch by itself.
         """
@@ -71,7 +71,7 @@ class Bypass:
         self._update()
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Follow the file from now on; without inotify its state of the start counts (logged)."""
+        """Follows the file from now on; without inotify its state of the start counts (logged)."""
         from koord.service.inotify import FileWatch  # noqa: PLC0415 - ctypes, after serving has begun
 
         if not self._file or self._watch is not None:

@@ -22,7 +22,7 @@ class Treatment(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the path of a stream calls for; decided before its message is known."""
+    """What to do with streams of a path; decided before their messages are known."""
 
     treatment: Treatment
     wants_answer: bool = False  # the answer's message is needed (ids for the cache and post hooks)
@@ -48,8 +48,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Send this message on; ``then`` is called once it has gone. The very object that was asked about means
-    "unedited"."""
+    """Sends this message on; ``then`` is called once it has gone. The object that was asked about means "unedited"."""
 
     message: bytes
     then: Callable[[], None] | None = field(default=None, compare=False)
@@ -57,14 +56,14 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Answer the client with this gRPC status; the runtime never sees the request."""
+    """Answers the client with this gRPC status; the runtime never sees the request."""
 
     code: int
     message: str
 
 
 class CannotBeEdited(Exception):
-    """What ``request`` raises of a request that is not for editing.
+    """A request that is not for editing, as ``request`` raises it.
 
     ``reason``: the metric's label; ``code``: the status under policy Fail.
     """
@@ -78,19 +77,19 @@ class Interceptor(Protocol):
     version: int  # another number = plans have changed
 
     def plan(self, path: str) -> Plan:
-        """What to do with streams of this path, until ``version`` changes."""
+        """Returns what to do with streams of this path, until ``version`` changes."""
 
     async def request(self, call: Call, message: bytes) -> Forward | Refuse:
-        """Decide on a held request. Cancelled when the client gives the stream up."""
+        """Decides on a held request. Cancelled when the client gives the stream up."""
 
     def tapped(self, call: Call, message: bytes) -> None:
-        """A tapped request has passed to the runtime."""
+        """Notes that a tapped request has passed to the runtime."""
 
     def answered(self, call: Call, status: int, message: bytes | None) -> None:
-        """The runtime has answered; ``message`` only where the plan wants it and ``status`` is 0."""
+        """Notes that the runtime has answered; ``message`` only where the plan wants it and ``status`` is 0."""
 
     def rewritten(self, path: str, message: bytes) -> bytes:
-        """What the client gets in the place of a message of the answer, in as many bytes; the very object: as it is."""
+        """Returns what replaces a message of the answer, in as many bytes; the very object: as it is."""
 
     def forget(self) -> None:
-        """Requests have passed unseen: what is remembered of objects may be wrong by now."""
+        """Notes that requests have passed unseen: what is remembered of objects may be wrong by now."""

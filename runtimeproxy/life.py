@@ -1,4 +1,5 @@
-"""From the first served connection to the exit: readiness, watchdog, signals, reload, hand-over and drain.
+"""Runs the process from the first served connection to the exit: readiness, watchdog, signals, reload, hand-over and
+drain.
 
 SIGTERM and SIGINT: stop accepting, GOAWAY, wait for the calls in flight up to ``--stop-timeout``, end. SIGHUP: reload.
 SIGUSR1: bypass on or off (``runtimeproxy.bypass``). SIGUSR2: a successor takes over, then this process drains up to
@@ -41,10 +42,10 @@ HANG_GRACE_S = 5.0  # over the drain's own limit, before the kernel ends the pro
 
 class Relay(ListenerHost, Protocol):
     def drain(self) -> None:
-        """Accept no more, send GOAWAY, serve what still arrives."""
+        """Accepts no more, sends GOAWAY, serves what still arrives."""
 
     async def drained(self, timeout_s: float) -> bool:
-        """Wait until the last connection ended; after ``timeout_s`` close the rest and return False."""
+        """Waits until the last connection ended; after ``timeout_s`` closes the rest and returns False."""
 
 
 class Ending(Enum):
@@ -54,7 +55,7 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What the process was started with. ``command`` is its own command line, for a successor."""
+    """The circumstances of the process's start. ``command`` is its own command line, for a successor."""
 
     command: Sequence[str]
     environ: Mapping[str, str]
@@ -78,7 +79,7 @@ class Attachments:
 
 
 class Life:
-    """One run of the process. ``options`` is replaced at a reload."""
+    """Runs the process once. ``options`` is replaced at a reload."""
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class Life:
         self._upgrade: asyncio.Task[None] | None = None
 
     async def run(self) -> Ending:
-        """Serve until a signal or a successor ends it. Raises what ``add_listener`` raises."""
+        """Serves until a signal or a successor ends it. Raises what ``add_listener`` raises."""
         self._handle_signals()
         self._listeners.serve()
         self._announce()
@@ -142,10 +143,10 @@ class Life:
         startsignals.let_through()
 
     def _announce(self) -> None:
-        """Tell systemd, until it has taken the message, and only then the predecessor, which leaves.
+        """Tells systemd, until it has taken the message, and only then the predecessor, which leaves.
 
         A predecessor that died before it could leave was systemd's main process, and systemd starts another: of the two
-        of us this one goes, silently. Without a service manager nobody else would come, and it stays.
+        of us this one goes, silently. Without a service manager no other would come, and it stays.
         """
         process, predecessor, self._announcement = self._process, self._process.predecessor, None
         if process.notifier.enabled and predecessor is not None and predecessor.is_gone:
@@ -177,7 +178,7 @@ class Life:
             log.exception("not everything could be opened")
 
     async def _open_the_rest(self) -> None:
-        """What serving did not need at once: imports one by one, between calls; watches; the attachments."""
+        """Opens what serving did not need at once: imports one by one, between calls; watches; the attachments."""
         await asyncio.sleep(SETTLE_S)
         for module in LATE_MODULES:
             preload([module])
@@ -216,7 +217,7 @@ class Life:
             log.warning("calls were still in flight and have been cut off")
 
     async def _drained(self, limit_s: float, ending: Ending) -> bool:
-        """SIGTERM shortens the drain of a process that was handed over."""
+        """Drains; SIGTERM shortens the drain of a process that was handed over."""
         if ending is Ending.STOPPED:
             return await self._relay.drained(limit_s)
         drained = self._loop.create_task(self._relay.drained(limit_s))
@@ -265,7 +266,7 @@ class Life:
         self._upgrade = self._loop.create_task(self._hand_over())
 
     async def _hand_over(self) -> None:
-        """The socket file is unwatched meanwhile: two processes must not both put it back."""
+        """Hands over; the socket file is unwatched meanwhile, or two processes would put it back."""
         preload()
         self._listeners.unwatch()
         try:

@@ -1,4 +1,4 @@
-"""The listening socket: handed over by systemd or a predecessor, or made here, and put back if its file is removed.
+"""Opens the listening socket: handed over by systemd or a predecessor, or made here; puts back a removed socket file.
 
 Invariants: a live owner's socket file is never unlinked, nor anything that is not a socket; our socket is never open
 to more users than the backend's; our file is never removed on exit, because a successor may be listening on it.
@@ -40,12 +40,12 @@ class ListenError(Exception):
 
 
 def is_own(name: str) -> bool:
-    """Is it the name of a socket that we made?"""
+    """Returns whether it is the name of a socket that we made."""
     return name.rstrip("0123456789") == OWN_NAME
 
 
 def own_name(names: Iterable[str]) -> str:
-    """A name for a socket that we make, other than ``names``."""
+    """Returns a name for a socket that we make, other than ``names``."""
     others = set(names)
     return next(name for number in count() if (name := f"{OWN_NAME}{number or ''}") not in others)
 
@@ -54,10 +54,10 @@ class ListenerHost(Protocol):
     """What serves the sockets."""
 
     def add_listener(self, listener: socket.socket) -> None:
-        """Accept on it from now on."""
+        """Accepts on it from now on."""
 
     def remove_listener(self, listener: socket.socket) -> None:
-        """Accept on it no more; it stays the caller's to close."""
+        """Accepts on it no more; it stays the caller's to close."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Listener:
 
 
 def adopt(inherited: Sequence[Inherited]) -> list[Listener]:
-    """Wrap descriptors that were handed over. ListenError if one is no listening unix stream socket."""
+    """Wraps descriptors that were handed over. ListenError if one is no listening unix stream socket."""
     listeners = []
     for entry in inherited:
         try:
@@ -95,7 +95,7 @@ def adopt(inherited: Sequence[Inherited]) -> list[Listener]:
 
 
 def usable(listeners: Sequence[Listener], endpoint: str) -> list[Listener]:
-    """Those to be served: whatever the manager opened, and of our own making what is bound at ``endpoint``.
+    """Returns those to be served: all that the manager opened, and of our own making what is bound at ``endpoint``.
 
     A socket that we made for an earlier ``--koord-runtimeproxy-endpoint`` is closed.
     """
@@ -112,7 +112,7 @@ def usable(listeners: Sequence[Listener], endpoint: str) -> list[Listener]:
 
 
 def access_like(backend: str) -> Access:
-    """The access of the backend's socket; while there is none, 0660 and our own user and group."""
+    """Returns the access of the backend's socket; while there is none, 0660 and our own user and group."""
     try:
         entry = os.stat(backend)
     except OSError:
@@ -121,7 +121,7 @@ def access_like(backend: str) -> Access:
 
 
 def bind(path: str, access: Access, name: str = OWN_NAME) -> Listener:
-    """Make the directory (0755) and the socket. ListenError if the path is taken, or cannot be bound."""
+    """Makes the directory (0755) and the socket. ListenError if the path is taken, or cannot be bound."""
     try:
         directory, file = os.path.split(path)
         make_directories(directory)
@@ -149,7 +149,7 @@ def _bind(path: str, access: Access, name: str) -> Listener:
 
 
 def _set_access(path: str, access: Access) -> None:
-    """Owner before mode, so that nobody gets in between; without the right to give it away, our own bits only."""
+    """Sets owner before mode, so that no other user gets in between; without that right, our own bits only."""
     mode = access.mode
     if (access.uid, access.gid) != (os.geteuid(), os.getegid()):
         try:
@@ -161,7 +161,7 @@ def _set_access(path: str, access: Access) -> None:
 
 
 def _trouble(path: str) -> str:
-    """Why no client can come by the path, if it is to be put back: a socket's file outlives its listener."""
+    """Returns why no client can come by the path, if it is to be put back: a socket's file outlives its listener."""
     try:
         abandoned = stat.S_ISSOCK(os.lstat(path).st_mode) and not answers(path)
     except FileNotFoundError:
@@ -176,7 +176,7 @@ def _is_listening(sock: socket.socket) -> bool:
 
 
 class Listeners:
-    """The sockets being served, and the watch that puts a removed socket file back.
+    """Holds the sockets being served, and the watch that puts a removed socket file back.
 
     A socket whose file was removed stays: it may be systemd's own, and clients may still be queued on it. The one
     that replaces it goes to systemd's descriptor store, so that it survives us as the first one does.
@@ -207,7 +207,7 @@ class Listeners:
             self._host.add_listener(listener.sock)
 
     def store_own(self) -> None:
-        """Give the socket that we made, if there is one, to systemd's descriptor store, and then drop earlier ones.
+        """Gives the socket that we made, if there is one, to systemd's descriptor store, and then drops earlier ones.
 
         In this order a kill, whenever it comes, leaves one of them in the store; or both, and the next process serves
         both.
@@ -223,11 +223,11 @@ class Listeners:
         self._stale.clear()
 
     def inherited(self) -> tuple[Inherited, ...]:
-        """What a successor is to get."""
+        """Returns the sockets for a successor."""
         return tuple(Inherited(listener.sock.fileno(), listener.name) for listener in self._served)
 
     def watch(self) -> None:
-        """Begin to look after the socket file, and look once. Without inotify that is all (logged)."""
+        """Begins to look after the socket file, and looks once. Without inotify that is all (logged)."""
         from koord.service.inotify import FileWatch  # noqa: PLC0415 - ctypes, after serving has begun
 
         if not self._path or self._watch is not None:
@@ -265,7 +265,7 @@ class Listeners:
         log.warning("%s %s; listening on a new one", self._path, trouble)
 
     def _retire_own(self) -> None:
-        """Give up an earlier socket of our own making, once those who queued on it have been accepted."""
+        """Gives up an earlier socket of our own making, once those who queued on it have been accepted."""
         for listener in [listener for listener in self._served if is_own(listener.name)]:
             self._served.remove(listener)
             self._stale.add(listener.name)
@@ -276,7 +276,7 @@ class Listeners:
         sock.close()
 
     def close(self) -> None:
-        """Give up every socket; the files stay, and so do the descriptors of systemd and of a successor."""
+        """Gives up every socket; the files stay, and so do the descriptors of systemd and of a successor."""
         self.unwatch()
         for listener in self._served:
             self._give_up(listener.sock)

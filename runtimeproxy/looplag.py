@@ -1,4 +1,4 @@
-"""How long the event loop keeps its work waiting: what a call may lose to whatever else is done in this process.
+"""Measures how long the event loop keeps its work waiting: the delay that all other work may cost a call.
 
 A timer that is due ``PERIOD_S`` after an iteration of the loop began is late by as long as the loop stood still since,
 or waited for a CPU. It is armed by work: by streams that end, by those that begin and are looked at, and by whatever
@@ -19,7 +19,7 @@ PERIOD_S = 0.02
 
 
 class LoopLag:
-    """``is_busy``: is there work in flight that will come back to the loop by itself?"""
+    """Measures the delay. ``is_busy``: there is work in flight that will come back to the loop by itself."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class LoopLag:
         return self._timer is not None
 
     def arm(self) -> None:
-        """The loop does something now."""
+        """Begins to measure: the loop does something now."""
         self._worked = True
         if self._timer is None:
             self._begin()

@@ -1,4 +1,4 @@
-"""All that the proxy counts, with what each is called on its page.
+"""The metrics of the proxy, with their names on its page.
 
 Relay and hooks add to plain numbers, so adding is cheap, and importing this is too. Invariant: the number of label
 values is bounded, whatever clients send: those of the hooks here (``CAP`` per counter, then "other").
@@ -21,7 +21,7 @@ _LAG_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0,
 
 @dataclass(slots=True)
 class Bytes:
-    """Of each direction a number of its own: it is added to with every piece of every call."""
+    """Bytes by direction, a number each: it is added to with every piece of every call."""
 
     to_runtime: int = 0
     to_client: int = 0
@@ -88,11 +88,11 @@ class Metrics:
     )
 
     def edit(self, method: str, field: str) -> None:
-        """A field of a request of ``method`` (short CRI name) was rewritten; map fields count once per key."""
+        """Counts a rewritten field of a request of ``method`` (short CRI name); map fields count once per key."""
         _add(self.edits, (method, field))
 
     def hook_call(self, server: str, stage: str, result: str, seconds: float) -> None:
-        """A hook server was asked. ``result``: ok, unimplemented, error, timeout, undecodable or open (breaker)."""
+        """Counts a question. ``result``: ok, unimplemented, error, timeout, undecodable or open (breaker)."""
         _add(self.hook_calls, (server, stage, result))
         if result == "open":
             return  # the server was not asked
@@ -102,33 +102,34 @@ class Metrics:
         times.observe(seconds)
 
     def hook_failure(self, server: str, stage: str, outcome: str) -> None:
-        """A failed call met the server's policy. ``outcome``: refused or ignored."""
+        """Counts a failed call that met the server's policy. ``outcome``: refused or ignored."""
         _add(self.hook_policy, (server, stage, outcome))
 
     def hook_conflict(self, field: str) -> None:
-        """A later hook server overrode an earlier one's value."""
+        """Counts a value of an earlier hook server that a later one overrode."""
         _add(self.hook_conflicts, (field,))
 
     def hook_guard(self, reason: str) -> None:
-        """An edit was dropped: key, cgroup_parent, value or hidden_env."""
+        """Counts an edit that was dropped: key, cgroup_parent, value or hidden_env."""
         _add(self.hook_guards, (reason,))
 
     def post_dropped(self, server: str, stage: str) -> None:
-        """A post hook was not delivered: the server's queue was full, or the server or the proxy went away."""
+        """Counts a notification that was not delivered: full queue, or server or proxy gone."""
         _add(self.hook_posts_dropped, (server, stage))
 
     def exemption(self, reason: str) -> None:
-        """A pod was left alone: mark, namespace, static_pod, critical_pod or own_pod."""
+        """Counts a pod that was left alone: mark, namespace, static_pod, critical_pod or own_pod."""
         _add(self.exempt, (reason,))
 
     def fault(self, doing: str) -> None:
-        """An error of our own outside of a held request. ``doing``: tapped, answered, reporting, posting, learning,
-        greeting, loading or restoring."""
+        """Counts an error of our own outside of a held request. ``doing``: tapped, answered, reporting, posting,
+        learning, greeting, loading or restoring.
+        """
         _add(self.faults, (doing,))
 
 
 def capped(counts: Mapping[Labels, object], key: Labels) -> Labels:
-    """``key``, or once there are ``CAP`` others, as many times "other"."""
+    """Returns ``key``, or once there are ``CAP`` others, "other" as many times."""
     return key if key in counts or len(counts) < CAP else (OTHER,) * len(key)
 
 

@@ -25,7 +25,7 @@ MODES = ("Containerd", "Docker")
 
 
 def status_endpoint(text: str) -> str:
-    """Empty (off), a unix socket's absolute path, or ``host:port`` on the loopback interface."""
+    """Reads "" (off), a unix socket's absolute path, or ``host:port`` on the loopback interface."""
     if text == "" or text.startswith(("/", "unix://")):
         return text and socket_path(text)
     try:
@@ -38,7 +38,7 @@ def status_endpoint(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the process was asked to do. Units are in the names; an empty string or tuple means "none"."""
+    """The options of the process. Units are in the names; an empty string or tuple means "none"."""
 
     # fmt: off
     endpoint: str = option("/var/run/koord-runtimeproxy/runtimeproxy.sock",

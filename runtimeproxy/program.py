@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def _start(options: Options, environ: MutableMapping[str, str]) -> tuple[Process, list[Listener], set[str]]:
-    """What systemd or a predecessor handed over, the sockets to serve, and the names of those of ours that are not."""
+    """Returns what systemd or a predecessor handed over, the sockets to serve, and our own ones that are not served."""
     pid = os.getpid()
     from_predecessor, predecessor = take_predecessor(environ)
     handed_over = adopt([*take_listen_fds(environ, pid), *from_predecessor])

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Pages:
-    """The pages by path. What takes long to render is rendered beside the loop, one page at a time.
+    """Renders the pages by path; slow ones beside the loop, one at a time.
 
     ``worked`` is called when the loop does something.
     """
@@ -75,12 +75,12 @@ class Pages:
 
 
 def _json(value: Mapping[str, object]) -> bytes:
-    """With an indent the encoder is Python's own: unlike the fast one, it lets the loop's thread in between."""
+    """Renders JSON; with an indent the encoder is Python's own, which lets the loop's thread in between."""
     return json.dumps(value, indent=1, sort_keys=True).encode() + b"\n"
 
 
 def guard_of(endpoint: str, token_file: str) -> Guard | None:
-    """None for a unix socket (or none at all), whose mode says who may ask.
+    """Returns None for a unix socket (or none at all), whose mode says who may ask.
 
     A port can be reached by every user and every pod of the host's network: without a token that can be read, it shows
     nothing but its health pages, and the log says why.
@@ -98,7 +98,7 @@ def guard_of(endpoint: str, token_file: str) -> Guard | None:
 
 
 def backend_up(path: str) -> bool:
-    """Whether somebody listens on the unix socket; a full queue counts as yes."""
+    """Returns whether a process listens on the unix socket; one with a full queue does."""
     try:
         return answers(path)
     except OSError:

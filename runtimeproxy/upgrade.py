@@ -1,4 +1,4 @@
-"""The overlap upgrade: a successor takes the same listening sockets before the old process lets go.
+"""Upgrades with an overlap: a successor takes the same listening sockets before the old process lets go.
 
 The successor is this process's own command line, executed anew, so it is what is installed at that path by then; it
 gets the descriptors named in ``KOORD_LISTEN_FDS`` and one end of a socket pair in ``KOORD_READY_FD``. When it serves
@@ -51,14 +51,14 @@ class UpgradeError(Exception):
 
 
 class Predecessor:
-    """The successor's side: the process that waits for us to serve."""
+    """The process that waits for this one, its successor, to serve."""
 
     def __init__(self, ready: socket.socket) -> None:
         self._ready = ready
 
     @property
     def is_gone(self) -> bool:
-        """It has died, or given us up: of it comes nothing but the end of file."""
+        """Returns whether it has died, or given us up: only the end of file comes from it."""
         try:
             return self._ready.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
         except BlockingIOError:
@@ -67,7 +67,7 @@ class Predecessor:
             return True
 
     def announce(self, pid: int) -> bool:
-        """We serve and the service manager knows. False if it is gone meanwhile, which is no error."""
+        """Says that we serve and the service manager knows. False if it is gone meanwhile, which is no error."""
         try:
             self._ready.sendall(b"%d\n" % pid)
         except OSError as error:
@@ -79,7 +79,7 @@ class Predecessor:
 
 
 def own_command(executable: str, original: Sequence[str], arguments: Sequence[str]) -> list[str]:
-    """The command line that starts this program anew, from ``sys.executable``, ``sys.orig_argv`` and ``sys.argv``.
+    """Returns the command line that starts this program anew, from ``sys.executable``, ``orig_argv`` and ``argv``.
 
     A program file is executed by its own path: the file or link that is there by then names its interpreter and its
     version's directory. The interpreter that runs now may be the old version's, in an environment that will be removed.
@@ -90,7 +90,7 @@ def own_command(executable: str, original: Sequence[str], arguments: Sequence[st
 
 
 def take_predecessor(environ: MutableMapping[str, str]) -> tuple[tuple[Inherited, ...], Predecessor | None]:
-    """The descriptors that a predecessor handed over, and the predecessor; ``((), None)`` if we are nobody's successor.
+    """Returns the descriptors that a predecessor handed over, and the predecessor; ``((), None)`` without one.
 
     Raises ListenFdsError for variables that describe nothing real.
     """
@@ -107,7 +107,7 @@ def take_predecessor(environ: MutableMapping[str, str]) -> tuple[tuple[Inherited
 
 
 def preload(modules: Iterable[str] = LATE_MODULES) -> list[str]:
-    """Import what may be needed later; returns those that cannot be imported (their use will fail as it would have)."""
+    """Imports what may be needed later; returns those that cannot be imported (their use will fail, too)."""
     missing = []
     for name in modules:
         try:
@@ -124,7 +124,7 @@ async def start_successor(
     inherited: tuple[Inherited, ...],
     timeout_s: float,
 ) -> int:
-    """Start ``command`` with the descriptors and wait until it serves; returns its pid.
+    """Starts ``command`` with the descriptors and waits until it serves; returns its pid.
 
     Raises UpgradeError if it dies, says nonsense, or is silent for ``timeout_s``. When cancelled, the successor is
     killed.
@@ -160,7 +160,7 @@ def _successor_environ(environ: Mapping[str, str], inherited: tuple[Inherited, .
 
 
 def _spawn_orphan(command: Sequence[str], environ: Mapping[str, str], kept_fds: Sequence[int]) -> int:
-    """Fork twice and execute ``command`` in the grandchild; returns its pid. UpgradeError if it cannot be forked."""
+    """Forks twice and executes ``command`` in the grandchild; returns its pid. UpgradeError if it cannot be forked."""
     read_fd = write_fd = -1
     try:
         read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
@@ -183,7 +183,7 @@ def _spawn_orphan(command: Sequence[str], environ: Mapping[str, str], kept_fds: 
 
 
 def _between(command: Sequence[str], environ: Mapping[str, str], kept_fds: Sequence[int], write_fd: int) -> NoReturn:
-    """In the process in between: start the grandchild, tell its pid, leave. Never returns into the event loop."""
+    """Starts the grandchild from the process in between, tells its pid, leaves. Never returns into the event loop."""
     try:
         pid = os.fork()
         if pid == 0:

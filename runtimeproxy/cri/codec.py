@@ -1,4 +1,4 @@
-"""Generated CRI and hook messages, and the way from one to the other.
+"""Decodes CRI and hook messages, and converts one into the other.
 
 For what is rare: objects read from the runtime, updates, posts. Creations go by ``transcribe``. Protobuf is imported
 here and in the modules that ``engine`` brings along, all of them loaded after the first connection was accepted.
@@ -31,7 +31,7 @@ _FIELDS_OF_POD: Sequence[Literal["pod_meta", "pod_resources", "pod_annotations",
 
 
 def decode(kind: type[M], data: bytes) -> M:
-    """``data`` as a ``kind``; raises MalformedMessage."""
+    """Returns ``data`` as a ``kind``; raises MalformedMessage."""
     try:
         return kind.FromString(data)
     except DecodeError as error:
@@ -39,13 +39,13 @@ def decode(kind: type[M], data: bytes) -> M:
 
 
 def convert(source: Message, target: Message) -> None:
-    """Merge ``source`` into the message of the same shape in the other protocol; fields it lacks are left out."""
+    """Merges ``source`` into the message of the same shape in the other protocol; fields it lacks are left out."""
     target.MergeFromString(source.SerializeToString())
     target.DiscardUnknownFields()  # type: ignore[no-untyped-call,unused-ignore]
 
 
 def add_pod(request: hooks.ContainerResourceHookRequest, pod: hooks.PodSandboxHookRequest) -> None:
-    """Complete a container's request with its pod's fields."""
+    """Completes a container's request with its pod's fields."""
     request.pod_meta.CopyFrom(pod.pod_meta)
     if pod.HasField("resources"):
         request.pod_resources.CopyFrom(pod.resources)
@@ -55,7 +55,7 @@ def add_pod(request: hooks.ContainerResourceHookRequest, pod: hooks.PodSandboxHo
 
 
 def rebuilt_pod(request: hooks.PodSandboxHookRequest, *, complete: bool = True) -> PodEntry:
-    """The cache entry of a pod that the runtime has as ``request`` says."""
+    """Returns the cache entry of a pod that the runtime has as ``request`` says."""
     edits = take_record(request.annotations)
     return PodEntry(
         request.pod_meta.uid,
@@ -68,8 +68,7 @@ def rebuilt_pod(request: hooks.PodSandboxHookRequest, *, complete: bool = True) 
 
 
 def container_entry(pod_id: str, container_id: str, request: hooks.ContainerResourceHookRequest) -> ContainerEntry:
-    """The cache entry of a container that the runtime has as ``request`` says; its pod's fields are left out, they are
-    the pod's entry's."""
+    """Returns the cache entry of a container that the runtime has as ``request`` says, without its pod's fields."""
     own = hooks.ContainerResourceHookRequest()
     own.CopyFrom(request)
     for field in _FIELDS_OF_POD:

@@ -1,4 +1,4 @@
-"""Requests about containers: what hooks are asked, what is edited, and what the cache keeps.
+"""Handles requests about containers: what hooks are asked, what is edited, and what the cache keeps.
 
 Invariant: the cache changes only in commits, and an object that neither cache nor runtime knows is forwarded (the
 runtime says NotFound itself).
@@ -15,6 +15,7 @@ from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.codec import add_pod, decode
 from runtimeproxy.cri.fields import SANDBOX_OF_CREATE, TABLES
+from runtimeproxy.cri.handlercontext import Commit, HandlerContext, NotifyTarget, log
 from runtimeproxy.cri.methods import CREATE, UPDATE
 from runtimeproxy.cri.rebuild import TIMEOUT_S, Rebuilder, RebuildFailed
 from runtimeproxy.cri.repeats import pod_as_sent, repeats
@@ -23,12 +24,11 @@ from runtimeproxy.cri.resources import meaningful, merge_update
 from runtimeproxy.cri.sandboxes import Decision, Sandboxes
 from runtimeproxy.cri.store import ContainerEntry, PodEntry
 from runtimeproxy.cri.transcribe import Pod, container_name, container_of, text, with_handler_of, with_id
-from runtimeproxy.cri.world import Commit, Told, World, log
 from runtimeproxy.hooks import patch
-from runtimeproxy.hooks.apart import LARGE_BYTES
 from runtimeproxy.hooks.chain import Agreed, Question
 from runtimeproxy.hooks.edits import CGROUP_PARENT, Edits, Slot
 from runtimeproxy.hooks.guards import Guard
+from runtimeproxy.hooks.largemessages import LARGE_BYTES
 from runtimeproxy.hooks.messages import CONTAINER, flatten_resources
 from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.intercept import Call, Forward, Refuse
@@ -39,22 +39,22 @@ Telling = Callable[[], Awaitable[hooks.ContainerResourceHookRequest | None]]
 
 
 class Containers:
-    def __init__(self, world: World, rebuilder: Rebuilder, sandboxes: Sandboxes) -> None:
-        self._world = world
+    def __init__(self, context: HandlerContext, rebuilder: Rebuilder, sandboxes: Sandboxes) -> None:
+        self._context = context
         self._rebuilder = rebuilder
         self._sandboxes = sandboxes
 
     async def create(self, call: Call, message: bytes, service: str) -> Decision:
-        """CreateContainer."""
-        apart, size_bytes = self._world.apart, len(message)
-        ids, configs, sandboxes = await apart(size_bytes, partial(payloads, message, 1, 2, 3))
+        """Handles a CreateContainer that is held."""
+        worker, size_bytes = self._context.worker, len(message)
+        ids, configs, sandboxes = await worker(size_bytes, partial(payloads, message, 1, 2, 3))
         pod_id = text(ids)
         entry = self._sandboxes.known(pod_id)
         if entry is None:
             entry = await self._sandbox_of(call, pod_id, service)
-        asking = await apart(size_bytes, partial(_Asking, message, configs, sandboxes, entry))
+        asking = await worker(size_bytes, partial(_Asking, message, configs, sandboxes, entry))
         pod = asking.pod
-        if self._world.chain.of(Stage.PRE_CREATE) and not self._sandboxes.is_exempt(pod):
+        if self._context.chain.of(Stage.PRE_CREATE) and not self._sandboxes.is_exempt(pod):
             own_tree = pod.given_parent or pod.cgroup_parent
             guard = self._sandboxes.guard(CREATE, own_tree, asking.hidden)
             agreed = await self.ask(Stage.PRE_CREATE, asking.question, guard, call)
@@ -62,42 +62,43 @@ class Containers:
             agreed = Agreed()
         if isinstance(agreed, Refuse):
             return agreed, None
-        edited = await apart(size_bytes, partial(asking.edited, with_record(agreed.edits, agreed.before)))
+        edited = await worker(size_bytes, partial(asking.edited, with_record(agreed.edits, agreed.before)))
         of_sandbox = (pod.name, Agreed(before=asking.sent), asking.again)
         own_edits = (partial(container_name, asking.question), agreed, agreed.edits)
-        then = partial(self._world.report, CREATE, of_sandbox, own_edits)
+        then = partial(self._context.report, CREATE, of_sandbox, own_edits)
         return Forward(edited, then), partial(self._created, pod_id, asking.container, agreed, pod)
 
     async def _sandbox_of(self, call: Call, pod_id: str, service: str) -> PodEntry | None:
-        """The container's sandbox; what cannot be found out is an error only where policy Fail makes it one."""
+        """Returns the container's sandbox; what cannot be found out is an error only where policy Fail makes it one."""
         try:
-            return await self._sandboxes.entry(service, pod_id, self._world.left_s(call, TIMEOUT_S))
+            return await self._sandboxes.entry(service, pod_id, self._context.left_s(call, TIMEOUT_S))
         except RebuildFailed as error:
-            if self._world.fails_closed(Stage.PRE_CREATE):
+            if self._context.fails_closed(Stage.PRE_CREATE):
                 raise
             log.warning("CreateContainer in sandbox %s: its edits cannot be repeated: %s", pod_id, error)
             return None
 
     def passed_create(self, message: bytes) -> Commit:
-        """A CreateContainer that nobody wanted to edit. A large one is read from the runtime when it is needed."""
+        """Handles a CreateContainer that passed. A large one is read from the runtime when it is needed."""
         if len(message) > LARGE_BYTES:
             return lambda answer: None
         ids, configs, sandboxes = payloads(message, 1, 2, 3)
         pod_id = text(ids)
-        pod = pod_as_sent(sandboxes, self._world.store.pod(pod_id), {})
+        pod = pod_as_sent(sandboxes, self._context.store.pod(pod_id), {})
         return partial(self._created, pod_id, container_of(b"".join(configs))[0], Agreed(), pod)
 
     def _created(self, pod_id: str, container: bytes, agreed: Agreed, pod: Pod, answer: bytes | None) -> None:
         container_id = text(payloads(answer or b"", 1)[0])
-        store = self._world.store
+        store = self._context.store
         sandbox = store.pod(pod_id)
         if sandbox is not None:  # kubelet sends the pod's current annotations with each container
             self._sandboxes.replace(pod_id, sandbox, with_handler_of(pod.request, sandbox.request))
         self.remember(pod_id, container_id, container, agreed)
 
     def remember(self, pod_id: str, container_id: str, container: bytes, agreed: Agreed) -> None:
-        """Keep a container that the runtime has made, unless it is large. ``container``: its hook request without its
-        pod, before the edits that were ``agreed`` on."""
+        """Keeps a container that the runtime has made, unless it is large. ``container``: its hook request without its
+        pod, before the edits that were ``agreed`` on.
+        """
         if container_id and len(container) <= LARGE_BYTES:
             of_pod = Slot(CGROUP_PARENT)
             made = patch.apply(
@@ -106,12 +107,12 @@ class Containers:
                 {slot: value for slot, value in agreed.edits.items() if slot != of_pod},
             )
             record = record_of(agreed.edits, agreed.before)
-            self._world.store.put_container(container_id, ContainerEntry(pod_id, made, record))
+            self._context.store.put_container(container_id, ContainerEntry(pod_id, made, record))
 
     async def update(self, call: Call, message: bytes, service: str) -> Decision:
-        """UpdateContainerResources."""
+        """Handles an UpdateContainerResources that is held."""
         request = decode(cri.UpdateContainerResourcesRequest, message)
-        container = await self._known(service, request.container_id, self._world.left_s(call, TIMEOUT_S))
+        container = await self._known(service, request.container_id, self._context.left_s(call, TIMEOUT_S))
         if container is None:
             return Forward(message), None
         held = flatten_resources(container.container_resources)
@@ -122,23 +123,23 @@ class Containers:
             return agreed, None
         edits = meaningful(agreed.edits, request.linux)
         edited = patch.apply(message, TABLES[UPDATE], edits)
-        then = partial(self._world.report, UPDATE, (partial(container_name, question), agreed, edits))
-        return Forward(edited, then), Told(
+        then = partial(self._context.report, UPDATE, (partial(container_name, question), agreed, edits))
+        return Forward(edited, then), NotifyTarget(
             self._noted(request.container_id, held, flatten_resources(request.linux), edits),
             partial(self._updated, decode(cri.UpdateContainerResourcesRequest, edited)),
         )
 
     def passed_update(self, message: bytes) -> Commit:
-        """An UpdateContainerResources that was not to be edited."""
+        """Handles an UpdateContainerResources that passed."""
         request = decode(cri.UpdateContainerResourcesRequest, message)
-        entry = self._world.store.container(request.container_id)
+        entry = self._context.store.container(request.container_id)
         container = decode(hooks.ContainerResourceHookRequest, b"" if entry is None else entry.request)
         held, asked = flatten_resources(container.container_resources), flatten_resources(request.linux)
-        return Told(self._noted(request.container_id, held, asked, {}), partial(self._updated, request))
+        return NotifyTarget(self._noted(request.container_id, held, asked, {}), partial(self._updated, request))
 
     def _noted(self, container_id: str, held: Edits, asked: Edits, edits: Edits) -> Callable[[int], None]:
-        """Note, before the runtime has it, what an update requests; what is returned takes that back if it failed."""
-        updates, entry = self._world.updates, self._world.store.container(container_id)
+        """Notes, before the runtime has it, what an update requests; the result takes that back if it failed."""
+        updates, entry = self._context.updates, self._context.store.container(container_id)
         known = {**(entry.record if entry else {}), **updates.read(container_id)}
         changed = after_update(known, held, asked, edits)
         if not changed or (entry is not None and not known and not any(changed.values())):
@@ -152,8 +153,8 @@ class Containers:
         return ended
 
     def _updated(self, request: cri.UpdateContainerResourcesRequest, answer: bytes | None) -> None:
-        """The runtime has made this update of what it was told."""
-        store = self._world.store
+        """Keeps an update that the runtime has made."""
+        store = self._context.store
         entry = store.container(request.container_id)
         if entry is not None:
             container = decode(hooks.ContainerResourceHookRequest, entry.request)
@@ -161,9 +162,9 @@ class Containers:
             store.put_container(request.container_id, replace(entry, request=container.SerializeToString()))
 
     async def start(self, call: Call, message: bytes, service: str) -> Decision:
-        """StartContainer: hooks may only refuse."""
+        """Handles a StartContainer: hooks may only refuse."""
         container_id = decode(cri.StartContainerRequest, message).container_id
-        container = await self._known(service, container_id, self._world.left_s(call, TIMEOUT_S))
+        container = await self._known(service, container_id, self._context.left_s(call, TIMEOUT_S))
         if container is not None:
             agreed = await self.ask(Stage.PRE_START, container.SerializeToString(), Guard(frozenset()), call)
             if isinstance(agreed, Refuse):
@@ -172,32 +173,32 @@ class Containers:
 
     def started(self, message: bytes, service: str) -> Commit:
         container_id = decode(cri.StartContainerRequest, message).container_id
-        return Told(partial(self._tell_of, Stage.POST_START, service, container_id))
+        return NotifyTarget(partial(self._tell_of, Stage.POST_START, service, container_id))
 
     def stopped(self, message: bytes, service: str) -> Commit:
         container_id = decode(cri.StopContainerRequest, message).container_id
-        return Told(partial(self._tell_of, Stage.POST_STOP, service, container_id))
+        return NotifyTarget(partial(self._tell_of, Stage.POST_STOP, service, container_id))
 
     def removed(self, message: bytes, service: str) -> Commit:
-        """The container is gone with the answer, so what post hooks are told is what the cache has now."""
+        """Handles a removal: the container is gone with the answer, so post hooks get what the cache has now."""
         container_id = decode(cri.RemoveContainerRequest, message).container_id
-        entry = self._world.store.container(container_id)
+        entry = self._context.store.container(container_id)
 
         def tell(outcome: int) -> None:
             if entry is not None:
                 self._tell(Stage.POST_REMOVE, self._as_it_is(service, entry), outcome)
 
         def forget(answer: bytes | None) -> None:
-            self._world.store.remove_container(container_id)
-            self._world.updates.remove(container_id)
+            self._context.store.remove_container(container_id)
+            self._context.updates.remove(container_id)
 
-        return Told(tell, forget)
+        return NotifyTarget(tell, forget)
 
     async def _known(
         self, service: str, container_id: str, timeout_s: float
     ) -> hooks.ContainerResourceHookRequest | None:
-        """The container with its pod; None if nobody knows it or it is left alone. Raises RebuildFailed."""
-        store = self._world.store
+        """Returns the container with its pod; None if it is not known or is left alone. Raises RebuildFailed."""
+        store = self._context.store
         entry = store.container(container_id)
         if entry is None and container_id:
             entry = await self._rebuilder.container(service, container_id, timeout_s)
@@ -206,7 +207,7 @@ class Containers:
         return None if entry is None else await self._with_pod(service, entry, timeout_s)
 
     def _as_it_is(self, service: str, entry: ContainerEntry) -> Telling:
-        """The container and its pod as they are known now: both may be gone when a slow server is told of them."""
+        """Returns the container and its pod as they are known now: both may be gone when a slow server gets them."""
         return partial(self._with_pod, service, entry, TIMEOUT_S, self._sandboxes.known(entry.pod_id))
 
     async def _with_pod(
@@ -222,8 +223,8 @@ class Containers:
         return container
 
     def _tell_of(self, stage: Stage, service: str, container_id: str, outcome: int) -> None:
-        """The runtime is asked for a container only if the cache has none."""
-        entry = self._world.store.container(container_id)
+        """Returns what post hooks get of a container; the runtime is asked only if the cache has none."""
+        entry = self._context.store.container(container_id)
         from_runtime = partial(self._known, service, container_id, TIMEOUT_S)
         self._tell(stage, from_runtime if entry is None else self._as_it_is(service, entry), outcome)
 
@@ -232,17 +233,17 @@ class Containers:
             container = await source()
             return None if container is None else container.SerializeToString()
 
-        for server in self._world.chain.of(stage):
+        for server in self._context.chain.of(stage):
             server.post(stage, make, outcome)
 
     def ask(self, stage: Stage, container: bytes, guard: Guard, call: Call) -> Awaitable[Agreed | Refuse]:
-        """``container``: its hook request, with its pod."""
+        """Asks about ``container``, its hook request, with its pod."""
         question = Question(stage, container, CONTAINER, guard, partial(container_name, container))
-        return self._world.chain.ask(question, self._world.deadline(call))
+        return self._context.chain.ask(question, self._context.deadline(call))
 
 
 class _Asking:
-    """A CreateContainerRequest, what servers are asked about it, and what becomes of it.
+    """A CreateContainerRequest, the question about it, and its edited form.
 
     ``again``: the edits of its sandbox, to be repeated; ``sent``: what it has in their place; ``container``: the
     question without its pod; ``hidden``: names of variables that servers do not see.
@@ -256,7 +257,7 @@ class _Asking:
         self.question = self.container + self.pod.in_container
 
     def edited(self, edits: Edits) -> bytes:
-        """The request as it goes on. Raises MalformedMessage or EditTooLarge."""
+        """Returns the request as it goes on. Raises MalformedMessage or EditTooLarge."""
         repeated = patch.apply(self._message, SANDBOX_OF_CREATE, self.again)
         return patch.apply(repeated, TABLES[CREATE], edits)
 

@@ -1,4 +1,4 @@
-"""The cache as an operator may see it: every field by name, values only where they may be logged."""
+"""Shows the cache to an operator: every field by name, values only where they may be logged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtimeproxy.hooks.observe import shown
 
 
 def dump_store(store: Store) -> Callable[[], dict[str, object]]:
-    """Pods and containers by id: copied now, and made JSON values, which takes thousands of times longer, by the call.
+    """Copies pods and containers by id now; the result makes JSON of them, which takes thousands of times longer.
 
     Entries never change, so any thread may read them.
     """

@@ -8,23 +8,23 @@ from koord.http2.grpc import UNIMPLEMENTED
 from runtimeproxy.cri import methods
 from runtimeproxy.cri.containers import Containers
 from runtimeproxy.cri.dump import dump_store
+from runtimeproxy.cri.handlercontext import Commit, HandlerContext, log
 from runtimeproxy.cri.rebuild import Rebuilder, RebuildFailed
 from runtimeproxy.cri.restores import Restores
 from runtimeproxy.cri.sandboxes import Decision, Sandboxes
-from runtimeproxy.cri.world import Commit, World, log
 from runtimeproxy.hooks.server import UnaryCaller
 from runtimeproxy.intercept import Call
 
 
 class Engine:
-    """``runtime`` calls the runtime itself, for what the cache lacks."""
+    """Handles messages; ``runtime`` calls the runtime itself, for what the cache lacks."""
 
-    def __init__(self, world: World, runtime: UnaryCaller) -> None:
-        self._world = world
-        self._rebuilder = Rebuilder(runtime, world.apart)
-        pods = self._pods = Sandboxes(world, self._rebuilder)
-        containers = Containers(world, self._rebuilder, pods)
-        restores = Restores(world, pods, containers)
+    def __init__(self, context: HandlerContext, runtime: UnaryCaller) -> None:
+        self._context = context
+        self._rebuilder = Rebuilder(runtime, context.worker)
+        pods = self._pods = Sandboxes(context, self._rebuilder)
+        containers = Containers(context, self._rebuilder, pods)
+        restores = Restores(context, pods, containers)
         self._held: dict[str, Callable[[Call, bytes, str], Awaitable[Decision]]] = {
             methods.RUN_POD: pods.run,
             methods.UPDATE_POD: pods.update,
@@ -48,19 +48,19 @@ class Engine:
         }
 
     def held(self, call: Call, message: bytes) -> Awaitable[Decision]:
-        """Decide on a held request. Raises typed errors for what it cannot read or find out."""
+        """Decides on a held request. Raises typed errors for what it cannot read or find out."""
         service, method = methods.split(call.path)
         return self._held[method.name](call, message, service)
 
     def tapped(self, path: str, message: bytes) -> Commit:
-        """What to do once the runtime has accepted a request that passed. Raises MalformedMessage."""
+        """Returns what to do once the runtime has accepted a request that passed. Raises MalformedMessage."""
         service, method = methods.split(path)
         return self._tapped[method.name](message, service)
 
     async def learn_sandboxes(self) -> bool:
-        """Fill the cache from the runtime's own list of sandboxes; False if it cannot be had now."""
+        """Fills the cache from the runtime's own list of sandboxes; False if it cannot be had now."""
         for service in methods.SERVICES:
-            store = self._world.store
+            store = self._context.store
             store.listing()
             try:
                 store.listed(await self._rebuilder.sandboxes(service))
@@ -74,21 +74,21 @@ class Engine:
         return False
 
     async def _forget_removed(self, service: str) -> None:
-        """Keep no record of an update of a container that was removed while no proxy ran."""
-        recorded = self._world.updates.ids()
+        """Drops the records of updates of containers that were removed while no proxy ran."""
+        recorded = self._context.updates.ids()
         if recorded:
             try:
-                self._world.updates.remove_others(recorded, await self._rebuilder.container_ids(service))
+                self._context.updates.remove_others(recorded, await self._rebuilder.container_ids(service))
             except RebuildFailed as error:
                 log.info("records of updates stay: %s", error)
 
     def learn_own_pods(self) -> None:
-        """See which pods the hook servers live in, as far as they are connected."""
+        """Learns which pods the hook servers live in, as far as they are connected."""
         self._pods.learn_own_pods()
 
     def dump(self) -> Callable[[], dict[str, object]]:
-        """A copy of the cache; what is returned makes JSON values of it."""
-        return dump_store(self._world.store)
+        """Copies the cache; the result makes JSON values of the copy."""
+        return dump_store(self._context.store)
 
     def close(self) -> None:
         self._rebuilder.close()

@@ -1,4 +1,4 @@
-"""Pods that are left alone: marked ones, whole namespaces, the hook servers' own; by option static and critical ones.
+"""Leaves pods alone: marked ones, whole namespaces, the hook servers' own; by option static and critical ones.
 
 Whoever writes a pod can mark it, also one whose limits a hook server sets. So where a server is under policy Fail, the
 mark counts only in namespaces that the operator names.
@@ -38,7 +38,7 @@ ALL_NAMESPACES = "*"
 
 @dataclass(frozen=True, slots=True)
 class SkipRules:
-    """What the operator says of pods that are left alone.
+    """The operator's rules for pods that are left alone.
 
     ``mark_key`` and ``mark_value``: of the label or annotation, "" for none; ``privileged_namespaces``: in which a pod
     may say of itself that it is critical and, under policy Fail, that it is to be left alone ("*": in all).
@@ -52,7 +52,7 @@ class SkipRules:
     critical_pods: bool = False
 
     def could_apply(self, mentions: Callable[[bytes], bool]) -> bool:
-        """Could a rule but ``namespaces`` apply to a pod whose labels or annotations ``mention`` a text?"""
+        """Returns whether a rule but ``namespaces`` could apply to a pod that ``mentions`` certain texts."""
         return any(mentions(key.encode()) for key in self._keys())
 
     def is_privileged(self, namespace: str) -> bool:
@@ -69,7 +69,7 @@ class SkipRules:
 
 @dataclass(frozen=True, slots=True)
 class PodTraits:
-    """What decides whether a pod is left alone."""
+    """The fields that decide whether a pod is left alone."""
 
     uid: str
     namespace: str
@@ -77,13 +77,13 @@ class PodTraits:
     annotations: Mapping[str, str]
 
     def says(self, key: str, values: Collection[str]) -> bool:
-        """Is a label or an annotation ``key`` one of ``values``?"""
+        """Returns whether a label or an annotation ``key`` is one of ``values``."""
         return self.labels.get(key) in values or self.annotations.get(key) in values
 
 
 @dataclass(frozen=True, slots=True)
 class _OwnPod:
-    """``pid`` listens in the pod ``uid`` ("": in none); ``traits`` once that pod is known."""
+    """A hook server's pod: ``pid`` listens in the pod ``uid`` ("": in none); ``traits`` once that pod is known."""
 
     pid: int
     uid: str
@@ -91,7 +91,7 @@ class _OwnPod:
 
 
 class Exemptions:
-    """``proc``: the root of procfs."""
+    """Decides which pods are left alone. ``proc``: the root of procfs."""
 
     def __init__(self, proc: str) -> None:
         self._proc = Path(proc)
@@ -99,7 +99,7 @@ class Exemptions:
         self.knows_own_pods = False  # does any hook server live in a pod, as far as is known?
 
     def reason(self, pod: PodTraits, rules: SkipRules, *, fail_closed: bool) -> str | None:
-        """Why ``pod`` is left alone: mark, namespace, static_pod, critical_pod or own_pod.
+        """Returns why ``pod`` is left alone: mark, namespace, static_pod, critical_pod or own_pod; None if it is not.
 
         ``fail_closed``: a hook server is under policy Fail.
         """
@@ -115,7 +115,7 @@ class Exemptions:
         return "own_pod" if any(_same_workload(own, pod) for own in self._own.values()) else None
 
     def learn(self, servers: Iterable[HookServer], find: Callable[[str], PodTraits | None]) -> None:
-        """See which pods the servers live in. ``find``: a pod by uid, None if it is not known (yet)."""
+        """Learns which pods the servers live in. ``find``: a pod by uid, None if it is not known (yet)."""
         own_before, self._own = self._own, {}
         self.knows_own_pods = False
         for server in servers:
@@ -137,7 +137,7 @@ class Exemptions:
 
 
 def workload_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels that all pods of one workload share."""
+    """Returns the labels that all pods of one workload share."""
     return {
         key: value
         for key, value in labels.items()

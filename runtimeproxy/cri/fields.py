@@ -1,4 +1,4 @@
-"""The fields of CRI requests that hooks may change, and where each is. v1 and v1alpha2 have the same numbers.
+"""Says which fields of CRI requests hooks may change, and where each is. v1 and v1alpha2 have the same numbers.
 
 This is the only place that knows; ``runtimeproxy.hooks.fields`` says how they are changed on the wire.
 """

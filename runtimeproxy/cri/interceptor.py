@@ -1,4 +1,4 @@
-"""The relay's interceptor for CRI: which streams to hold or tap, and what becomes of them.
+"""The relay's interceptor for CRI: which streams to hold or tap, and what to do with them.
 
 It starts without protobuf: the engine that reads messages is loaded by ``warm_up`` after the first connection was
 accepted, or by the first intercepted call. One that cannot be loaded (a package change that is half done) is tried
@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, cast
 
 from koord.http2.grpc import OK, RESOURCE_EXHAUSTED
 from runtimeproxy.cri.exempt import Exemptions
+from runtimeproxy.cri.handlercontext import Commit, HandlerContext, HookOptions, NotifyTarget, log
 from runtimeproxy.cri.methods import plans
 from runtimeproxy.cri.requested import LARGEST_BYTES, STATUSES, NoRoom, restored
 from runtimeproxy.cri.store import Store
 from runtimeproxy.cri.updaterecords import UpdateRecords
-from runtimeproxy.cri.world import Commit, HookOptions, Told, World, log
 from runtimeproxy.hooks.directory import Loaded
 from runtimeproxy.hooks.observe import Audit
 from runtimeproxy.hooks.server import Connect, HookServer
@@ -40,7 +40,7 @@ RETIRED_S = 60.0  # how long a replaced hook server may still answer those who a
 
 
 class EngineMissing(Exception):
-    """What reads messages cannot be loaded now."""
+    """The code that reads messages cannot be loaded now."""
 
 
 class CriInterceptor:
@@ -61,7 +61,9 @@ class CriInterceptor:
     ) -> None:
         self._connect = connect
         self._runtime_path = runtime_path
-        self._world = World(options, Store(), Exemptions(proc), audit, metrics, clock, updates or UpdateRecords(""))
+        self._context = HandlerContext(
+            options, Store(), Exemptions(proc), audit, metrics, clock, updates or UpdateRecords("")
+        )
         self._servers: dict[Loaded, HookServer] = {}
         self._retired: set[HookServer] = set()
         self._engine: Engine | None = None
@@ -77,18 +79,18 @@ class CriInterceptor:
     @property
     def servers(self) -> tuple[HookServer, ...]:
         """The hook servers in the order in which they are asked."""
-        return self._world.chain.servers
+        return self._context.chain.servers
 
     @property
     def holds_creates(self) -> bool:
-        """Is CreateContainer held for what the cache does not know, whoever asks for it?"""
+        """Whether CreateContainer is held for what the cache does not know, also where no server asks for it."""
         return self._held_creates
 
     def use(self, loaded: tuple[Loaded, ...]) -> None:
-        """Take these hook servers from now on; one whose file did not change keeps its connection and its breaker."""
+        """Takes these hook servers from now on; one whose file did not change keeps its connection and its breaker."""
         before = self._servers
         self._servers = {each: before[each] if each in before else self._server(each) for each in loaded}
-        self._world.use(tuple(self._servers.values()))
+        self._context.use(tuple(self._servers.values()))
         for server in [before[each] for each in before if each not in self._servers]:
             self._retire(server)
         self._replan()
@@ -96,17 +98,17 @@ class CriInterceptor:
             self._begin(self._acquaint(self._engine))
 
     def configure(self, options: HookOptions) -> None:
-        """Take these settings from now on."""
-        self._world.options = options
+        """Takes these settings from now on."""
+        self._context.options = options
         for server in self.servers:
             server.default_timeout_s = options.hook_timeout_s
 
     async def warm_up(self) -> None:
-        """After the first accept: load what reads messages, off the loop, and begin to learn which sandboxes exist."""
+        """Loads, after the first accept and off the loop, what reads messages; begins to learn the sandboxes."""
         try:
             await self._warm_up()
         except Exception as error:  # noqa: BLE001 - the root of a task
-            self._world.fault("loading", error)
+            self._context.fault("loading", error)
 
     async def _warm_up(self) -> None:
         pause_s = FIRST_PAUSE_S
@@ -121,7 +123,7 @@ class CriInterceptor:
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def plan(self, path: str) -> Plan:
-        """Asked in the midst of the relay's reading, so nothing is called here that could fail."""
+        """Returns a plan in the midst of the relay's reading, so nothing is called here that could fail."""
         return self._plans[path] if path in self._plans else PASS  # noqa: SIM401
 
     async def request(self, call: Call, message: bytes) -> Forward | Refuse:
@@ -145,7 +147,7 @@ class CriInterceptor:
         try:
             if status == OK and call.note is not None:
                 self._commit(cast(Commit, call.note), message)
-            elif isinstance(call.note, Told):
+            elif isinstance(call.note, NotifyTarget):
                 call.note.tell(status)
             if self._engine is not None:  # who was asked may be another process than the time before
                 self._engine.learn_own_pods()
@@ -156,54 +158,54 @@ class CriInterceptor:
 
     def _commit(self, commit: Commit, message: bytes | None) -> None:
         commit(message)
-        store, metrics = self._world.store, self._world.metrics
+        store, metrics = self._context.store, self._context.metrics
         metrics.cached_pods, metrics.cached_containers = store.sizes
         if store.hold_creates != self._held_creates:
             self._replan()
-        if store.hold_creates and self._engine is not None and self._world.clock() >= self._list_again_at:
+        if store.hold_creates and self._engine is not None and self._context.clock() >= self._list_again_at:
             self._learn_again(self._engine)
 
     def _forgot(self, doing: str, error: Exception) -> None:
-        """The cache may lack an object by now: containers are held until the runtime's list was read again."""
-        self._world.fault(doing, error)
+        """Holds containers until the runtime's list was read again: the cache may lack an object by now."""
+        self._context.fault(doing, error)
         try:
-            self._world.store.distrust()
+            self._context.store.distrust()
             self._replan()
             if self._engine is not None:
                 self._learn_again(self._engine, FIRST_PAUSE_S)
         except Exception as also:  # noqa: BLE001 - as above
-            self._world.fault("learning", also)
+            self._context.fault("learning", also)
 
     def rewritten(self, path: str, message: bytes) -> bytes:
-        metrics = self._world.metrics
+        metrics = self._context.metrics
         try:
             if len(message) > LARGEST_BYTES:
                 metrics.not_rewritten["large"] += 1
                 return message
-            told = restored(message, STATUSES[path[path.rindex("/") + 1 :]], self._world.updates.read)
+            told = restored(message, STATUSES[path[path.rindex("/") + 1 :]], self._context.updates.read)
         except NoRoom:
             metrics.not_rewritten["no record"] += 1
         except MalformedMessage as error:
             log.warning("%s: the answer passes as it is: %s", path, error)
         except Exception as error:  # noqa: BLE001 - the answer goes on as it came
-            self._world.fault("restoring", error)
+            self._context.fault("restoring", error)
         else:
             metrics.restored_statuses += told is not message
             return told
         return message
 
     def forget(self) -> None:
-        """As after a start: everything is read from the runtime again."""
+        """Reads everything from the runtime again, as after a start."""
         try:
-            self._world.store = Store()
+            self._context.store = Store()
             self._replan()
             if self._engine is not None:
                 self._learn_again(self._engine)
-        except Exception as error:  # noqa: BLE001 - whoever switches the bypass off has more to do
+        except Exception as error:  # noqa: BLE001 - switching the bypass off has more to do
             self._forgot("learning", error)
 
     def dump(self) -> Callable[[], dict[str, object]]:
-        """A copy of servers and cache; what is returned makes JSON values of it, in any thread.
+        """Copies servers and cache; the result makes JSON values of the copy, in any thread.
 
         Environment values and foreign annotations are not among them.
         """
@@ -222,7 +224,7 @@ class CriInterceptor:
         return lambda: {"servers": servers, **cache()}
 
     async def finish(self, timeout_s: float) -> None:
-        """No call follows: let after hooks be heard, for so long, and then close."""
+        """Delivers post hooks for so long, and then closes: no call follows."""
         told = [asyncio.ensure_future(server.delivered()) for server in (*self.servers, *self._retired)]
         if told:
             _, late = await asyncio.wait(told, timeout=timeout_s)
@@ -231,17 +233,17 @@ class CriInterceptor:
         self.close()
 
     def close(self) -> None:
-        """Close every connection and drop what post hooks have not heard yet."""
+        """Closes every connection and drops what post hooks have not heard yet."""
         for server in (*self.servers, *self._retired):
             server.close()
         for task in self._tasks:
             task.cancel()
-        self._world.apart.close()
+        self._context.worker.close()
         if self._engine is not None:
             self._engine.close()
 
     def _loaded(self) -> Engine:
-        """The engine; raises EngineMissing, at once if it could not be loaded before."""
+        """Returns the engine; raises EngineMissing, at once if it could not be loaded before."""
         if self._engine is None:
             if self._missing:
                 raise EngineMissing("it could not be loaded before")
@@ -254,7 +256,7 @@ class CriInterceptor:
 
     def _load(self) -> Engine:
         if self._engine is None:
-            engine = _engine_type()(self._world, self._connect(self._runtime_path))
+            engine = _engine_type()(self._context, self._connect(self._runtime_path))
             self._learn_again(engine)
             self._engine = engine
             if self._missing:
@@ -264,29 +266,29 @@ class CriInterceptor:
         return self._engine
 
     def _miss(self, error: Exception) -> None:
-        """Requests need not wait for what cannot be had."""
+        """Lets requests go on without waiting for what cannot be had."""
         if self._missing:
-            self._world.metrics.fault("loading")
+            self._context.metrics.fault("loading")
             return
         self._missing = True
-        self._world.fault("loading", error)
+        self._context.fault("loading", error)
         self._replan()
 
     def _learn_again(self, engine: Engine, pause_s: float = 0.0) -> None:
         if self._learning is not None:
             self._learning.cancel()
-        self._list_again_at = self._world.clock() + LIST_AGAIN_S
+        self._list_again_at = self._context.clock() + LIST_AGAIN_S
         self._learning = self._begin(self._learn(engine, pause_s))
 
     def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """``work`` raises nothing."""
+        """Begins ``work``, which raises nothing."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def _learn(self, engine: Engine, pause_s: float) -> None:
-        """Which sandboxes there are, for as long as it takes, and which of them the hook servers live in."""
+        """Learns which sandboxes there are, for as long as it takes, and which of them the hook servers live in."""
         learned = False
         while not learned:
             try:
@@ -297,38 +299,38 @@ class CriInterceptor:
                 if learned:
                     await self._acquaint(engine)
             except Exception as error:  # noqa: BLE001 - the root of a task; what failed once may do the next time
-                self._world.fault("learning", error)
+                self._context.fault("learning", error)
 
     async def _acquaint(self, engine: Engine) -> None:
-        """Connect to the hook servers, so that their own pods are known before the first of them restarts."""
+        """Connects to the hook servers, so that their own pods are known before the first of them restarts."""
         try:
             await asyncio.gather(*(server.greet() for server in self.servers))
             engine.learn_own_pods()
         except Exception as error:  # noqa: BLE001 - the root of a task
-            self._world.fault("greeting", error)
+            self._context.fault("greeting", error)
 
     def _replan(self) -> None:
-        world = self._world
-        self._held_creates = world.store.hold_creates
-        self._plans = plans(world.holds, world.fails_closed, self._held_creates)
+        context = self._context
+        self._held_creates = context.store.hold_creates
+        self._plans = plans(context.holds, context.fails_closed, self._held_creates)
         if self._missing:
             self._plans = {path: plan for path, plan in self._plans.items() if plan.fail_closed}
         self.version += 1
 
     def _server(self, loaded: Loaded) -> HookServer:
         spec = loaded.spec
-        options = self._world.options
+        options = self._context.options
         return HookServer(
             spec,
             self._connect(spec.endpoint),
             default_timeout_s=options.hook_timeout_s,
             version=options.version,
-            metrics=self._world.metrics,
-            clock=self._world.clock,
+            metrics=self._context.metrics,
+            clock=self._context.clock,
         )
 
     def _retire(self, server: HookServer) -> None:
-        """Close a server that is no longer used, once those who are asking it have their answer."""
+        """Closes a server that is no longer used, once all that ask it have their answer."""
         self._retired.add(server)
         asyncio.get_running_loop().call_later(RETIRED_S, self._close_retired, server)
 

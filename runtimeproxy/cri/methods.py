@@ -1,9 +1,8 @@
-"""Which CRI calls are intercepted, and how, given which hook servers there are.
+"""Says which CRI calls are intercepted, and how, for the hook servers that there are.
 
-One row per method; the plans follow from it and are looked up by path for every stream. A call nobody wants to edit
-still passes through a tap where the cache needs what it says, and of a call that tells of containers the answer is
-rewritten. Invariant: a path that is not in the table is passed
-on without being looked at.
+One row per method; the plans follow from it and are looked up by path for every stream. A call that no server wants to
+edit still passes through a tap where the cache needs what it says, and of a call that tells of containers the answer is
+rewritten. Invariant: a path that is not in the table is passed on without being looked at.
 """
 
 from __future__ import annotations
@@ -61,13 +60,13 @@ _STATUS_PLANS = {service + name: Plan(Treatment.REWRITE) for name in STATUSES fo
 
 @lru_cache(64)
 def split(path: str) -> tuple[str, Method]:
-    """The service prefix (with both slashes) and the method of an intercepted path; KeyError for any other."""
+    """Returns the service prefix (with both slashes) and the method of an intercepted path; KeyError for any other."""
     slash = path.rindex("/") + 1
     return path[:slash], METHODS[path[slash:]]
 
 
 def plans(holds: Callable[[Stage], bool], fails_closed: Callable[[Stage], bool], hold_create: bool) -> dict[str, Plan]:
-    """The plan of every path that is looked at.
+    """Returns the plan of every path that is looked at.
 
     ``holds``: may a server of the stage have to be waited for; ``fails_closed``: and is one under policy Fail;
     ``hold_create``: a sandbox may have been edited, so that its containers' requests need the same edit.

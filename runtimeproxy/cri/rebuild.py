@@ -1,9 +1,9 @@
-"""What the cache lacks, read from the runtime itself: after a restart, or when the cache forgot an object.
+"""Reads what the cache lacks from the runtime itself: after a restart, or when the cache forgot an object.
 
-A list of sandboxes in the background, once; then a verbose status for each object that a call names and nobody knows.
-Concurrent questions about one object share one call, and few calls run at a time. The verbose status holds one JSON
-text; containerd's and CRI-O's differ in where they keep things, and nothing in it is taken for granted.
-Invariant: an object that the runtime does not know is None; what could not be found out is ``RebuildFailed``.
+A list of sandboxes in the background, once; then a verbose status for each object that a call names and the cache
+lacks. Concurrent questions about one object share one call, and few calls run at a time. The verbose status holds one
+JSON text; containerd's and CRI-O's differ in where they keep things, and nothing in it is taken for granted. Invariant:
+an object that the runtime does not know is None; what could not be found out is ``RebuildFailed``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.codec import container_entry, convert, decode, rebuilt_pod
 from runtimeproxy.cri.store import ContainerEntry, PodEntry
-from runtimeproxy.hooks.apart import Apart
 from runtimeproxy.hooks.edits import HUGEPAGE_LIMITS, RESOURCE_INTS, RESOURCE_SCALARS, UNIFIED, Slot
+from runtimeproxy.hooks.largemessages import LargeMessageWorker
 from runtimeproxy.hooks.messages import apply_resource
 from runtimeproxy.hooks.server import UnaryCaller
 from runtimeproxy.wire.protowire import MalformedMessage
@@ -51,18 +51,18 @@ _Object = tuple[str, str]
 
 
 class Rebuilder:
-    """Asks the runtime behind ``caller``; long answers are read ``apart``."""
+    """Asks the runtime behind ``caller``; long answers are read by ``worker``."""
 
-    def __init__(self, caller: UnaryCaller, apart: Apart | None = None) -> None:
-        self._caller, self._apart = caller, apart or Apart()
+    def __init__(self, caller: UnaryCaller, worker: LargeMessageWorker | None = None) -> None:
+        self._caller, self._worker = caller, worker or LargeMessageWorker()
         self._calls = 0  # that run now; a plain number, since a semaphore whose release fails has a slot less for ever
         self._turns: deque[asyncio.Future[None]] = deque()
         self._under_way: dict[_Object, asyncio.Task[Any]] = {}
 
     async def sandboxes(self, service: str) -> list[tuple[str, PodEntry]]:
-        """Id and entry (without cgroup parent) of every sandbox. Raises RebuildFailed."""
+        """Returns id and entry (without cgroup parent) of every sandbox. Raises RebuildFailed."""
         answer = await self._call(service + "ListPodSandbox", b"", LIST_TIMEOUT_S)
-        return await self._apart(len(answer), lambda: self._listed(answer))
+        return await self._worker(len(answer), lambda: self._listed(answer))
 
     def _listed(self, answer: bytes) -> list[tuple[str, PodEntry]]:
         return [
@@ -71,17 +71,17 @@ class Rebuilder:
         ]
 
     async def container_ids(self, service: str) -> frozenset[str]:
-        """Of every container. Raises RebuildFailed."""
+        """Returns the id of every container. Raises RebuildFailed."""
         answer = await self._call(service + "ListContainers", b"", LIST_TIMEOUT_S)
-        listed = await self._apart(len(answer), lambda: self._read(cri.ListContainersResponse, answer))
+        listed = await self._worker(len(answer), lambda: self._read(cri.ListContainersResponse, answer))
         return frozenset(item.id for item in listed.containers)
 
     async def pod(self, service: str, pod_id: str, timeout_s: float) -> PodEntry | None:
-        """The sandbox as the runtime has it; raises RebuildFailed."""
+        """Returns the sandbox as the runtime has it; raises RebuildFailed."""
         return await self._shared(("sandbox", pod_id), timeout_s, partial(self._pod, service, pod_id))
 
     async def container(self, service: str, container_id: str, timeout_s: float) -> ContainerEntry | None:
-        """The container as the runtime has it; raises RebuildFailed."""
+        """Returns the container as the runtime has it; raises RebuildFailed."""
         read = partial(self._container, service, container_id)
         return await self._shared(("container", container_id), timeout_s, read)
 
@@ -105,7 +105,7 @@ class Rebuilder:
     async def _bounded(
         self, key: _Object, read: Callable[[], Awaitable[T | None]]
     ) -> tuple[T | None, Exception | None]:
-        """The error is no exception of the task, since nobody may be waiting for it any more."""
+        """Returns a result or an error: no exception, since no caller may be waiting for the task any more."""
         try:
             while self._calls >= CALLS_AT_A_TIME:
                 await self._turn()
@@ -122,7 +122,7 @@ class Rebuilder:
             del self._under_way[key]
 
     async def _turn(self) -> None:
-        """Wait until a call may have ended. A wake-up that was lost costs a moment."""
+        """Waits until a call may have ended. A wake-up that was lost costs a moment."""
         turn = asyncio.get_running_loop().create_future()
         self._turns.append(turn)
         await asyncio.wait((turn,), timeout=TIMEOUT_S)
@@ -150,7 +150,7 @@ class Rebuilder:
     async def _pod(self, service: str, pod_id: str) -> PodEntry | None:
         question = cri.PodSandboxStatusRequest(pod_sandbox_id=pod_id, verbose=True).SerializeToString()
         answer = await self._call(service + "PodSandboxStatus", question, TIMEOUT_S)
-        return await self._apart(len(answer), lambda: self._pod_of(answer))
+        return await self._worker(len(answer), lambda: self._pod_of(answer))
 
     def _pod_of(self, answer: bytes) -> PodEntry:
         response = self._read(cri.PodSandboxStatusResponse, answer)
@@ -165,7 +165,7 @@ class Rebuilder:
     async def _container(self, service: str, container_id: str) -> ContainerEntry | None:
         question = cri.ContainerStatusRequest(container_id=container_id, verbose=True).SerializeToString()
         answer = await self._call(service + "ContainerStatus", question, TIMEOUT_S)
-        pod_id, request = await self._apart(len(answer), lambda: self._container_of(answer))
+        pod_id, request = await self._worker(len(answer), lambda: self._container_of(answer))
         return container_entry(pod_id or await self._sandbox_of(service, container_id), container_id, request)
 
     def _container_of(self, answer: bytes) -> tuple[str, hooks.ContainerResourceHookRequest]:
@@ -189,7 +189,7 @@ def _pod(item: cri.PodSandbox | cri.PodSandboxStatus) -> hooks.PodSandboxHookReq
 
 
 def _container(status: cri.ContainerStatus, info: Mapping[str, Any]) -> hooks.ContainerResourceHookRequest:
-    """The runtime's spec is what updates change, so it comes first; then the status; then the configuration."""
+    """Returns a hook request. Updates change the runtime's spec, which comes first; then status, then configuration."""
     request = hooks.ContainerResourceHookRequest(
         container_meta=hooks.ContainerMetadata(name=status.metadata.name, attempt=status.metadata.attempt),
         container_annotations=status.annotations,
@@ -205,7 +205,7 @@ def _container(status: cri.ContainerStatus, info: Mapping[str, Any]) -> hooks.Co
 
 
 def _envs(info: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
-    """The variables of the container's configuration, with the values its process has.
+    """Yields the variables of the container's configuration, with the values its process has.
 
     The configuration's own values may be text or base64, depending on the runtime's CRI version.
     """

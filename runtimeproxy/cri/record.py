@@ -1,4 +1,4 @@
-"""Which annotations of a sandbox hooks have changed, written down in the sandbox itself.
+"""Records, in a sandbox's own annotations, which of them hooks have changed.
 
 A proxy that starts anew finds a sandbox's annotations in the runtime, and not who set them: one that kubelet does not
 send may be a hook's, or the user's who has removed it since. So a sandbox whose annotations were changed gets one more,
@@ -17,19 +17,19 @@ RECORD = "runtimeproxy.koordinator.sh/edited-annotations"
 
 
 def with_record(edits: Edits) -> Edits:
-    """The edits of a sandbox, and their record if there is anything to record."""
+    """Returns the edits of a sandbox, and their record if there is anything to record."""
     keys = sorted(slot.key for slot in edits if slot.field == ANNOTATIONS and slot.key != RECORD)
     return {**edits, Slot(ANNOTATIONS, RECORD): json.dumps(keys)} if keys else edits
 
 
 def take_record(annotations: MutableMapping[str, str]) -> Edits:
-    """The edits of a sandbox with these annotations, in the values that it has; the record is removed from them."""
+    """Returns the edits of a sandbox with these annotations, in its values; removes the record from them."""
     keys = _keys(annotations.pop(RECORD, "[]"))
     return {Slot(ANNOTATIONS, key): annotations.get(key) for key in keys}
 
 
 def _keys(record: str) -> list[str]:
-    """Of what may be anybody's writing: nothing in it raises, or reaches kubelet's own keys."""
+    """Returns keys from a text that any user may have written: nothing in it raises, or reaches kubelet's own keys."""
     try:
         keys = json.loads(record)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What was done to a sandbox, repeated in the ``sandbox_config`` of each of its containers.
+"""Repeats the edits of a sandbox in the ``sandbox_config`` of each of its containers.
 
 kubelet computes that configuration anew for every container, without our edits, and the runtime takes the container's
 cgroup and class from it. Of a sandbox that was made under a predecessor the runtime's copy is known: its cgroup parent,
@@ -21,7 +21,7 @@ _SENT = layout(SANDBOX_OF_CREATE)
 
 
 def repeats(message: bytes, has_config: bool, entry: PodEntry | None) -> tuple[Edits, Edits]:
-    """What to change in the ``sandbox_config`` of a CreateContainerRequest, and what its fields in question are now."""
+    """Returns what to change in the ``sandbox_config`` of a CreateContainerRequest, and what those fields are now."""
     if entry is None or not (entry.edits or entry.rebuilt) or (entry.rebuilt and not has_config):
         return _NOTHING
     done = {slot: value for slot, value in entry.edits.items() if slot.field in SANDBOX_OF_CREATE}
@@ -34,7 +34,7 @@ def repeats(message: bytes, has_config: bool, entry: PodEntry | None) -> tuple[E
 
 
 def _moved(runtime: bytes, sent: Edits) -> Edits:
-    """The cgroup parent that the runtime's copy has, if it is not the one that kubelet sends."""
+    """Returns the cgroup parent that the runtime's copy has, if it is not the one that kubelet sends."""
     held = read(runtime, POD.asked, (CGROUP_PARENT,))
     return {slot: value for slot, value in held.items() if not _same_parent(value, sent.get(slot))}
 
@@ -46,7 +46,7 @@ def _same_parent(runtime: Value, kubelet: Value | None) -> bool:
 
 
 def pod_as_sent(configs: list[bytes], entry: PodEntry | None, again: Edits) -> Pod:
-    """The pod as a hook server shall see it with this container: kubelet's newest view and our edits of the sandbox.
+    """Returns the pod for a hook server, with this container: kubelet's newest view and our edits of the sandbox.
 
     ``configs``: the occurrences of ``sandbox_config`` in the request, which does not repeat the runtime handler.
     """

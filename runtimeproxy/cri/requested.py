@@ -1,4 +1,4 @@
-"""What kubelet requested of containers that were made otherwise, put back into the statuses that kubelet reads.
+"""Puts what kubelet requested of edited containers back into the statuses that kubelet reads.
 
 kubelet reports a container's resources as the runtime states them: since 1.33 always, and before with the feature gate
 InPlacePodVerticalScaling, where it also corrects what differs from the pod's specification. The scheduler and kubelet's
@@ -10,7 +10,7 @@ A record maps values that the runtime was told to those that kubelet requested. 
 so what it changes is noted elsewhere (``UpdateRecords``), and precedes what the annotation says of the same field.
 
 Invariant: a value is replaced only where the runtime states the very value that it was told in the place of kubelet's.
-Any other value is somebody else's, and kubelet is told of it. Nothing but these values and the record is changed.
+Any other value is another writer's, and kubelet is told of it. Nothing but these values and the record is changed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class NoRoom(Exception):
 
 
 def record_of(edits: Edits, before: Edits) -> dict[str, Pairs]:
-    """The record of a container that is made with ``edits``; ``before``: what kubelet requested, where it did."""
+    """Returns the record of a container that is made with ``edits``; ``before``: what kubelet requested, if it did."""
     found: dict[str, Pairs] = {}
     for field in REPORTED:
         told, requested = edits.get(Slot(field)), value(before, Slot(field))
@@ -55,19 +55,19 @@ def record_of(edits: Edits, before: Edits) -> dict[str, Pairs]:
 
 
 def with_record(edits: Edits, before: Edits) -> Edits:
-    """The edits of a container that is made, and its record if there is anything to record."""
+    """Returns the edits of a container that is made, and its record if there is anything to record."""
     record = record_of(edits, before)
     return {**edits, Slot(ANNOTATIONS, RECORD): format_record(record)} if record else edits
 
 
 def format_record(record: Record) -> str:
-    """Such as ``cpu_quota:50000=0;cpu_shares:512=2``: by field, told and requested. (No JSON: nothing is imported.)"""
+    """Returns text such as ``cpu_quota:50000=0;cpu_shares:512=2``: by field, told and requested, without JSON."""
     spelled = {field: ",".join([f"{told}={requested}" for told, requested in pairs]) for field, pairs in record.items()}
     return ";".join([f"{field}:{pairs}" for field, pairs in spelled.items()])
 
 
 def parse_record(text: str) -> dict[str, Pairs]:
-    """What of ``text`` is a record. Anything may be there: what is none is left out."""
+    """Returns the parts of ``text`` that are a record; other parts are left out."""
     found: dict[str, Pairs] = {}
     for entry in text.split(";")[: len(REPORTED)]:
         field, colon, pairs = entry.partition(":")
@@ -87,7 +87,7 @@ def _pair(text: str) -> tuple[int, int] | None:
 
 
 def after_update(known: Record, held: Edits, asked: Edits, edits: Edits) -> dict[str, Pairs]:
-    """The fields of the record that an update changes.
+    """Returns the fields of the record that an update changes.
 
     ``known``: the record before it, as far as there is one; ``held``: the resources that the runtime has; ``asked``:
     what kubelet's update asks for; ``edits``: what hooks make of that. 0 means "leave it as it is".
@@ -113,7 +113,7 @@ def _int(values: Edits, field: str) -> int:
 
 
 def restored(message: bytes, statuses: protowire.Path, updates: Callable[[str], Record]) -> bytes:
-    """``message`` with kubelet's values in its ContainerStatus messages at ``statuses``, in as many bytes.
+    """Returns ``message`` with kubelet's values in its ContainerStatus messages at ``statuses``, in as many bytes.
 
     The very object if there is nothing to restore. ``updates``: what updates changed of the record of a container, by
     its id. Raises MalformedMessage, NoRoom.
@@ -151,7 +151,7 @@ def _entry_value(status: bytes, span: protowire.Span) -> str:
 
 
 def _patch(status: bytes, record: Record) -> bytes:
-    """What, behind the status, puts the requested values over those that are stated: the later ones count."""
+    """Returns what, behind the status, puts the requested values over the stated ones: the later ones count."""
     stated = _stated(status)
     content = b""
     for field, number in REPORTED.items():
@@ -162,7 +162,7 @@ def _patch(status: bytes, record: Record) -> bytes:
 
 
 def _stated(status: bytes) -> dict[int, int]:
-    """The integers of the status' LinuxContainerResources, by number."""
+    """Returns the integers of the status' LinuxContainerResources, by number."""
     resources = b"".join(protowire.payloads(status, _RESOURCES)[0])
     linux = b"".join(protowire.payloads(resources, _LINUX)[0])
     found: dict[int, int] = {}
@@ -174,7 +174,7 @@ def _stated(status: bytes) -> dict[int, int]:
 
 
 def _filler(size_bytes: int) -> bytes:
-    """So many bytes, ``_FILLER_OVERHEAD_BYTES`` at least, that mean nothing."""
+    """Returns so many bytes, ``_FILLER_OVERHEAD_BYTES`` at least, that mean nothing."""
     out = b""
     while size_bytes:
         part = size_bytes if size_bytes <= _LONGEST_FILLER_BYTES else _LONGEST_FILLER_BYTES // 2

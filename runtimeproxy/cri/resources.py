@@ -1,4 +1,4 @@
-"""UpdateContainerResources: what the container has, what kubelet asks to change, and what may be sent.
+"""Merges UpdateContainerResources: what the container has, what kubelet changes, and what may be sent.
 
 To the runtime 0 and "" mean "leave alone", so an update says only what it carries; a hook server, though, wants to
 see all of the container's resources. It is shown the last asserted ones with the request merged over them, and only
@@ -18,14 +18,14 @@ _UPDATED = frozenset(RESOURCE_FIELDS) - {"oom_score_adj"}
 
 
 def merge_update(asserted: Any, update: Any) -> None:
-    """Merge ``update`` into ``asserted`` as the runtime does; both are a LinuxContainerResources of either protocol."""
+    """Merges ``update`` into ``asserted`` as the runtime does, each a LinuxContainerResources of either protocol."""
     for slot, value in flatten_resources(update, _UPDATED).items():
         if value or slot.field not in RESOURCE_SCALARS:
             apply_resource(asserted, slot, value)
 
 
 def meaningful(edits: Edits, update: Any) -> Edits:
-    """Those ``edits`` of an update that mean something to the runtime.
+    """Returns those ``edits`` of an update that mean something to the runtime.
 
     A scalar 0 or "" does not (only -1 lifts a quota), except for a CPU set or memory nodes that the request itself
     carries: there "" withdraws what kubelet asked for and leaves what the container has.

@@ -1,4 +1,4 @@
-"""RestorePod: a sandbox and its containers out of a checkpoint, in one call that no CreateContainer follows.
+"""Handles RestorePod: a sandbox and its containers out of a checkpoint, in one call without a CreateContainer.
 
 Hook servers are asked as if the sandbox was run and then each of its containers created. Invariant: of a
 restored container only ``RESTORED_CONTAINER`` is edited, and the cache changes only in commits.
@@ -11,17 +11,17 @@ from functools import partial
 
 from runtimeproxy.cri.containers import Containers
 from runtimeproxy.cri.fields import RESTORED_CONTAINER, TABLES
+from runtimeproxy.cri.handlercontext import Commit, Edited, HandlerContext
 from runtimeproxy.cri.methods import RESTORE_POD
 from runtimeproxy.cri.record import with_record
 from runtimeproxy.cri.requested import with_record as with_requested
 from runtimeproxy.cri.sandboxes import Decision, Sandboxes, forgotten
 from runtimeproxy.cri.transcribe import Pod, container_name, container_of, pod_to_restore, text
-from runtimeproxy.cri.world import Commit, Edited, World
 from runtimeproxy.hooks import patch
-from runtimeproxy.hooks.apart import LARGE_BYTES
 from runtimeproxy.hooks.chain import Agreed
 from runtimeproxy.hooks.edits import Edits
 from runtimeproxy.hooks.guards import Guard
+from runtimeproxy.hooks.largemessages import LARGE_BYTES
 from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.intercept import Call, Forward, Refuse
 from runtimeproxy.wire.protowire import edit_entries, payloads
@@ -34,21 +34,21 @@ _GUARD = Guard(frozenset(RESTORED_CONTAINER))
 
 
 class Restores:
-    def __init__(self, world: World, sandboxes: Sandboxes, containers: Containers) -> None:
-        self._world = world
+    def __init__(self, context: HandlerContext, sandboxes: Sandboxes, containers: Containers) -> None:
+        self._context = context
         self._sandboxes = sandboxes
         self._containers = containers
 
     async def restore(self, call: Call, message: bytes, service: str) -> Decision:
-        """RestorePod."""
-        apart, size_bytes = self._world.apart, len(message)
-        pod, containers = await apart(size_bytes, partial(_read, message))
+        """Handles a RestorePod that is held."""
+        worker, size_bytes = self._context.worker, len(message)
+        pod, containers = await worker(size_bytes, partial(_read, message))
         if self._sandboxes.is_exempt(pod):
             return Forward(message), partial(self._restored, pod, {}, [(each, Agreed()) for each in containers])
         agreed = await self._sandboxes.ask_to_run(RESTORE_POD, pod, call)
         if isinstance(agreed, Refuse):
             return agreed, None
-        made = await apart(size_bytes, partial(pod.edited, agreed.edits))
+        made = await worker(size_bytes, partial(pod.edited, agreed.edits))
         reports: list[Edited] = [(pod.name, agreed, agreed.edits)]
         for container in containers:
             question = container + made.in_container
@@ -57,13 +57,13 @@ class Restores:
                 return of_container, None
             reports.append((partial(container_name, question), of_container, of_container.edits))
         own = [of_container for _, of_container, _ in reports[1:]]
-        edited = await apart(size_bytes, partial(_edited, message, agreed.edits, own))
-        then = partial(self._world.report, RESTORE_POD, *reports)
+        edited = await worker(size_bytes, partial(_edited, message, agreed.edits, own))
+        then = partial(self._context.report, RESTORE_POD, *reports)
         made_containers = list(zip(containers, own, strict=True))
         return Forward(edited, then), partial(self._restored, made, agreed.edits, made_containers)
 
     def restored(self, message: bytes) -> Commit:
-        """A RestorePod that nobody wanted to edit. A large one is read from the runtime when it is needed."""
+        """Handles a RestorePod that passed. A large one is read from the runtime when it is needed."""
         if len(message) > LARGE_BYTES:
             return forgotten
         pod, containers = _read(message)
@@ -74,7 +74,7 @@ class Restores:
     def _restored(
         self, pod: Pod, edits: Edits, containers: Sequence[tuple[bytes, Agreed]], answer: bytes | None
     ) -> None:
-        """``pod``: the pod as the runtime got it; ``containers``: hook requests as they came, with what was agreed."""
+        """Keeps ``pod`` as the runtime got it, and ``containers``: hook requests as they came, with what was agreed."""
         self._sandboxes.created(pod.request, edits, answer)
         pod_ids, restored = payloads(answer or b"", 1, _RESTORED)
         id_of = {text(names): text(ids) for names, ids in (payloads(each, _NAME, _ID) for each in restored)}
@@ -83,19 +83,19 @@ class Restores:
 
 
 def _read(message: bytes) -> tuple[Pod, list[bytes]]:
-    """The pod of a RestorePodRequest, and the hook requests of its containers, without the pod."""
+    """Returns the pod of a RestorePodRequest, and the hook requests of its containers, without the pod."""
     pod = pod_to_restore(message)
     _ = pod.request  # made now, and kept
     return pod, [container_of(config)[0] for config in payloads(message, _CONFIGS)[0]]
 
 
 def _name(container: bytes) -> str:
-    """Of a container's hook request."""
+    """Returns the name of a container's hook request."""
     return text(payloads(b"".join(payloads(container, _CONTAINER_META)[0]), _NAME)[0])
 
 
 def _edited(message: bytes, edits: Edits, own: Sequence[Agreed]) -> bytes:
-    """``own``: what was agreed on of each container. Raises MalformedMessage or EditTooLarge."""
+    """Returns the edited request. ``own``: agreed on of each container. Raises MalformedMessage or EditTooLarge."""
     of_next = iter([with_requested(each.edits, each.before) for each in own])
     edited = edit_entries(message, {(_CONFIGS,): lambda config: patch.apply(config, RESTORED_CONTAINER, next(of_next))})
     edited = patch.apply(edited, TABLES[RESTORE_POD], with_record(edits))

@@ -1,4 +1,4 @@
-"""Requests about pod sandboxes: what hooks are asked, what is edited, and what the cache keeps.
+"""Handles requests about pod sandboxes: what hooks are asked, what is edited, and what the cache keeps.
 
 A handler returns the decision and, for after the runtime's success, a ``Commit``. Invariant: the cache changes only
 in commits, so a request that the runtime refused leaves no trace.
@@ -14,18 +14,18 @@ from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.codec import decode
 from runtimeproxy.cri.exempt import PodTraits
 from runtimeproxy.cri.fields import OWNED, TABLES
+from runtimeproxy.cri.handlercontext import Commit, HandlerContext, NotifyTarget
 from runtimeproxy.cri.methods import RUN_POD, UPDATE_POD
 from runtimeproxy.cri.rebuild import TIMEOUT_S, Rebuilder
 from runtimeproxy.cri.record import with_record
 from runtimeproxy.cri.resources import meaningful, merge_update
 from runtimeproxy.cri.store import PodEntry
 from runtimeproxy.cri.transcribe import Pod, identity, pod_name, pod_to_run, text
-from runtimeproxy.cri.world import Commit, Told, World
 from runtimeproxy.hooks import patch
-from runtimeproxy.hooks.apart import LARGE_BYTES
 from runtimeproxy.hooks.chain import Agreed, Question
 from runtimeproxy.hooks.edits import Edits
 from runtimeproxy.hooks.guards import Guard
+from runtimeproxy.hooks.largemessages import LARGE_BYTES
 from runtimeproxy.hooks.messages import POD
 from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.intercept import Call, Forward, Refuse
@@ -35,51 +35,51 @@ Decision = tuple[Forward | Refuse, Commit | None]
 
 
 class Sandboxes:
-    def __init__(self, world: World, rebuilder: Rebuilder) -> None:
-        self._world = world
+    def __init__(self, context: HandlerContext, rebuilder: Rebuilder) -> None:
+        self._context = context
         self._rebuilder = rebuilder
 
     def known(self, pod_id: str) -> PodEntry | None:
-        """The sandbox, if the cache knows all of it."""
-        entry = self._world.store.pod(pod_id)
+        """Returns the sandbox, if the cache knows all of it."""
+        entry = self._context.store.pod(pod_id)
         return entry if entry is not None and entry.complete else None
 
     async def entry(self, service: str, pod_id: str, timeout_s: float) -> PodEntry | None:
-        """The sandbox, from the cache or from the runtime; None if neither knows it. Raises RebuildFailed."""
+        """Returns the sandbox, from the cache or from the runtime; None if neither knows it. Raises RebuildFailed."""
         found = self.known(pod_id)
         if found is None and pod_id:
             found = await self._rebuilder.pod(service, pod_id, timeout_s)
             if found is not None:
-                self._world.store.put_pod(pod_id, found)
+                self._context.store.put_pod(pod_id, found)
         return found
 
     def is_exempt(self, pod: Pod | bytes) -> bool:
-        """Is the pod, or that of this PodSandboxHookRequest, left alone?"""
+        """Returns whether the pod, or that of this PodSandboxHookRequest, is left alone."""
         if isinstance(pod, bytes):
-            return self._world.may_exempt(pod.__contains__) and self._world.is_exempt(traits(pod))
-        return self._world.may_exempt(pod.mentions) and self._world.is_exempt(traits(pod.request))
+            return self._context.may_exempt(pod.__contains__) and self._context.is_exempt(traits(pod))
+        return self._context.may_exempt(pod.mentions) and self._context.is_exempt(traits(pod.request))
 
     def learn_own_pods(self) -> None:
-        """See which pods the hook servers live in, as far as they are connected."""
-        self._world.exemptions.learn(self._world.chain.servers, self._find)
+        """Learns which pods the hook servers live in, as far as they are connected."""
+        self._context.exemptions.learn(self._context.chain.servers, self._find)
 
     async def run(self, call: Call, message: bytes, service: str) -> Decision:
-        """RunPodSandbox."""
-        apart, size_bytes = self._world.apart, len(message)
-        pod = await apart(size_bytes, partial(_pod_to_run, message))
+        """Handles a RunPodSandbox that is held."""
+        worker, size_bytes = self._context.worker, len(message)
+        pod = await worker(size_bytes, partial(_pod_to_run, message))
         if self.is_exempt(pod):
             return Forward(message), partial(self.created, pod.request, {})
         agreed = await self.ask_to_run(RUN_POD, pod, call)
         if isinstance(agreed, Refuse):
             return agreed, None
         edits = agreed.edits
-        edited = await apart(size_bytes, partial(patch.apply, message, TABLES[RUN_POD], with_record(edits)))
-        made = await apart(size_bytes, partial(patch.apply, pod.request, POD.request, edits))
-        then = partial(self._world.report, RUN_POD, (pod.name, agreed, edits))
+        edited = await worker(size_bytes, partial(patch.apply, message, TABLES[RUN_POD], with_record(edits)))
+        made = await worker(size_bytes, partial(patch.apply, pod.request, POD.request, edits))
+        then = partial(self._context.report, RUN_POD, (pod.name, agreed, edits))
         return Forward(edited, then), partial(self.created, made, edits)
 
     def ran(self, message: bytes) -> Commit:
-        """A RunPodSandbox that nobody wanted to edit. A large one is read from the runtime when it is needed."""
+        """Handles a RunPodSandbox that passed. A large one is read from the runtime when it is needed."""
         if len(message) > LARGE_BYTES:
             return forgotten
         pod = pod_to_run(message)
@@ -88,31 +88,31 @@ class Sandboxes:
         return partial(self.created, pod.request, {})
 
     def ask_to_run(self, method: str, pod: Pod, call: Call) -> Awaitable[Agreed | Refuse]:
-        """Ask about a sandbox that ``method`` is to make, and tell those who only want to know."""
+        """Asks about a sandbox that ``method`` is to make, and notifies the servers that are not waited for."""
         self.advise(pod)
         guard = self.guard(method, pod.cgroup_parent)
         return self._ask(Stage.PRE_RUN_POD, pod.request, guard, call, pod.handler)
 
     def advise(self, pod: Pod) -> None:
-        """Tell those who only want to know, while the sandbox is made."""
+        """Notifies the servers that are not waited for, while the sandbox is made."""
 
         async def make() -> bytes:
             return pod.request
 
-        for server in self._world.chain.of(Stage.PRE_RUN_POD):
+        for server in self._context.chain.of(Stage.PRE_RUN_POD):
             if not server.awaits(Stage.PRE_RUN_POD, pod.handler):
                 server.post(Stage.PRE_RUN_POD, make)
 
     def created(self, sandbox: bytes, edits: Edits, answer: bytes | None) -> None:
-        """``sandbox``: its PodSandboxHookRequest, as the runtime got it; field 1 of ``answer`` is its id."""
+        """Keeps ``sandbox``, its PodSandboxHookRequest as the runtime got it; field 1 of ``answer`` is its id."""
         pod_id = text(payloads(answer or b"", 1)[0])
         if pod_id:
-            self._world.store.put_pod(pod_id, PodEntry(*identity(sandbox), sandbox, edits))
+            self._context.store.put_pod(pod_id, PodEntry(*identity(sandbox), sandbox, edits))
 
     async def update(self, call: Call, message: bytes, service: str) -> Decision:
-        """UpdatePodSandboxResources."""
+        """Handles an UpdatePodSandboxResources that is held."""
         request = decode(cri.UpdatePodSandboxResourcesRequest, message)
-        entry = await self.entry(service, request.pod_sandbox_id, self._world.left_s(call, TIMEOUT_S))
+        entry = await self.entry(service, request.pod_sandbox_id, self._context.left_s(call, TIMEOUT_S))
         if entry is None:
             return Forward(message), None
         pod = decode(hooks.PodSandboxHookRequest, entry.request)
@@ -125,31 +125,31 @@ class Sandboxes:
             return agreed, None
         edits = meaningful(agreed.edits, request.resources)
         edited = patch.apply(message, TABLES[UPDATE_POD], edits)
-        then = partial(self._world.report, UPDATE_POD, (partial(pod_name, merged), agreed, edits))
+        then = partial(self._context.report, UPDATE_POD, (partial(pod_name, merged), agreed, edits))
         return Forward(edited, then), self.updated(edited)
 
     def updated(self, message: bytes) -> Commit:
-        """An UpdatePodSandboxResources as the runtime got it."""
+        """Handles an UpdatePodSandboxResources as the runtime got it."""
         request = decode(cri.UpdatePodSandboxResourcesRequest, message)
         return partial(self._took_over, request)
 
     def _took_over(self, request: cri.UpdatePodSandboxResourcesRequest, answer: bytes | None) -> None:
-        entry = self._world.store.pod(request.pod_sandbox_id)
+        entry = self._context.store.pod(request.pod_sandbox_id)
         if entry is not None:
             pod = decode(hooks.PodSandboxHookRequest, entry.request)
             _merge(pod, request)
             self.replace(request.pod_sandbox_id, entry, pod.SerializeToString())
 
     def replace(self, pod_id: str, entry: PodEntry, pod: bytes) -> None:
-        """Keep what ``entry`` knows of the sandbox, with a newer request."""
-        self._world.store.put_pod(
+        """Keeps what ``entry`` knows of the sandbox, with a newer request."""
+        self._context.store.put_pod(
             pod_id, PodEntry(entry.uid, entry.namespace, pod, entry.edits, entry.rebuilt, entry.complete)
         )
 
     async def remove(self, call: Call, message: bytes, service: str) -> Decision:
-        """RemovePodSandbox: hooks may only refuse."""
+        """Handles a RemovePodSandbox: hooks may only refuse."""
         pod_id = decode(cri.RemovePodSandboxRequest, message).pod_sandbox_id
-        entry = await self.entry(service, pod_id, self._world.left_s(call, TIMEOUT_S))
+        entry = await self.entry(service, pod_id, self._context.left_s(call, TIMEOUT_S))
         if entry is not None and not self.is_exempt(entry.request):
             agreed = await self._ask(Stage.PRE_REMOVE_POD, entry.request, Guard(frozenset()), call)
             if isinstance(agreed, Refuse):
@@ -157,14 +157,14 @@ class Sandboxes:
         return Forward(message), self.removed(message)
 
     def removed(self, message: bytes) -> Commit:
-        """A RemovePodSandbox on its way."""
+        """Handles a RemovePodSandbox on its way."""
         pod_id = decode(cri.RemovePodSandboxRequest, message).pod_sandbox_id
-        return lambda answer: self._world.store.remove_pod(pod_id)
+        return lambda answer: self._context.store.remove_pod(pod_id)
 
     def stopped(self, message: bytes, service: str) -> Commit:
-        """A StopPodSandbox on its way; the hooks hear of it afterwards."""
+        """Handles a StopPodSandbox on its way; post hooks hear of it afterwards."""
         pod_id = decode(cri.StopPodSandboxRequest, message).pod_sandbox_id
-        return Told(partial(self._tell, Stage.POST_STOP_POD, service, pod_id))
+        return NotifyTarget(partial(self._tell, Stage.POST_STOP_POD, service, pod_id))
 
     def _tell(self, stage: Stage, service: str, pod_id: str, outcome: int) -> None:
         known = self.known(pod_id)  # as it is now: it may be gone when a slow server is told of it
@@ -175,19 +175,19 @@ class Sandboxes:
                 return None
             return entry.request
 
-        for server in self._world.chain.of(stage):
+        for server in self._context.chain.of(stage):
             server.post(stage, make, outcome)
 
     def guard(self, method: str, cgroup_parent: str = "", hidden_envs: frozenset[str] = frozenset()) -> Guard:
-        """What hooks may do to a request of ``method``; the cgroup parent is the one that kubelet gave the pod."""
-        return Guard(OWNED[method], cgroup_parent, self._world.options.foreign_parents, hidden_envs)
+        """Returns what hooks may do to a request of ``method``; the cgroup parent is kubelet's own for the pod."""
+        return Guard(OWNED[method], cgroup_parent, self._context.options.foreign_parents, hidden_envs)
 
     def _ask(self, stage: Stage, pod: bytes, guard: Guard, call: Call, handler: str = "") -> Awaitable[Agreed | Refuse]:
         question = Question(stage, pod, POD, guard, partial(pod_name, pod), handler)
-        return self._world.chain.ask(question, self._world.deadline(call))
+        return self._context.chain.ask(question, self._context.deadline(call))
 
     def _find(self, uid: str) -> PodTraits | None:
-        for _, entry in self._world.store.pods():
+        for _, entry in self._context.store.pods():
             if entry.uid.lower() == uid:
                 return traits(entry.request)
         return None
@@ -200,11 +200,11 @@ def _pod_to_run(message: bytes) -> Pod:
 
 
 def forgotten(answer: bytes | None) -> None:
-    """The cache need not know everything."""
+    """Ignores an object: the cache need not know everything."""
 
 
 def traits(request: bytes) -> PodTraits:
-    """Of a PodSandboxHookRequest; raises MalformedMessage."""
+    """Returns the traits of a PodSandboxHookRequest; raises MalformedMessage."""
     pod = decode(hooks.PodSandboxHookRequest, request)
     return PodTraits(pod.pod_meta.uid, pod.pod_meta.namespace, pod.labels, pod.annotations)
 

@@ -1,4 +1,4 @@
-"""What the proxy remembers of pods and containers: a cache, filled from what passes, bounded, never the truth.
+"""A cache of pods and containers, filled from what passes, bounded, never the truth.
 
 Entries hold the hook request of their object, encoded, as the runtime has it after our edits; they come with the
 runtime's success and go with Remove* (kubelet may stop an object several times). What does not fit is forgotten
@@ -49,7 +49,7 @@ class ContainerEntry:
 
 
 class Store:
-    """Pods and containers by id, at most ``max_bytes`` of them."""
+    """Keeps pods and containers by id, at most ``max_bytes`` of them."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -67,7 +67,7 @@ class Store:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Pods and containers held."""
+        """The number of pods and of containers."""
         return len(self._pods), len(self._containers)
 
     @property
@@ -75,14 +75,14 @@ class Store:
         return self._bytes
 
     def listing(self) -> None:
-        """The runtime is asked for its list of sandboxes now; ``listed`` follows, or another ``listing``."""
+        """Notes that the runtime is asked for its list of sandboxes now; ``listed`` follows, or another ``listing``."""
         self._before = frozenset(self._pods) | self._suspects
         self._gone = set()
 
     def listed(self, pods: Iterable[tuple[str, PodEntry]]) -> None:
-        """The runtime's own list of all sandboxes; those not known so far may have been edited by a predecessor.
+        """Takes the runtime's own list of all sandboxes; those not known so far may have been edited by a predecessor.
 
-        Those that were known when it was asked for, and that it lacks, are gone, though nobody saw them go. Those that
+        Those that were known when it was asked for, and that it lacks, are gone, unseen. Those that
         were removed since then may be in it and are gone all the same.
         """
         gone, exist = self._gone or set(), dict(pods)
@@ -95,7 +95,7 @@ class Store:
         self._listed = True
 
     def distrust(self) -> None:
-        """Something may be missing: as before the first list, but for what is known."""
+        """Takes the cache for incomplete, as before the first list; what is known stays."""
         self._listed = False
 
     def pod(self, pod_id: str) -> PodEntry | None:
@@ -123,7 +123,7 @@ class Store:
         self._remember(entry)
 
     def remove_pod(self, pod_id: str) -> None:
-        """The sandbox is gone; so are its containers, which the runtime removes with it."""
+        """Removes a sandbox, and its containers, which the runtime removes with it."""
         self._forget(self._pods.pop(pod_id, None))
         self._suspects.discard(pod_id)
         if self._gone is not None:

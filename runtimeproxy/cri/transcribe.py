@@ -1,4 +1,4 @@
-"""What hook servers are told of pods and containers, cut out of CRI's requests without decoding them.
+"""Cuts what hook servers get of pods and containers out of CRI's requests, without decoding them.
 
 Metadata, resources and entries of maps look the same in CRI and in the hook protocol, down to their field numbers;
 only the fields that hold them are numbered differently. So they are moved as they are. An environment variable
@@ -35,12 +35,12 @@ class Pod:
         self.given_parent = given_parent or self.cgroup_parent
 
     def mentions(self, text: bytes) -> bool:
-        """Is this in a label or an annotation?"""
+        """Returns whether this is in a label or an annotation."""
         return text in b"\0".join(self._parts[_LABELS] + self._parts[_ANNOTATIONS])
 
     @classmethod
     def of_config(cls, config: bytes, handler: list[bytes]) -> Pod:
-        """Of a PodSandboxConfig."""
+        """Makes it of a PodSandboxConfig."""
         meta, labels, annotations, linux = payloads(config, 1, 6, 7, 8)
         parent, overhead, resources = payloads(b"".join(linux), 1, 4, 5)
         return cls(
@@ -57,7 +57,7 @@ class Pod:
 
     @classmethod
     def of_request(cls, request: bytes, given_parent: str = "") -> Pod:
-        """Of a PodSandboxHookRequest."""
+        """Makes it of a PodSandboxHookRequest."""
         numbers = range(_META, _RESOURCES + 1)
         return cls(dict(zip(numbers, payloads(request, *numbers), strict=True)), given_parent)
 
@@ -75,7 +75,7 @@ class Pod:
 
     @property
     def in_container(self) -> bytes:
-        """The pod's fields of its containers' ContainerResourceHookRequests."""
+        """Returns the pod's fields of its containers' ContainerResourceHookRequests."""
         parts = self._parts
         return fields(
             {
@@ -88,23 +88,23 @@ class Pod:
         )
 
     def edited(self, edits: Edits) -> Pod:
-        """The same pod after ``edits`` of ours."""
+        """Returns the same pod after ``edits`` of ours."""
         if not edits:
             return self
         return Pod.of_request(patch.apply(self.request, POD.request, edits), self.given_parent)
 
     def name(self) -> str:
-        """How logs name it."""
+        """Returns its name for logs."""
         return pod_name(self.request)
 
 
 def pod_to_run(message: bytes) -> Pod:
-    """The pod of a RunPodSandboxRequest."""
+    """Returns the pod of a RunPodSandboxRequest."""
     return _pod_at(message, 1, 2)
 
 
 def pod_to_restore(message: bytes) -> Pod:
-    """The pod of a RestorePodRequest."""
+    """Returns the pod of a RestorePodRequest."""
     return _pod_at(message, 2, 3)
 
 
@@ -114,13 +114,13 @@ def _pod_at(message: bytes, config_field: int, handler_field: int) -> Pod:
 
 
 def with_handler_of(request: bytes, older: bytes) -> bytes:
-    """A PodSandboxHookRequest with the runtime handler that an older one of the same pod names."""
+    """Returns a PodSandboxHookRequest with the runtime handler that an older one of the same pod names."""
     own, known = payloads(request, _HANDLER)[0], payloads(older, _HANDLER)[0]
     return request if own else request + fields({_HANDLER: known})
 
 
 def container_of(config: bytes) -> tuple[bytes, frozenset[str]]:
-    """A ContainerConfig as ContainerResourceHookRequest without its pod; and the variables that are kept from it."""
+    """Returns a ContainerConfig as ContainerResourceHookRequest without its pod; and the variables kept from it."""
     meta, variables, annotations, linux = payloads(config, 1, 6, 10, 15)
     hidden = _NOTHING_HIDDEN
     if not b"".join(variables).isascii():  # else they are text
@@ -132,7 +132,7 @@ def container_of(config: bytes) -> tuple[bytes, frozenset[str]]:
 
 
 def _is_text(variable: bytes) -> bool:
-    """Are key and value UTF-8?"""
+    """Returns whether key and value are UTF-8."""
     try:
         last_bytes(variable, patch.KEY).decode()
         last_bytes(variable, patch.VALUE).decode()
@@ -142,23 +142,23 @@ def _is_text(variable: bytes) -> bool:
 
 
 def with_id(request: bytes, container_id: str) -> bytes:
-    """A ContainerResourceHookRequest of a container that has its id by now."""
+    """Returns a ContainerResourceHookRequest of a container that has its id by now."""
     return request + fields({_CONTAINER_META: [fields({_CONTAINER_ID: [container_id.encode()]})]})
 
 
 def identity(request: bytes) -> tuple[str, str]:
-    """Uid and namespace of the pod of a PodSandboxHookRequest."""
+    """Returns uid and namespace of the pod of a PodSandboxHookRequest."""
     uid, namespace = payloads(b"".join(payloads(request, _META)[0]), _UID, _NAMESPACE)
     return text(uid), text(namespace)
 
 
 def pod_name(request: bytes) -> str:
-    """How logs name the pod of a PodSandboxHookRequest."""
+    """Returns the name for logs of the pod of a PodSandboxHookRequest."""
     return f"pod {_namespace_and_name(b''.join(payloads(request, _META)[0]))}"
 
 
 def container_name(request: bytes) -> str:
-    """How logs name the container of a ContainerResourceHookRequest."""
+    """Returns the name for logs of the container of a ContainerResourceHookRequest."""
     pod, container = payloads(request, _POD_META, _CONTAINER_META)
     name = last_bytes(b"".join(container), _NAME).decode("utf-8", "replace")
     return f"container {_namespace_and_name(b''.join(pod))}/{name}"
@@ -169,5 +169,5 @@ def _namespace_and_name(meta: bytes) -> str:
 
 
 def text(contents: list[bytes]) -> str:
-    """The value of a string field that occurred so often: the last."""
+    """Returns the value of a string field that occurred so often: the last."""
     return contents[-1].decode("utf-8", "replace") if contents else ""

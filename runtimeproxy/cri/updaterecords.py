@@ -1,4 +1,4 @@
-"""What updates changed of containers' records (``requested``), kept for as long as the containers are there.
+"""Keeps what updates changed of containers' records (``requested``), for as long as the containers are there.
 
 Each container that kubelet updated has a file, since no runtime keeps an annotation that comes with an update. The
 files are read when they are needed and not before, so a successor sees what its predecessor wrote.
@@ -24,14 +24,14 @@ _log = logging.getLogger("runtimeproxy.cri")
 
 
 class UpdateRecords:
-    """By container id, in files of ``directory``; "" = in memory alone."""
+    """Keeps records by container id, in files of ``directory``; "" = in memory alone."""
 
     def __init__(self, directory: str) -> None:
         self._directory = Path(directory) if directory else None
         self._unwritten: dict[str, Record] = {}
 
     def read(self, container_id: str) -> Record:
-        """What updates of this container changed; empty for nothing."""
+        """Returns what updates of this container changed; empty for nothing."""
         if container_id in self._unwritten:
             return self._unwritten[container_id]
         path = self._path(container_id)
@@ -41,7 +41,7 @@ class UpdateRecords:
             return {}
 
     def add(self, container_id: str, record: Record) -> None:
-        """These fields are what the container's record says from now on."""
+        """Sets these fields of the container's record."""
         whole = {**self.read(container_id), **record}
         self._unwritten.pop(container_id, None)
         path = self._path(container_id)
@@ -60,21 +60,21 @@ class UpdateRecords:
                 del self._unwritten[next(iter(self._unwritten))]
 
     def remove(self, container_id: str) -> None:
-        """The container is gone."""
+        """Removes the record of a container that is gone."""
         self._unwritten.pop(container_id, None)
         if (path := self._path(container_id)) is not None:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
 
     def ids(self) -> list[str]:
-        """Containers that have a file."""
+        """Returns the containers that have a file."""
         try:
             return [] if self._directory is None else os.listdir(self._directory)
         except OSError:
             return []
 
     def remove_others(self, recorded: Iterable[str], existing: Container[str]) -> None:
-        """Remove the files of those ``recorded`` containers that do not exist: they went while no proxy ran.
+        """Removes the files of those ``recorded`` containers that do not exist: they went while no proxy ran.
 
         ``recorded``: of ``ids``, as it was before the runtime was asked which containers exist.
         """

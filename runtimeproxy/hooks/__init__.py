@@ -1,1 +1,1 @@
-"""Hook servers: which there are, how they are asked, and what their answers mean."""
+"""Hook servers: their files, how they are asked, and what their answers mean."""

@@ -1,4 +1,4 @@
-"""Circuit breakers: a hook server, or one stage of it, that keeps failing is not waited for.
+"""Breaks the circuit to a hook server, or one stage of it, that keeps failing: it is not waited for.
 
 A server that cannot be reached is down for all its stages. One that is late or unintelligible at one stage (a plugin
 that hangs) may well be good at the others, so that counts for the stage alone.
@@ -20,7 +20,7 @@ LONGEST_PAUSE_S = 30.0
 
 
 class Breaker:
-    """``clock`` is monotonic seconds."""
+    """Breaks one circuit. ``clock`` is monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -30,7 +30,7 @@ class Breaker:
         self._probing = False
 
     def allows(self) -> bool:
-        """May a call be made now? After a yes, exactly one of the three below must follow."""
+        """Returns whether a call may be made now. After a yes, exactly one of the three below must follow."""
         if self._open_until is None:
             return True
         if self._probing or self._clock() < self._open_until:
@@ -53,19 +53,19 @@ class Breaker:
         self._probing = False
 
     def abandoned(self) -> None:
-        """The caller went away before the outcome was known."""
+        """Notes that the caller went away before the outcome was known."""
         self._probing = False
 
 
 class Breakers:
-    """Of one server and its stages. After a yes of ``allows``, exactly one of the others must follow, same stage."""
+    """Breaks the circuits of one server. After a yes of ``allows``, exactly one of the others follows, same stage."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._server = Breaker(clock)
         self._stages = {stage: Breaker(clock) for stage in Stage}
 
     def allows(self, stage: Stage) -> bool:
-        """May the server be asked at this stage now?"""
+        """Returns whether the server may be asked at this stage now."""
         if not self._server.allows():
             return False
         if self._stages[stage].allows():
@@ -78,12 +78,12 @@ class Breakers:
         self._stages[stage].succeeded()
 
     def unreachable(self, stage: Stage) -> None:
-        """No stage can be asked; of this one nothing was learned."""
+        """Notes that no stage can be asked; of this one nothing was learned."""
         self._server.failed()
         self._stages[stage].abandoned()
 
     def failed(self, stage: Stage) -> None:
-        """The server was there, but gave no good answer at this stage."""
+        """Notes that the server was there, but gave no good answer at this stage."""
         self._server.succeeded()
         self._stages[stage].failed()
 

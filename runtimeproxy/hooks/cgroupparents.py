@@ -1,4 +1,4 @@
-"""Cgroup parents in the two styles that kubelet has: ``/kubepods/besteffort/pod1`` and ``kubepods-pod1.slice``.
+"""Compares cgroup parents in kubelet's two styles: ``/kubepods/besteffort/pod1`` and ``kubepods-pod1.slice``.
 
 cgroupfs: an absolute path. To the runtime a relative one lies below the runtime's own cgroup, so it is none.
 systemd: slices nest by their names, and runtimes look at the last one only. So a path counts if each directory of it is
@@ -17,7 +17,7 @@ _UNIT_NAME = re.compile(r"[A-Za-z0-9:_.\\@]+(?:-[A-Za-z0-9:_.\\@]+)*\.slice", re
 
 
 def components(path: str) -> list[str] | None:
-    """The directories of a cgroup path, from the root; of a lone slice all that it is nested in.
+    """Returns the directories of a cgroup path, from the root; of a lone slice all that it is nested in.
 
     None for what the runtime would not take, or take for another directory.
     """
@@ -30,17 +30,17 @@ def components(path: str) -> list[str] | None:
 
 
 def is_slice(path: str) -> bool:
-    """Is this a path in systemd's style?"""
+    """Returns whether this is a path in systemd's style."""
     return path.rstrip("/").endswith(SLICE)
 
 
 def same_style(path: str, other: str) -> bool:
-    """Do both paths belong to the same cgroup driver?"""
+    """Returns whether both paths belong to the same cgroup driver."""
     return is_slice(path) == is_slice(other)
 
 
 def within(parent: str, tree: str) -> bool:
-    """Is the cgroup ``parent`` the cgroup ``tree`` or below it, in the same style?"""
+    """Returns whether the cgroup ``parent`` is the cgroup ``tree`` or below it, in the same style."""
     inner, outer = components(parent), components(tree)
     if inner is None or outer is None or not same_style(parent, tree):
         return False
@@ -55,6 +55,6 @@ def _nested(path: str, parts: list[str]) -> list[str] | None:
 
 
 def _is_directory_name(name: str) -> bool:
-    """The kernel takes no newline in a cgroup's name."""
+    """Returns whether the kernel takes this as a cgroup's name: no newline in it."""
     size = len(name.encode("utf-8", "surrogatepass"))
     return name not in (".", "..") and size <= MAX_NAME_BYTES and "\0" not in name and "\n" not in name

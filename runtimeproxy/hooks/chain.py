@@ -1,4 +1,4 @@
-"""Several hook servers asked in the order of their files, each about what the one before made of the request.
+"""Asks several hook servers in the order of their files, each about what the one before made of the request.
 
 A later server wins a field; that it overrode an earlier one is logged and counted. The whole chain never takes more
 than the deadline it is given. A server that fails is passed over (Ignore) or ends the chain with a refusal (Fail);
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from koord.http2.grpc import UNAVAILABLE
 from runtimeproxy.hooks import patch
-from runtimeproxy.hooks.apart import Apart
 from runtimeproxy.hooks.edits import Edits, Slot, changes, name
 from runtimeproxy.hooks.hookfile import Policy
+from runtimeproxy.hooks.largemessages import LargeMessageWorker
 from runtimeproxy.hooks.merge import opinion
 from runtimeproxy.hooks.messages import ALL_FIELDS, Shape, read, removals
 from runtimeproxy.hooks.server import HookFailed, HookServer, Opinion
@@ -59,7 +59,7 @@ class Agreed:
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """What one server's answer means: the edits that count, and those that the guard refuses, with its reason.
+    """The meaning of one server's answer: the edits that count, and those that the guard refuses, with its reason.
 
     ``shown``: the fields in question as the request had them.
     """
@@ -77,20 +77,20 @@ class Chain:
         servers: Sequence[HookServer],
         metrics: Metrics,
         clock: Callable[[], float],
-        apart: Apart | None = None,
+        worker: LargeMessageWorker | None = None,
     ) -> None:
         self.servers = tuple(servers)
         self._of = {stage: tuple(server for server in servers if server.wants(stage)) for stage in Stage}
         self._metrics = metrics
         self._clock = clock
-        self._apart = apart or Apart()
+        self._worker = worker or LargeMessageWorker()
 
     def of(self, stage: Stage) -> tuple[HookServer, ...]:
-        """The servers that are asked or told at this stage."""
+        """Returns the servers that are asked or notified at this stage."""
         return self._of[stage]
 
     async def ask(self, question: Question, deadline: float | None) -> Agreed | Refuse:
-        """What the servers of the question's stage make of the request, or the refusal that a policy calls for.
+        """Returns what the servers of the question's stage make of the request, or the refusal that a policy calls for.
 
         ``deadline``: monotonic seconds by which the last server must have answered, None for no limit but theirs.
         """
@@ -106,12 +106,12 @@ class Chain:
                 continue
             if reply is None or not any(reply.answer):
                 continue
-            heard = await self._apart(len(request), partial(_hear, question, request, reply))
+            heard = await self._worker(len(request), partial(_hear, question, request, reply))
             self._tell_refused(server.spec.file, question, heard.refused)
             self._tell_overridden(server.spec.file, question, agreed, heard)
             _take_over(agreed, heard, server.spec.file)
             if server is not servers[-1]:
-                request = await self._apart(
+                request = await self._worker(
                     len(request), partial(patch.apply, request, question.shape.request, heard.kept)
                 )
         if len(servers) > 1:
@@ -121,10 +121,10 @@ class Chain:
     async def _read(self, shape: Shape, answer: bytes) -> Said:
         if not answer:
             return {}, {}
-        return await self._apart(len(answer), lambda: (read(answer, shape.said), removals(answer, shape)))
+        return await self._worker(len(answer), lambda: (read(answer, shape.said), removals(answer, shape)))
 
     def _ends(self, server: HookServer, question: Question, failed: HookFailed) -> bool:
-        """Does this failure refuse the request?"""
+        """Returns whether this failure refuses the request."""
         refused = server.spec.policy_at(question.stage) is Policy.FAIL
         outcome = "refused" if refused else "ignored"
         self._metrics.hook_failure(server.spec.file, question.stage, outcome)
@@ -156,7 +156,7 @@ class Chain:
 
 
 def _hear(question: Question, request: bytes, reply: Opinion[Said]) -> _Heard:
-    """``request`` as the server was shown it."""
+    """Judges an answer about ``request``, as the server was shown it."""
     set_, removed = reply.answer
     named = {slot.field for slot in (*set_, *removed)} if reply.presence else ALL_FIELDS
     shown = read(request, question.shape.asked, named)

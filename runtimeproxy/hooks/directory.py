@@ -1,4 +1,4 @@
-"""The directory of hook files: what is in it counts, at once, and mistakes cost nothing that worked before.
+"""Watches the directory of hook files: what is in it counts, at once, and mistakes cost nothing that worked before.
 
 Every regular file whose name ends in ``.json`` and is not hidden is one hook server; the order is that of the names.
 Directory and files must be root's or our own user's alone (``trust``). Each look reads everything again: files are few
@@ -44,7 +44,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What the last look at one file yielded; ``good`` may stem from an earlier version."""
+    """The result of the last look at one file; ``good`` may stem from an earlier version."""
 
     good: Loaded | None
     error: str | None
@@ -73,12 +73,12 @@ class Directory:
 
     @property
     def errors(self) -> Mapping[str, str]:
-        """What is wrong now, by file name; by the directory's path if it is the directory itself."""
+        """The errors now, by file name; by the directory's path if it is the directory itself."""
         files = {shown_name(name): look.error for name, look in self._looks.items() if look.error is not None}
         return files if self._error is None else {self._path: self._error, **files}
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> DirectoryWatch:
-        """Rescan now and with every change from now on; the caller closes what is returned. Raises OSError."""
+        """Rescans now and with every change from now on; the caller closes what is returned. Raises OSError."""
         from koord.service.inotify import DirectoryWatch  # noqa: PLC0415 - ctypes, after serving has begun
 
         watch = DirectoryWatch(loop, self._path, lambda names: self.rescan())
@@ -86,7 +86,7 @@ class Directory:
         return watch
 
     def rescan(self) -> None:
-        """Bring the servers in step with the directory. Never raises for what it finds there."""
+        """Brings the servers in step with the directory. Never raises for what it finds there."""
         if not self._path:
             return
         try:
@@ -117,7 +117,7 @@ class Directory:
         self._error = error
 
     def _look(self, name: str) -> _Look | None:
-        """The state of one file; None if it is gone or no regular file."""
+        """Returns the state of one file; None if it is gone or no regular file."""
         before = self._looks.get(name)
         good = before.good if before else None
         try:
@@ -142,7 +142,7 @@ class Directory:
 
 
 def shown_name(name: str) -> str:
-    """A file's name as pages, labels and log lines can hold it; what cannot be printed is escaped."""
+    """Returns a file's name as pages, labels and log lines can hold it; what cannot be printed is escaped."""
     return name if name.isprintable() else ascii(name)[1:-1]
 
 
@@ -153,7 +153,7 @@ def _printable(name: str) -> str:
 
 
 def _read(path: str, trusted: Collection[int]) -> tuple[Version, bytes | None]:
-    """Version and content; no content for what is not a regular file. Raises HookFileError for what is not trusted."""
+    """Returns version and content, if it is a regular file. Raises HookFileError for a file that is not trusted."""
     distrust = trust.refusal(path, trusted)
     if distrust is not None:
         raise HookFileError(shown_name(os.path.basename(path)), "", None, distrust)

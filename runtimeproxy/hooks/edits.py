@@ -51,12 +51,12 @@ SCALARS = tuple(map(Slot, RESOURCE_SCALARS))
 
 
 def name(slot: Slot) -> str:
-    """``field`` or ``field[key]``."""
+    """Returns ``field`` or ``field[key]``."""
     return f"{slot.field}[{slot.key}]" if slot.key else slot.field
 
 
 def unset(slot: Slot) -> Value:
-    """What an absent field reads as: 0 or "" for a scalar, None for a map entry."""
+    """Returns what an absent field reads as: 0 or "" for a scalar, None for a map entry."""
     return _UNSET.get(slot.field)
 
 
@@ -65,5 +65,5 @@ def value(state: Mapping[Slot, Value], slot: Slot) -> Value:
 
 
 def changes(edits: Mapping[Slot, Value], state: Mapping[Slot, Value]) -> Edits:
-    """Those of ``edits`` that would change ``state``."""
+    """Returns those of ``edits`` that would change ``state``."""
     return {slot: new for slot, new in edits.items() if new != value(state, slot)}

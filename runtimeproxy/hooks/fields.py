@@ -1,4 +1,4 @@
-"""How fields are written on the wire: tables from a field's name to where it is in a message and how it is changed.
+"""Tables from a field's name to its place in a message, and to how it is changed there.
 
 INT, STRING and the maps are appended: protobuf merges a later value over an earlier one, and containerd's decoders
 (gogo in 1.6, golang/protobuf in 2.x) do so too. Lists are edited where they stand, because appending would add a
@@ -51,7 +51,7 @@ _RESOURCE_HOW = {HUGEPAGE_LIMITS: How.INT_LIST, UNIFIED: How.MAP, **dict.fromkey
 
 
 def resources(*path: int) -> dict[str, Owned]:
-    """The fields of the LinuxContainerResources at ``path``, CRI's or the hook protocol's."""
+    """Returns the fields of the LinuxContainerResources at ``path``, CRI's or the hook protocol's."""
     return {
         field: Owned((*path, number), _RESOURCE_HOW.get(field, How.INT)) for field, number in _RESOURCE_NUMBERS.items()
     }

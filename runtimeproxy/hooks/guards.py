@@ -1,4 +1,4 @@
-"""What no hook server may do, whatever it answers.
+"""Forbids what no hook server may do.
 
 * ``io.kubernetes.*`` keys belong to kubelet: it finds its containers by them and restarts one whose hash changed.
 * A cgroup parent outside the pod's own tree breaks kubelet's accounting and clean-up, so it is refused unless the
@@ -30,7 +30,7 @@ class Guard:
     hidden_envs: frozenset[str] = frozenset()
 
     def refusal(self, slot: Slot, value: Value) -> str | None:
-        """Why this edit must not be made, as the metric's label; None if it may."""
+        """Returns why this edit must not be made, as the metric's label; None if it may."""
         if slot.field in (ANNOTATIONS, LABELS) and slot.key.startswith(KUBELET_PREFIX):
             return "key"
         if slot.field == CGROUP_PARENT:

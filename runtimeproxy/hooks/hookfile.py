@@ -1,9 +1,9 @@
-"""One hook server as its JSON file describes it.
+"""Reads one hook server's JSON file.
 
 ``{"remote-endpoint": "/run/koordlet.sock", "failure-policy": "Ignore", "runtime-hooks": ["PreCreateContainer"]}``:
 the keys are upstream's. Ours: ``"*"`` among the hooks stands for every stage; ``"timeout"`` is a number of seconds or a
 duration such as "500ms"; ``"failure-policies"`` maps hook names to policies of their own; ``"advice"`` lists hooks that
-nobody has to wait for, except for pods with one of the runtime handlers in ``"await-handlers"``; ``"failed-calls"``
+no call has to wait for, except for pods with one of the runtime handlers in ``"await-handlers"``; ``"failed-calls"``
 asks for after hooks of calls that failed, too. Invariant: a spec is valid as a whole or there is none; every mistake is
 a ``HookFileError`` with file, key and value. Keys that we do not know are ignored, and hook names that we do not know
 are accepted and never match, both as upstream does.
@@ -31,7 +31,7 @@ class Policy(Enum):
 
 
 class HookFileError(ValueError):
-    """What is wrong in which file; ``key`` is the JSON key, empty for the file as a whole."""
+    """A file cannot be used; ``key`` is the JSON key, empty for the file as a whole."""
 
     def __init__(self, file: str, key: str, value: object, reason: str) -> None:
         shown = repr(value)
@@ -63,12 +63,12 @@ class ServerSpec:
     failed_calls: bool = False
 
     def policy_at(self, stage: str) -> Policy:
-        """What becomes of a CRI request when the server cannot be asked at this stage."""
+        """Returns the policy for a CRI request when the server cannot be asked at this stage."""
         return dict(self.stage_policies).get(stage, self.policy)
 
 
 def parse(file: str, content: bytes) -> ServerSpec:
-    """The spec that ``content`` describes; raises HookFileError."""
+    """Returns the spec that ``content`` describes; raises HookFileError."""
     import json  # noqa: PLC0415 - a proxy without hook servers starts without it
 
     if len(content) > MAX_FILE_BYTES:
@@ -115,7 +115,7 @@ def _policy(file: str, key: str, raw: object, default: Policy | None = None) -> 
 
 
 def _stage_policies(file: str, raw: object) -> tuple[tuple[str, Policy], ...]:
-    """A name that no stage has is a mistake here: whoever wrote it wants a request refused, or not."""
+    """Returns the policies by stage; a name that no stage has is an error, since its writer means a stage."""
     key = "failure-policies"
     if raw is None:
         return ()

@@ -1,4 +1,4 @@
-"""What a hook server's answer changes, given what it was shown.
+"""Finds what a hook server's answer changes, given what it was shown.
 
 Two kinds of servers speak the same wire. One that declares presence says exactly what it wants: what it sets counts,
 zeros included, what it leaves out is untouched, and its removed_* lists delete. Any other (koordlet) answers in plain
@@ -19,7 +19,7 @@ SIGNED = ("cpu_quota", "oom_score_adj")  # a negative value of the others is no 
 
 
 def opinion(request: Mapping[Slot, Value], answer: Edits, removals: Edits, *, presence: bool) -> Edits:
-    """The edits in an answer. ``request``: as the server was shown it; ``removals``: the keys that it deletes."""
+    """Returns the edits in an answer. ``request``: as the server was shown it; ``removals``: the keys it deletes."""
     if presence:
         return changes(answer | removals, request)
     opinions = {slot: new for slot, new in answer.items() if _is_opinion(slot, new)}
@@ -38,6 +38,6 @@ def _is_opinion(slot: Slot, new: Value) -> bool:
 
 
 def _echoes(request: Mapping[Slot, Value], answer: Edits) -> bool:
-    """Does the answer repeat the container's resources? Nothing that was shown is missing, and something is equal."""
+    """Returns whether the answer repeats the container's resources: nothing is missing, and something is equal."""
     sent = [slot for slot in map(Slot, RESOURCE_INTS) if value(request, slot)]
     return all(slot in answer for slot in sent) and any(answer[slot] == request[slot] for slot in sent)

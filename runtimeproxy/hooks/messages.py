@@ -1,4 +1,4 @@
-"""The hook protocol's messages as flat slots, read from their bytes.
+"""Reads the hook protocol's messages as flat slots, from their bytes.
 
 Pods and containers have the same kinds of fields under different numbers; ``Shape`` lists the numbers once, so that
 neither a question nor its answer has to be decoded for the one or two fields that matter. Invariant: ``read`` yields
@@ -43,7 +43,7 @@ def layout(table: Table) -> Layout:
 
 
 class Shape:
-    """Where the fields of a request and of its answer are.
+    """The places of the fields in a request and in its answer.
 
     ``request`` is for changing the request, ``asked`` and ``said`` are for reading request and answer; ``removed``: the
     answer's lists of keys to delete, by number.
@@ -89,7 +89,7 @@ CONTAINER = Shape(
 
 
 def read(message: bytes, layout: Layout, fields: Container[str] = ALL_FIELDS) -> Edits:
-    """What ``message`` sets of ``fields``, by slot. Raises MalformedMessage."""
+    """Returns what ``message`` sets of ``fields``, by slot. Raises MalformedMessage."""
     state: Edits = {}
     for path, members in layout.items():
         wanted = {number: member for number, member in members.items() if member[0] in fields}
@@ -100,7 +100,7 @@ def read(message: bytes, layout: Layout, fields: Container[str] = ALL_FIELDS) ->
 
 
 def _inside(message: bytes, path: Path) -> bytes:
-    """The message at ``path``; one that occurs several times is the sum of its parts."""
+    """Returns the message at ``path``; one that occurs several times is the sum of its parts."""
     for number in path:
         message = b"".join(payloads(message, number)[0])
     return message
@@ -142,7 +142,7 @@ def _last(contents: list[bytes]) -> bytes:
 
 
 def removals(answer: bytes, shape: Shape) -> Edits:
-    """The keys that ``answer`` asks to delete. Raises MalformedMessage."""
+    """Returns the keys that ``answer`` asks to delete. Raises MalformedMessage."""
     keys = payloads(answer, *[number for number, _ in shape.removed])
     return {
         Slot(field, key.decode("utf-8", "replace")): None
@@ -152,7 +152,7 @@ def removals(answer: bytes, shape: Shape) -> Edits:
 
 
 def flatten_resources(resources: Any, fields: Container[str] = ALL_FIELDS) -> Edits:
-    """What a LinuxContainerResources, CRI's or the hook protocol's, sets of ``fields``."""
+    """Returns what a LinuxContainerResources, CRI's or the hook protocol's, sets of ``fields``."""
     state: Edits = {}
     for slot in SCALARS:
         if slot.field in fields and resources.HasField(slot.field):
@@ -167,7 +167,7 @@ def flatten_resources(resources: Any, fields: Container[str] = ALL_FIELDS) -> Ed
 
 
 def apply_resource(resources: Any, slot: Slot, value: Any) -> None:
-    """Set one field of a LinuxContainerResources."""
+    """Sets one field of a LinuxContainerResources."""
     if slot.field == UNIFIED:
         if value is None:
             resources.unified.pop(slot.key, None)

@@ -1,4 +1,4 @@
-"""What the hooks tell the audit log.
+"""The audit log as the hooks see it, and what of a value it may show.
 
 A protocol, so that the hooks format nothing. Invariant: no environment value and no value
 of an annotation or label that Koord does not know is ever passed to an ``Audit``; callers go through ``shown``.
@@ -18,17 +18,17 @@ HIDDEN = "(not shown)"
 
 class Audit(Protocol):
     def edited(self, subject: str, field: str, before: str, after: str, file: str) -> None:
-        """One rewritten field. ``subject``: ``pod ns/name`` or ``container ns/pod/name``; ``file``: the hook file."""
+        """Takes a rewritten field. ``subject``: ``pod ns/name`` or ``container ns/pod/name``; ``file``: hook file."""
 
 
 def is_known(key: str) -> bool:
-    """Does the key of an annotation or label belong to a domain whose values Koord knows, and may show?"""
+    """Returns whether the key of an annotation or label belongs to a domain whose values Koord knows, and may show."""
     domain, slash, _ = key.partition("/")
     return bool(slash) and (domain in KNOWN_DOMAINS or domain.endswith(f".{KOORDINATOR}"))
 
 
 def shown(slot: Slot, value: Value) -> str:
-    """``value`` as it may be written to a log: never an environment value or an unknown annotation's."""
+    """Returns ``value`` as it may be written to a log: never an environment value or an unknown annotation's."""
     if value is None:
         return ""
     if slot.field == ENVS:

@@ -1,4 +1,4 @@
-"""Edits put into a request's bytes, as its table (``fields``) says.
+"""Puts edits into a request's bytes, as its table (``fields``) says.
 
 Appended values are grouped by the message they belong to, so that ten resource fields cost one patch behind the
 original. Invariant: what is not named by an edit keeps its bytes and its order; no edits return the very object.
@@ -20,7 +20,7 @@ class EditTooLarge(ValueError):
 
 
 def apply(message: bytes, table: Table, edits: Edits) -> bytes:
-    """``message`` with ``edits``; raises MalformedMessage, EditTooLarge, and KeyError for a field not in ``table``."""
+    """Returns ``message`` with ``edits``; raises MalformedMessage, EditTooLarge, KeyError for an unknown field."""
     if not edits:
         return message
     appended: dict[Path, bytearray] = {}
@@ -63,7 +63,7 @@ class _Entries:
         return None if value is None else set_last(entry, VALUE, _value(value))
 
     def missing(self) -> bytes:
-        """Entries for the keys that were not there."""
+        """Returns entries for the keys that were not there."""
         return b"".join(
             _field(self._owned, key, value)
             for key, value in self.values.items()

@@ -1,6 +1,6 @@
-"""What a hook server is told after the event: in order, by one task, out of a bounded queue.
+"""Notifies a hook server after the event: in order, by one task, out of a bounded queue.
 
-A server that hangs delays nobody but itself. Invariant: what is given to ``put`` reaches the server, or fails there and
+A server that hangs delays only itself. Invariant: what is given to ``put`` reaches the server, or fails there and
 is logged, or is counted as dropped: when the queue is full, and at ``close`` whatever still waits.
 """
 
@@ -30,7 +30,7 @@ class Post:
 
 
 class Posts:
-    """``tell`` delivers to the server of hook file ``file``; it deals with the server's failures itself."""
+    """Notifies one server. ``tell`` delivers to that of hook file ``file``, and deals with its failures."""
 
     def __init__(self, file: str, tell: Callable[[Post], Awaitable[None]], metrics: Metrics) -> None:
         self._file = file
@@ -40,7 +40,7 @@ class Posts:
         self._worker: asyncio.Task[None] | None = None
 
     def put(self, post: Post) -> None:
-        """Deliver it when those before it have been."""
+        """Delivers ``post`` when those before it have been."""
         if len(self._waiting) >= POST_QUEUE:
             self._metrics.post_dropped(self._file, post.stage)
             return
@@ -49,12 +49,12 @@ class Posts:
             self._worker = asyncio.get_running_loop().create_task(self._deliver(), name=f"post {self._file}")
 
     async def delivered(self) -> None:
-        """Wait until nothing waits any more."""
+        """Waits until nothing waits any more."""
         while self._worker is not None:
             await asyncio.wait((self._worker,))
 
     def close(self) -> None:
-        """Deliver no more; what waits is dropped."""
+        """Delivers no more; what waits is dropped."""
         if self._worker is not None:
             self._worker.cancel()
         if self._waiting:

@@ -1,4 +1,4 @@
-"""One hook server: asked with a deadline, behind its own breakers and its own queue for what need not be awaited.
+"""Asks one hook server: with a deadline, behind its own breakers and its own queue for notifications.
 
 Invariant: ``ask`` ends within its timeout with an answer, None (UNIMPLEMENTED:
 no opinion) or ``HookFailed``. A server that answers, whatever it says of an object, is up: only one that cannot be
@@ -112,20 +112,20 @@ class HookServer:
         return stage in self.spec.stages
 
     def awaits(self, stage: Stage, handler: str) -> bool:
-        """Is the server's answer about a pod with this runtime handler waited for?"""
+        """Returns whether the server's answer about a pod with this runtime handler is waited for."""
         return stage not in self.spec.advice or handler in self.spec.awaited_handlers
 
     def may_await(self, stage: Stage) -> bool:
-        """Is its answer about some pod waited for?"""
+        """Returns whether its answer about some pod is waited for."""
         return stage in self.spec.stages and (stage not in self.spec.advice or bool(self.spec.awaited_handlers))
 
     async def greet(self) -> None:
-        """Connect, by a call that any gRPC server answers somehow; a server that is not there is no failure."""
+        """Connects, by a call that any gRPC server answers somehow; a server that is not there is no failure."""
         try:
             await self._caller.call(GREETING, b"", self.timeout_s, self._metadata)
         except UnaryError:
             return
-        except Exception:  # whoever waits for it can do nothing about it
+        except Exception:  # its waiters can do nothing about it
             self._metrics.fault("greeting")
             log.exception("hook server %s: not greeted", self.spec.file)
 
@@ -137,7 +137,7 @@ class HookServer:
         parse: Callable[[bytes], Awaitable[T]],
         metadata: Metadata = (),
     ) -> Opinion[T] | None:
-        """The server's opinion; ``parse`` raises MalformedMessage, ``metadata`` comes on top. Raises HookFailed."""
+        """Returns the server's opinion; ``parse`` raises MalformedMessage, ``metadata`` is added. Raises HookFailed."""
         if timeout_s <= 0:
             self._metrics.hook_call(self.spec.file, stage, "timeout", 0.0)
             raise HookFailed("timeout", "no time left of the caller's deadline")
@@ -163,7 +163,7 @@ class HookServer:
         return opinion
 
     def _judge(self, stage: Stage, error: MalformedMessage | UnaryError, timeout_s: float) -> None:
-        """What a failed call says of the server itself; one that was given less than its time, nothing."""
+        """Judges the server by a failed call; one that was given less than its time says nothing of it."""
         late = isinstance(error, UnaryError) and error.code == DEADLINE_EXCEEDED
         if late and timeout_s < self.timeout_s:
             self._breakers.abandoned(stage)
@@ -175,12 +175,12 @@ class HookServer:
             self._breakers.succeeded(stage)
 
     def post(self, stage: Stage, make: Callable[[], Awaitable[bytes | None]], outcome: int = OK) -> None:
-        """Tell the server later how a call ended; of one that failed, only if its file wants that."""
+        """Notifies the server later how a call ended; of one that failed, only if its file wants that."""
         if outcome == OK or self.spec.failed_calls:
             self._posts.put(Post(stage, make, outcome))
 
     async def delivered(self) -> None:
-        """Wait until nothing is left to be told."""
+        """Waits until no notification is left."""
         await self._posts.delivered()
 
     async def _tell(self, post: Post) -> None:
@@ -197,18 +197,18 @@ class HookServer:
             log.exception("hook server %s: %s: request not made", self.spec.file, post.stage.value)
 
     def close(self) -> None:
-        """Drop what was not delivered and close the connection."""
+        """Drops what was not delivered and closes the connection."""
         self._posts.close()
         self._caller.close()
 
 
 async def _unread(answer: bytes) -> bytes:
-    """What a server says after the event, or when nobody waits for it, changes nothing."""
+    """Ignores the answer to a notification."""
     return answer
 
 
 def _failure(error: MalformedMessage | UnaryError) -> HookFailed | None:
-    """What went wrong with a call; None if the server does not know the stage."""
+    """Returns what went wrong with a call; None if the server does not know the stage."""
     if isinstance(error, MalformedMessage):
         failed = HookFailed("undecodable", str(error))
     elif error.code == UNIMPLEMENTED:

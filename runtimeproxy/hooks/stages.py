@@ -9,7 +9,7 @@ ALL = "*"
 
 
 class Stage(StrEnum):
-    """The last three are ours; a server that lacks them answers UNIMPLEMENTED, which means "no opinion"."""
+    """A stage of a call. The last three are ours; a server that lacks them answers UNIMPLEMENTED, "no opinion"."""
 
     PRE_RUN_POD = "PreRunPodSandbox"
     POST_STOP_POD = "PostStopPodSandbox"

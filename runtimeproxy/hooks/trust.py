@@ -1,4 +1,4 @@
-"""Who may decide what hook servers decide: root, and the user that the proxy runs as.
+"""Trusts the files and sockets of root and of the user that the proxy runs as, and no others.
 
 A hook server sees and edits the environment of every container. So a hook file, a server's socket, and everything on
 the way to them (each directory, each symbolic link and what it leads to) must belong to one of the two, and nobody else
@@ -17,12 +17,12 @@ _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def owners() -> frozenset[int]:
-    """The user ids that are trusted."""
+    """Returns the user ids that are trusted."""
     return frozenset({0, os.geteuid()})
 
 
 def refusal(path: str, trusted: Collection[int]) -> str | None:
-    """Why what is at ``path`` must not be used, with file, owner and mode; None if it may. Raises OSError.
+    """Returns why what is at ``path`` must not be used, with file, owner and mode; None if it may. Raises OSError.
 
     The socket's own mode does not count: who can write to it is a client of the server, and does not answer for it.
     """
@@ -42,7 +42,7 @@ def refusal(path: str, trusted: Collection[int]) -> str | None:
 
 
 def distrust(path: str, uid: int | None) -> str | None:
-    """As ``koord.http2.client.Distrust``: of a hook server's socket and the user that it runs as."""
+    """Judges a hook server's socket and the user that it runs as, as ``koord.http2.client.Distrust``."""
     if uid is None:
         return refusal(path, owners())
     return None if uid in owners() else f"its server runs as uid {uid}"

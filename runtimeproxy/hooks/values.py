@@ -1,4 +1,4 @@
-"""Values that a runtime (containerd or CRI-O, with runc or crun) or the kernel under it takes.
+"""Knows the values that a runtime (containerd or CRI-O, with runc or crun) or the kernel under it takes.
 
 The bounds are the kernel's (sched_group_set_shares, tg_set_cfs_bandwidth, MAX_ARG_STRLEN), those of the OCI runtime
 specification, and runc's. What depends on the node or on the pod (which CPUs there are, whether it has cgroup v2, a
@@ -37,7 +37,7 @@ _CGROUP_FILE = re.compile(r"[a-z0-9_]+\.[A-Za-z0-9_.-]+", re.ASCII)  # controlle
 
 
 def acceptable(slot: Slot, value: Value) -> bool:
-    """Does a runtime take this value for this field? ``value`` as in ``Edits``: None deletes a map's entry."""
+    """Returns whether a runtime takes this value for this field. ``value``: None deletes a map's entry."""
     if slot.field in RESOURCE_INTS:
         return _is_integer_of(slot.field, value)
     if slot.field in CPUSETS:

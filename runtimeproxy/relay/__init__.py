@@ -1,1 +1,1 @@
-"""The frame relay: connections of CRI clients passed to the runtime frame by frame, a few streams held on the way."""
+"""Relays connections of CRI clients to the runtime frame by frame, and holds a few streams on the way."""

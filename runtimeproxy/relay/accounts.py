@@ -1,4 +1,4 @@
-"""What the client is owed of its windows, and what its requests take of memory.
+"""Keeps account of the credit that the client is due for its windows, and of the memory of its requests.
 
 Invariant: every byte that the client sends is given back to it once, in frames that are not crumbs; every byte that is
 kept counts against the budget of all connections (`Budget`), as what its stream is at that moment.
@@ -16,7 +16,7 @@ _MUCH_WAITING_BYTES = 1 << 20
 
 
 class Accounts:
-    """Of one pair; the `Credit` of its outbox."""
+    """Keeps the accounts of one pair; the `Credit` of its outbox."""
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
@@ -48,16 +48,16 @@ class Accounts:
     # memory
 
     def open(self, stream: Stream) -> None:
-        """The stream is remembered …"""
+        """Notes that the stream is remembered."""
         self._count(stream, _overhead_bytes(stream.state))
 
     def close(self, stream: Stream) -> None:
-        """… and is not any more, nor anything of its request."""
+        """Notes that neither the stream nor anything of its request is remembered any more."""
         self.empty(stream)
         self._count(stream, -_overhead_bytes(stream.state))
 
     def account(self, stream: Stream, size_bytes: int) -> None:
-        """So many bytes more of a request are kept.
+        """Notes that so many bytes more of a request are kept.
 
         Where memory is short, a client is read no more while much of what it sent waits for the runtime's windows.
         """
@@ -66,12 +66,12 @@ class Accounts:
         self._count(stream, size_bytes)
 
     def empty(self, stream: Stream) -> None:
-        """Nothing of the request is kept any more."""
+        """Notes that nothing of the request is kept any more."""
         self.account(stream, -stream.held_bytes)
         stream.replace(b"")
 
     def to_state(self, stream: Stream, state: State) -> None:
-        """Count the stream as what it is from now on."""
+        """Counts the stream under its new state from now on."""
         self._count(stream, -_overhead_bytes(stream.state) - stream.held_bytes)
         stream.state = state
         self._count(stream, _overhead_bytes(state) + stream.held_bytes)

@@ -1,4 +1,4 @@
-"""Runtime → client: everything passes, except the runtime's credit for windows that are ours."""
+"""Relays runtime → client: everything passes, except the runtime's credit for windows that are ours."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from koord.http2.frames import (
 )
 from koord.http2.grpc import UNAVAILABLE, UNKNOWN, status_in
 from koord.http2.hpack import HpackError
-from runtimeproxy.relay.end import End
+from runtimeproxy.relay.framerelay import FrameRelay, Handler
 from runtimeproxy.relay.goaway import GoingAway
-from runtimeproxy.relay.half import Half, Handler
 from runtimeproxy.relay.pair import Pair
+from runtimeproxy.relay.peerwriter import PeerWriter
 from runtimeproxy.relay.policy import MAX_UNACKNOWLEDGED
 from runtimeproxy.relay.refusals import Refusals
 from runtimeproxy.relay.rewrites import Rewrites
@@ -42,7 +42,7 @@ from runtimeproxy.relay.uplink import Uplink
 _KEPT_BACK = (State.HOLDING, State.ASKING, State.RELEASED)
 
 
-class AnswerHalf(Half):
+class AnswerRelay(FrameRelay):
     """Reads the runtime."""
 
     def __init__(
@@ -53,7 +53,7 @@ class AnswerHalf(Half):
         streams: Streams,
         refusals: Refusals,
         rewrites: Rewrites,
-        on_lost: Callable[[End], None],
+        on_lost: Callable[[PeerWriter], None],
     ) -> None:
         super().__init__(pair, pair.runtime, pair.to_client, on_lost)
         self._uplink = uplink
@@ -77,7 +77,7 @@ class AnswerHalf(Half):
         self._uplink.congested(full)
 
     def go_raw(self) -> None:
-        """The client does not speak HTTP/2: bytes pass as they are, both ways."""
+        """Passes bytes as they are, both ways: the client does not speak HTTP/2."""
         if not self.pair.raw:
             self.pair.raw = self.unusual = True
             self.flush()
@@ -87,7 +87,7 @@ class AnswerHalf(Half):
         return len(data), 0
 
     def relay(self, data: bytes, frames: list[Frame], used_bytes: int) -> None:
-        """Answers go out before they are looked at: only the frames of `_handlers` can be replaced.
+        """Sends answers before it looks at them: only the frames of `_handlers` can be replaced.
 
         While an acknowledgement is on its way, it has to find what came before it accounted for; and while an answer is
         rewritten, its frames are replaced.
@@ -134,7 +134,7 @@ class AnswerHalf(Half):
         return replacement
 
     def _end(self, stream_id: int, status: int) -> None:
-        """The runtime has ended its answer, maybe before it had all of the request."""
+        """Finishes a stream that the runtime has answered, maybe before it had all of the request."""
         stream = self.pair.streams.get(stream_id)
         if isinstance(stream, Stream) and stream.state in _KEPT_BACK and not stream.end_sent:
             self._uplink.cut_short(stream)
@@ -195,7 +195,7 @@ class AnswerHalf(Half):
         return b""
 
     def _goaway(self, data: bytes, frame: Frame) -> bytes | None:
-        """The runtime will not answer streams above ``last``: the client repeats those elsewhere."""
+        """Finishes the streams above ``last``: the runtime will not answer them, the client repeats them elsewhere."""
         pair = self.pair
         last = pair.runtime_last = min(last_stream_of(data, frame), pair.runtime_last)
         for stream_id in [each for each in pair.streams if each > last]:

@@ -1,4 +1,4 @@
-"""The memory that the requests of all connections may take together, and who gives way when it is used up.
+"""Bounds the memory that the requests of all connections take together, and chooses which give way.
 
 Every connection has a share of what is used: the requests that it holds (and what it costs itself while it holds any),
 those that were released and wait for the runtime's windows, and copies of requests that pass (on which no pod depends).
@@ -6,8 +6,8 @@ When more is held and copied than the limit, first the connection that copies mo
 that holds most gives up the request that it opened last, again and again until it is enough. So a connection that holds
 less than another never pays for it.
 
-Invariants: nobody gives way while each of n connections holds, with what it costs, at most 1/n of the limit, and no
-copy ever makes anybody. What was given up goes on as the runtime takes it; if what waits brings the sum to
+Invariants: no connection gives way while each of n connections holds, with what it costs, at most 1/n of the limit, and
+no copy ever makes one give way. What was given up goes on as the runtime takes it; if what waits brings the sum to
 OVERDRAFT_BYTES above the limit, the connection with the largest share is closed. A client does not get there by sending
 alone: it is read no more before (`Accounts.account`).
 """
@@ -27,13 +27,13 @@ class Holder(Protocol):
     """A connection, as the budget sees it."""
 
     def drop_copies(self) -> None:
-        """Keep no copy of what passes; all of them leave the share."""
+        """Drops all copies of what passes; they leave the share."""
 
     def give_way(self) -> None:
-        """Hold one request less."""
+        """Holds one request less."""
 
     def cut_off(self) -> None:
-        """End the connection; everything leaves the share at once."""
+        """Ends the connection; everything leaves the share at once."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +55,7 @@ class Share:
 
 
 class Budget:
-    """``held_bytes`` (copies included) may reach ``limit_bytes``, ``used_bytes`` OVERDRAFT_BYTES more."""
+    """Bounds memory: ``held_bytes`` (copies included) by ``limit_bytes``, ``used_bytes`` by OVERDRAFT_BYTES more."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -69,7 +69,7 @@ class Budget:
         return share
 
     def leave(self, share: Share) -> None:
-        """The connection is gone, and what it used with it."""
+        """Releases all that a connection used: it is gone."""
         self._shares.discard(share)
         self.held_bytes -= share.holding_bytes + share.copied_bytes
         self.used_bytes -= share.used_bytes
@@ -95,7 +95,7 @@ class Budget:
         return self.held_bytes > self.limit_bytes or self.used_bytes > self.limit_bytes + OVERDRAFT_BYTES
 
     def relieve(self) -> None:
-        """Bring what is used back to the limits."""
+        """Brings the bytes in use back to the limits."""
         if self._relieving:  # giving way sends, and what is sent is accounted for
             return
         self._relieving = True

@@ -1,4 +1,4 @@
-"""One client connection and the runtime connection that belongs to it: its parts, how they hang together, its end.
+"""Joins one client connection and the runtime connection that belongs to it: their parts, their begin and their end.
 
 Invariant: the runtime never receives a held request before its verdict, and a client that was refused never waits
 for the runtime. When a header block does not decode the connection is *blind*: nothing is intercepted on it any
@@ -12,14 +12,14 @@ import asyncio
 from koord.http2.frames import ENHANCE_YOUR_CALM, FrameError
 from koord.http2.grpc import CANCELLED, UNAVAILABLE
 from runtimeproxy.relay.accounts import Accounts
-from runtimeproxy.relay.answers import AnswerHalf
-from runtimeproxy.relay.end import End
+from runtimeproxy.relay.answers import AnswerRelay
 from runtimeproxy.relay.goaway import GoingAway
 from runtimeproxy.relay.held import HeldStreams
 from runtimeproxy.relay.pair import Pair
+from runtimeproxy.relay.peerwriter import PeerWriter
 from runtimeproxy.relay.policy import Policy
 from runtimeproxy.relay.refusals import Refusals
-from runtimeproxy.relay.requests import RequestHalf
+from runtimeproxy.relay.requests import RequestRelay
 from runtimeproxy.relay.rewrites import Rewrites
 from runtimeproxy.relay.streams import Streams
 from runtimeproxy.relay.taps import Taps
@@ -27,7 +27,7 @@ from runtimeproxy.relay.uplink import Uplink
 
 
 class Connection:
-    """``requests`` reads the client, ``answers`` the runtime."""
+    """Relays one pair: ``requests`` reads the client, ``answers`` the runtime."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, policy: Policy) -> None:
         self.pair = pair = Pair(loop, policy, policy.budget.join(self))
@@ -39,8 +39,8 @@ class Connection:
         self._taps = Taps(pair, accounts, streams)
         refusals = Refusals(pair, accounts, uplink, streams)
         self.held = HeldStreams(pair, accounts, uplink, streams, refusals)
-        self.answers = AnswerHalf(pair, uplink, self.going_away, streams, refusals, rewrites, self._lost)
-        self.requests = RequestHalf(
+        self.answers = AnswerRelay(pair, uplink, self.going_away, streams, refusals, rewrites, self._lost)
+        self.requests = RequestRelay(
             pair,
             accounts,
             uplink,
@@ -72,19 +72,19 @@ class Connection:
     # begin and end
 
     def paired(self) -> None:
-        """Both transports are there."""
+        """Begins to relay: both transports are there."""
         self.going_away.expect_preface()
 
     def abandon(self) -> None:
-        """The pair never came to be: close what there is of it."""
+        """Closes what there is of a pair that never came to be."""
         self.pair.close()
         if self.pair.runtime.transport is None and not self.pair.ended.done():
             self._end()
 
-    def _lost(self, end: End) -> None:
+    def _lost(self, peer: PeerWriter) -> None:
         pair = self.pair
         pair.close()
-        self._streams.finish_all(CANCELLED if end is pair.client else UNAVAILABLE)  # by the client, or by the runtime
+        self._streams.finish_all(CANCELLED if peer is pair.client else UNAVAILABLE)  # by the client, or by the runtime
         there = [each for each in (pair.client, pair.runtime) if each.transport is not None]
         if all(each.is_lost for each in there) and not pair.ended.done():
             self._end()

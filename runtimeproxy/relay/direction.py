@@ -1,4 +1,4 @@
-"""One direction of a pair: where relayed frames go out, and frames of our own between them.
+"""Sends relayed frames, and frames of our own between them, in one direction of a pair.
 
 Invariants: frames go out whole, in the order in which they came, ours behind those that came before; nothing of ours
 reaches the client before the runtime's first frames, which are its SETTINGS.
@@ -11,17 +11,17 @@ from collections.abc import Callable
 from koord.http2.frames import DEFAULT_MAX_FRAME_BYTES
 from koord.http2.hpack import HeaderDecoder
 from runtimeproxy.metrics import Metrics
-from runtimeproxy.relay.end import End
+from runtimeproxy.relay.peerwriter import PeerWriter
 
 
 class Direction:
-    """``relaying``: a run of frames is being relayed, and ``injected`` goes out with it.
+    """Sends to ``peer``. ``relaying``: a run of frames is being relayed, and ``injected`` goes out with it.
 
     ``decoder`` and ``max_frame_bytes`` are for reading: both follow the SETTINGS of the end that is written to.
     """
 
-    def __init__(self, end: End, metrics: Metrics, headers: tuple[bytes, ...]) -> None:
-        self._end = end
+    def __init__(self, peer: PeerWriter, metrics: Metrics, headers: tuple[bytes, ...]) -> None:
+        self._peer = peer
         self._bytes = metrics.bytes
         self.decoder = HeaderDecoder(headers)
         self.max_frame_bytes = DEFAULT_MAX_FRAME_BYTES
@@ -29,7 +29,7 @@ class Direction:
         self.injected: list[bytes] = []
 
     def inject(self, frames: bytes) -> None:
-        """Send whole frames of our own where the relayed ones go, behind those that came before."""
+        """Sends whole frames of our own where the relayed ones go, behind those that came before."""
         if self.relaying:
             self.injected.append(frames)
         else:
@@ -40,24 +40,24 @@ class Direction:
 
 
 class ToRuntime(Direction):
-    def __init__(self, end: End, metrics: Metrics) -> None:
-        super().__init__(end, metrics, (b":path", b"grpc-timeout", b"content-length", b"grpc-encoding"))
+    def __init__(self, peer: PeerWriter, metrics: Metrics) -> None:
+        super().__init__(peer, metrics, (b":path", b"grpc-timeout", b"content-length", b"grpc-encoding"))
 
     def forward(self, data: bytes) -> None:
         self._bytes.to_runtime += len(data)
-        self._end.write(data)
+        self._peer.write(data)
 
 
 class ToClient(Direction):
     """``settled``: the runtime's first frames have gone to the client; ``on_settled`` is called once, behind them."""
 
-    def __init__(self, end: End, metrics: Metrics) -> None:
-        super().__init__(end, metrics, (b"grpc-status",))
+    def __init__(self, peer: PeerWriter, metrics: Metrics) -> None:
+        super().__init__(peer, metrics, (b"grpc-status",))
         self.settled = False
         self.on_settled: Callable[[], None]
 
     def inject(self, frames: bytes) -> None:
-        """Until the runtime's SETTINGS have gone, frames of ours wait to follow them."""
+        """Sends frames of our own; until the runtime's SETTINGS have gone they wait to follow them."""
         if self.settled:
             super().inject(frames)
         else:
@@ -65,7 +65,7 @@ class ToClient(Direction):
 
     def forward(self, data: bytes) -> None:
         self._bytes.to_client += len(data)
-        self._end.write(data)
+        self._peer.write(data)
         if not self.settled:
             self.settled = True
             self.on_settled()

@@ -1,4 +1,4 @@
-"""Which histogram times a call. Invariant: their number is bounded, whatever paths clients call."""
+"""Chooses the histogram that times a call. Invariant: their number is bounded, however many paths clients call."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ _OTHER = "other"
 
 
 def histogram_of(path: str, histograms: dict[str, Histogram]) -> Histogram:
-    """That of ``path``; those that are not CRI's share one."""
+    """Returns the histogram of ``path``; those that are not CRI's share one."""
     is_own = path in histograms or (path.startswith(_CRI) and len(histograms) < _MAX_METHODS)
     return histograms[path if is_own else _OTHER]

@@ -1,11 +1,11 @@
-"""How a client is asked to leave: RFC 9113 §6.8's graceful shutdown, and its abrupt form when headers do not decode.
+"""Asks a client to leave: RFC 9113 §6.8's graceful shutdown, and its abrupt form when headers do not decode.
 
 A GOAWAY that allows every stream goes out with a PING; once the client has answered it, or after a second, a GOAWAY
 names the last stream that was taken, and the connection is closed when that and those before it have ended.
 
 Invariant: GOAWAY and PING go to a client that speaks HTTP/2 only, behind its preface and behind the runtime's first
 frames (which must be SETTINGS). So a connection that has not begun is served first; one that stays silent for a
-second is closed; one that speaks something else is left alone until whoever drains has waited long enough.
+second is closed; one that speaks something else is left alone until the drain has waited long enough.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PING = b"koordDrn"
 
 
 class GoingAway:
-    """``last_allowed``: streams above it are dropped, the client repeats them elsewhere.
+    """Asks one client to leave. ``last_allowed``: streams above it are dropped, the client repeats them elsewhere.
 
     ``on_ping`` is called as our PING goes out: its acknowledgement is not for the runtime.
     """
@@ -37,14 +37,14 @@ class GoingAway:
         pair.to_client.on_settled = self.proceed
 
     def drain(self) -> None:
-        """Ask the client to open its next streams elsewhere, and close when the last stream has ended."""
+        """Asks the client to open its next streams elsewhere, and closes when the last stream has ended."""
         if not self.draining:
             self.draining = True
             self.proceed()
             self.expect_preface()
 
     def go_blind(self, block: str, error: Exception) -> None:
-        """Header blocks cannot be followed any more: from now on nothing is intercepted and no stream is taken."""
+        """Intercepts nothing and takes no stream from now on: header blocks cannot be followed any more."""
         pair = self._pair
         if pair.blind:
             return
@@ -55,7 +55,7 @@ class GoingAway:
         self._allow_no_more()
 
     def proceed(self) -> None:
-        """Go on if both ends have begun; called again when one of them does."""
+        """Goes on if both ends have begun; called again when one of them does."""
         pair = self._pair
         if not self.draining or not (pair.started and pair.to_client.settled):
             return
@@ -68,20 +68,20 @@ class GoingAway:
             pair.loop.call_later(WAIT_S, self._allow_no_more)
 
     def expect_preface(self) -> None:
-        """A client that says nothing has no call to lose, but there may be one on its way."""
+        """Waits for a client that sends nothing: it has no call to lose, but there may be one on its way."""
         pair = self._pair
         if self.draining and pair.client.transport is not None and not pair.started:
             pair.loop.call_later(WAIT_S, self._close_if_silent)
 
     def is_ping_answer(self, payload: bytes) -> bool:
-        """Is this PING acknowledgement the answer to ours? Then every stream opened before GOAWAY is known."""
+        """Returns whether this PING acknowledgement answers ours: then every stream opened before GOAWAY is known."""
         if not self._announced or payload != _PING:
             return False
         self._allow_no_more()
         return True
 
     def close_if_done(self) -> None:
-        """Close once the last stream has ended, behind the frame that ended it."""
+        """Closes once the last stream has ended, behind the frame that ended it."""
         if self._final and not self._pair.streams:
             self._pair.loop.call_soon(self._close_if_still_done)
 
@@ -97,7 +97,7 @@ class GoingAway:
             self.close_if_done()
 
     def _goaway(self, last_stream: int) -> bytes:
-        """Never more than the runtime's own GOAWAY has allowed: a later one takes no stream back in (RFC 9113 §6.8)."""
+        """Sends GOAWAY, for no more streams than the runtime's own allows: they cannot come back (RFC 9113 §6.8)."""
         return goaway(min(last_stream, self._pair.runtime_last), NO_ERROR)
 
     def _close_if_still_done(self) -> None:

@@ -1,4 +1,4 @@
-"""Notices that a peer has gone which is not being read.
+"""Notices that a peer that is not being read has gone.
 
 A transport whose reading is paused hears nothing of its end, so a pair whose runtime has gone would stay for as long
 as its client does not read. The kernel does tell, to an epoll that asks for nothing else; and that epoll is itself
@@ -14,14 +14,14 @@ from contextlib import suppress
 
 
 class Hangups:
-    """``watch`` and ``forget`` take file descriptors; each is told of once."""
+    """Watches file descriptors; each hang-up is reported once."""
 
     def __init__(self) -> None:
         self._epoll: select.epoll | None = None
         self._watched: dict[int, Callable[[], None]] = {}
 
     def watch(self, loop: asyncio.AbstractEventLoop, descriptor: int, on_hangup: Callable[[], None]) -> None:
-        """Call ``on_hangup`` when the peer has closed its end; never where the kernel has no descriptor for that."""
+        """Calls ``on_hangup`` when the peer has closed its end; never where the kernel has no descriptor for that."""
         if self._watched.get(descriptor) == on_hangup:
             return
         with suppress(OSError):
@@ -32,7 +32,7 @@ class Hangups:
             self._epoll.register(descriptor, 0)  # EPOLLHUP and EPOLLERR are always told
 
     def forget(self, descriptor: int, on_hangup: Callable[[], None]) -> None:
-        """Watch no more. The descriptor may be closed by now, or belong to another connection already."""
+        """Stops watching. The descriptor may be closed by now, or belong to another connection already."""
         if self._watched.get(descriptor) == on_hangup:
             self._drop(descriptor)
 

@@ -1,4 +1,4 @@
-"""Held streams of one connection: collect, ask, then release or refuse.
+"""Collects the held requests of one connection, asks about them, then releases or refuses them.
 
 Invariant: a held request reaches the runtime whole, once, edited or (fail open) as it came; or it is refused, and
 then the runtime never sees a message of it. The connection's other streams never wait for a held one.
@@ -53,7 +53,7 @@ class HeldStreams:
     # opening
 
     def open(self, stream_id: int, route: Route, fields: Mapping[bytes, bytes]) -> None:
-        """A new stream whose route is not to pass: tapped or held (or, where it cannot be, released or refused)."""
+        """Taps or holds a new stream whose route is not to pass (or, where it cannot, releases or refuses it)."""
         call = Call(route.path, grpc_timeout_s(fields.get(b"grpc-timeout")), time.monotonic())
         holds = route.plan.treatment is Treatment.HOLD
         state = State.HOLDING if holds else State.TAPPED
@@ -71,7 +71,7 @@ class HeldStreams:
     # collecting
 
     def take(self, stream: Stream, payload: bytes, size_bytes: int, ended: bool) -> None:
-        """DATA of a stream that is not TAPPED. ``size_bytes`` counts its padding too."""
+        """Takes DATA of a stream that is not TAPPED. ``size_bytes`` counts its padding too."""
         accounts = self._accounts
         accounts.credit_connection(size_bytes)
         stream.client_ended = stream.client_ended or ended
@@ -104,12 +104,12 @@ class HeldStreams:
     # giving up
 
     def give_way(self) -> None:
-        """The request that was opened last is held no more."""
+        """Gives up holding the request that was opened last."""
         stream = self._held[next(reversed(self._held))]
         self._give_up_holding(stream, "held bytes over budget", RESOURCE_EXHAUSTED)
 
     def _give_up_holding(self, stream: Stream, reason: str, code: int) -> None:
-        """The request cannot be edited: it goes on as it is, or is refused where a hook server's policy is Fail."""
+        """Sends the request on unedited, since it cannot be edited, or refuses it where a server's policy is Fail."""
         self._metrics.not_held[reason] += 1
         stream.take_back()
         if stream.route.plan.fail_closed:
@@ -119,7 +119,7 @@ class HeldStreams:
             self._release(stream)
 
     def interrupted(self, stream: Stream) -> bool:
-        """Trailers from the client: no gRPC client sends them, so this is not a unary call, and is not edited.
+        """Notes trailers from the client: no gRPC client sends them, so this is not a unary call, and is not edited.
 
         True if the stream was ours and its message has to go before them.
         """
@@ -128,7 +128,7 @@ class HeldStreams:
         return stream.state is State.RELEASED
 
     def release_all(self) -> None:
-        """Bypass: what is held goes on as it came."""
+        """Sends all held requests on as they came, for the bypass."""
         for stream in list(self._held.values()):
             self._metrics.fail_open["bypass"] += 1
             stream.take_back()
@@ -177,7 +177,7 @@ class HeldStreams:
                 log.exception("%s went on, but not all that follows was done", stream.route.path)
 
     async def _verdict(self, stream: Stream, message: bytes) -> tuple[Forward | Refuse, bytes | None]:
-        """What becomes of the request, and its body if it is edited. A fault of ours must never stop a pod."""
+        """Decides on the request, and its body if it is edited. A fault of ours must never stop a pod."""
         try:
             verdict = await self._pair.policy.interceptor.request(stream.call, message)
             if isinstance(verdict, Refuse) or verdict.message is message:
@@ -207,14 +207,14 @@ class HeldStreams:
     # releasing
 
     def _release(self, stream: Stream) -> None:
-        """What there is of the request goes on, and what will come."""
+        """Sends on what there is of the request, and what will come."""
         if stream.state not in (State.REFUSING, State.RELEASED):
             self._held.pop(stream.id, None)
             self._accounts.to_state(stream, State.RELEASED)
             self._send(stream)
 
     def _release_whole(self, stream: Stream, body: bytes) -> None:
-        """Release a request that has been decided on: mostly one frame that nothing stands in the way of."""
+        """Releases a request that has been decided on: mostly one frame that nothing stands in the way of."""
         uplink = self._uplink
         frames = None if uplink.is_congested else uplink.outbox.whole(stream, body)
         if frames is None:
@@ -236,7 +236,7 @@ class HeldStreams:
     # windows
 
     def initial_window(self, size_bytes: int) -> None:
-        """The runtime's SETTINGS_INITIAL_WINDOW_SIZE: moves the window of every stream by the difference."""
+        """Moves the window of every stream by the change of the runtime's SETTINGS_INITIAL_WINDOW_SIZE."""
         change = size_bytes - self.initial_window_bytes
         self.largest_window_bytes = max(self.largest_window_bytes, size_bytes)
         self.initial_window_bytes = size_bytes

@@ -1,4 +1,4 @@
-"""DATA on its way to the runtime, under the runtime's windows.
+"""Queues DATA on its way to the runtime, under the runtime's windows.
 
 In the direction client → runtime the proxy is a flow-control end point: the runtime's connection window is spent
 here, and the stream windows of streams that were held. DATA of passing streams goes first and waits only while
@@ -32,19 +32,19 @@ _FULL_BYTES = 1 << 20  # header blocks are not under any window
 
 class Credit(Protocol):
     def credit_connection(self, size_bytes: int) -> None:
-        """The client may send so many bytes more on the connection."""
+        """Lets the client send so many bytes more on the connection."""
 
     def credit_stream(self, stream: Stream, size_bytes: int) -> None:
-        """… and so many more on this stream, whose window is ours."""
+        """Lets the client send so many bytes more on this stream, whose window is ours."""
 
     def credit_passing(self, stream: int, size_bytes: int) -> None:
-        """… and so many more on this stream, whose window is the runtime's."""
+        """Lets the client send so many bytes more on this stream, whose window is the runtime's."""
 
     def account(self, stream: Stream, size_bytes: int) -> None:
-        """Add to the bytes of a held stream that are in memory."""
+        """Adds to the bytes of a held stream that are in memory."""
 
     def outbox_full(self, full: bool) -> None:
-        """More waits than a client that keeps to its windows could have sent: read nothing more from it for now."""
+        """Stops reading the client: more waits than one that keeps to its windows could have sent."""
 
 
 class _Waiting:
@@ -90,7 +90,7 @@ class Outbox:
 
     @property
     def waiting(self) -> bool:
-        """Is there anything that more credit could set free?"""
+        """Whether more credit could set anything free."""
         return bool(self.passing or self._released)
 
     @property
@@ -98,22 +98,22 @@ class Outbox:
         return self._blocks > 0
 
     def waits(self, stream: int) -> bool:
-        """Does anything of this stream wait in the passing queue?"""
+        """Returns whether anything of this stream waits in the passing queue."""
         return stream in self._items
 
     def queue_data(self, stream: int, flags: int, payload: bytes, padding_bytes: int) -> None:
-        """DATA of a passing stream; its padding is dropped here, and given back to the client at once."""
+        """Queues DATA of a passing stream; its padding is dropped here, and given back to the client at once."""
         self._queue(_Waiting(stream, payload, flags=flags & ~PADDED, is_data=True))
         if padding_bytes:
             self._credit.credit_connection(padding_bytes)
             self._credit.credit_passing(stream, padding_bytes)
 
     def queue_block(self, stream: int, frames: bytes, on_sent: Callable[[], None] | None = None) -> None:
-        """A header block, or an acknowledgement of SETTINGS, that must not overtake what waits, nor be overtaken."""
+        """Queues a header block, or an acknowledgement of SETTINGS: it keeps its place among what waits."""
         self._queue(_Waiting(stream, frames, is_block=True, on_sent=on_sent))
 
     def queue_rest(self, stream: Stream, trailers: bytes) -> None:
-        """The client has ended a released stream with trailers: what is left of its DATA, then these.
+        """Queues the rest of a released stream's DATA, then the trailers by which the client has ended it.
 
         Its DATA now goes before all that comes later on the connection, since header blocks keep their order.
         """
@@ -123,7 +123,7 @@ class Outbox:
         self.queue_block(stream.id, trailers)
 
     def queue_frame(self, stream: int, frames: bytes, on_sent: Callable[[], None] | None = None) -> None:
-        """Frames that must follow their stream's header block (RST_STREAM); ``on_sent`` is called as they go out."""
+        """Queues frames that must follow their stream's header block (RST_STREAM); calls ``on_sent`` as they go out."""
         self._queue(_Waiting(stream, frames, on_sent=on_sent))
 
     def _queue(self, item: _Waiting) -> None:
@@ -146,11 +146,11 @@ class Outbox:
             self._credit.outbox_full(False)
 
     def release(self, stream: Stream) -> None:
-        """A held stream may go on: what there is of its data, and what will be added to it."""
+        """Lets a held stream go on: with what there is of its data, and what will be added to it."""
         self._released[stream.id] = stream
 
     def whole(self, stream: Stream, body: bytes) -> bytes | None:
-        """All of a held stream's DATA in one frame, as sent; None unless nothing waits and the windows allow it."""
+        """Returns all of a held stream's DATA in one frame, as sent; None if anything waits or a window is small."""
         size = len(body)
         if self.passing or not stream.client_ended:
             return None
@@ -162,7 +162,7 @@ class Outbox:
         return frame(DATA, END_STREAM, stream.id, body)
 
     def forget(self, stream: int) -> None:
-        """The stream was reset: its DATA is not sent any more. Header blocks stay, for the peer's table."""
+        """Drops the DATA of a stream that was reset. Header blocks stay, for the peer's table."""
         self._released.pop(stream, None)
         if stream not in self._items:
             return
@@ -174,7 +174,7 @@ class Outbox:
                 self._credit.credit_connection(len(item.payload))
 
     def pump(self) -> list[bytes]:
-        """Whole frames that may go to the runtime now."""
+        """Returns whole frames that may go to the runtime now."""
         out: list[bytes] = []
         self._pump_passing(out)
         if not self.passing:
@@ -195,7 +195,7 @@ class Outbox:
             self._unqueued(item)
 
     def _pump_item(self, item: _Waiting, out: list[bytes]) -> bool:
-        """Send of one item what the windows allow; True if that was all."""
+        """Sends of one item what the windows allow; True if that was all."""
         owner = item.owner
         while True:
             room = self.window_bytes if owner is None else min(self.window_bytes, owner.window_bytes)

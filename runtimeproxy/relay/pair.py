@@ -1,8 +1,8 @@
 """One client connection and the runtime connection that belongs to it: the state that all parts of the relay share.
 
 Stream ids, SETTINGS, PING and stream windows are the two real ends' own: the relay terminates only the connection
-window towards the runtime and the stream windows of held streams. What is here is plain: whoever changes
-it says so, and it calls no part that is built on it.
+window towards the runtime and the stream windows of held streams. The state is plain: the parts that change it say so,
+and it calls no part that is built on it.
 
 Invariant: when either end goes, both go.
 """
@@ -16,7 +16,7 @@ from collections import deque
 from koord.http2.frames import DEFAULT_WINDOW_BYTES, MAX_STREAM_ID, FrameError, goaway
 from runtimeproxy.relay.budget import Share
 from runtimeproxy.relay.direction import ToClient, ToRuntime
-from runtimeproxy.relay.end import End
+from runtimeproxy.relay.peerwriter import PeerWriter
 from runtimeproxy.relay.policy import CREDIT_BATCH_BYTES, Policy
 from runtimeproxy.relay.stream import Route, Stream
 
@@ -24,14 +24,14 @@ log = logging.getLogger("koord.relay")
 
 
 class Pair:
-    """``share`` is what its requests take of the budget; ``ended`` is done once both transports are gone."""
+    """Two connections and their state. ``share``: of the budget; ``ended`` is done once both transports are gone."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, policy: Policy, share: Share) -> None:
         self.loop = loop
         self.policy = policy
         self.metrics = policy.metrics
         self.share = share
-        self.client, self.runtime = End(loop, policy.hangups), End(loop, policy.hangups)
+        self.client, self.runtime = PeerWriter(loop, policy.hangups), PeerWriter(loop, policy.hangups)
         self.to_client = ToClient(self.client, policy.metrics)
         self.to_runtime = ToRuntime(self.runtime, policy.metrics)
         self.ended: asyncio.Future[None] = loop.create_future()
@@ -57,7 +57,7 @@ class Pair:
         self.credit_stream_batch_bytes = CREDIT_BATCH_BYTES
 
     def fail(self, error: FrameError) -> None:
-        """A peer sent what no peer may: tell the client, if it is known to speak HTTP/2, and close both."""
+        """Closes both after a frame that no peer may send; tells the client, if it is known to speak HTTP/2."""
         log.warning("connection closed: %s", error)
         self.metrics.blind_connections["bad frame"] += 1
         if self.started:

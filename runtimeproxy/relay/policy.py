@@ -1,4 +1,4 @@
-"""What all connections of one relay share: which streams are intercepted, and how much may be held.
+"""Policy of all connections of one relay: which streams are intercepted, and how much may be held.
 
 Invariant: what a client can make us keep beyond its connection is bounded. A path is kept as a route, and is a label
 of the metrics, only if it is short and there are not too many yet; all others share one label and pass.
@@ -22,7 +22,7 @@ MAX_LABELS = 512
 
 
 class Policy:
-    """``held_budget_bytes`` bounds the bytes in hold, of all connections together."""
+    """Chooses routes; ``held_budget_bytes`` bounds the bytes in hold, of all connections together."""
 
     def __init__(self, interceptor: Interceptor, metrics: Metrics, held_budget_bytes: int) -> None:
         self.interceptor = interceptor
@@ -37,13 +37,13 @@ class Policy:
         self._version = interceptor.version
 
     def route(self, path: bytes) -> Route:
-        """The route of a new stream."""
+        """Returns the route of a new stream."""
         if self._version != self.interceptor.version:
             self.forget_routes()
         return self._routes.get(path) or self._learn(path)
 
     def forget_routes(self) -> None:
-        """What the interceptor wants, or whether it is asked at all, has changed."""
+        """Forgets all routes: the interceptor wants other calls, or is asked no more."""
         self._routes.clear()
         self._version = self.interceptor.version
 
@@ -61,4 +61,4 @@ class Policy:
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Ignores a commit that no part waits for."""

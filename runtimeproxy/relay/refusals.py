@@ -1,4 +1,4 @@
-"""Refusing a held stream.
+"""Refuses held streams.
 
 The client must not lose a header block that the runtime has sent, or their HPACK tables part. So the stream is reset
 towards the runtime and an empty SETTINGS follows as a barrier. What the runtime answered before it acknowledges the
@@ -36,7 +36,7 @@ class Refusals:
         self._uplink.send_behind_headers(stream.id, barrier, lambda: acks.append(stream))
 
     def barrier(self, stream: Stream) -> None:
-        """The runtime has acknowledged the SETTINGS behind our reset: nothing of the stream can come any more."""
+        """Answers a refused stream: the runtime acknowledged the SETTINGS behind our reset, nothing more can come."""
         if self._pair.streams.get(stream.id) is not stream or stream.verdict is None:
             return
         code, message = stream.verdict
@@ -50,5 +50,5 @@ class Refusals:
         self._streams.finish(stream.id, code)
 
     def _size_update(self) -> bytes:
-        """What a header block of ours has to begin with. On a blind connection nobody can tell."""
+        """Returns the begin of a header block of ours. On a blind connection it is not known."""
         return b"" if self._pair.blind else self._pair.to_client.decoder.size_update()

@@ -1,4 +1,4 @@
-"""Client → runtime: the direction in which streams are held and the proxy is a flow-control end point."""
+"""Relays client → runtime: here streams are held, and the proxy is a flow-control end point."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from koord.http2.grpc import CANCELLED
 from koord.http2.hpack import HpackError
 from runtimeproxy.intercept import Treatment
 from runtimeproxy.relay.accounts import Accounts
-from runtimeproxy.relay.end import End
+from runtimeproxy.relay.framerelay import FrameRelay
 from runtimeproxy.relay.goaway import GoingAway
-from runtimeproxy.relay.half import Half
 from runtimeproxy.relay.held import HeldStreams
 from runtimeproxy.relay.pair import Pair
+from runtimeproxy.relay.peerwriter import PeerWriter
 from runtimeproxy.relay.policy import MAX_UNACKNOWLEDGED
 from runtimeproxy.relay.rewrites import Rewrites
 from runtimeproxy.relay.stream import State, Stream
@@ -50,7 +50,7 @@ from runtimeproxy.relay.uplink import Uplink
 MAX_STREAMS = 16_384  # open at a time: what is remembered of each is small, but not nothing
 
 
-class RequestHalf(Half):
+class RequestRelay(FrameRelay):
     """Reads the client; ``on_raw`` is called when it does not speak HTTP/2."""
 
     def __init__(
@@ -65,7 +65,7 @@ class RequestHalf(Half):
         rewrites: Rewrites,
         *,
         on_raw: Callable[[], None],
-        on_lost: Callable[[End], None],
+        on_lost: Callable[[PeerWriter], None],
     ) -> None:
         super().__init__(pair, pair.client, pair.to_runtime, on_lost)
         self._accounts = accounts
@@ -96,7 +96,7 @@ class RequestHalf(Half):
         self.pair.runtime.pause("client", full)
 
     def consume(self, data: bytes) -> tuple[int, int]:
-        """The preface, or all that comes from whoever does not begin with it."""
+        """Takes the preface, or passes all that comes from a client that does not begin with it."""
         if self.pair.raw or not PREFACE.startswith(data[: len(PREFACE)]):
             self._on_raw()
             self.direction.forward(data)
@@ -142,7 +142,7 @@ class RequestHalf(Half):
         return kept
 
     def _undecoded(self, data: bytes, frame: Frame, error: HpackError) -> bytes | None:
-        """A block that we cannot read goes on, for the runtime to judge; so our GOAWAY says that its stream did."""
+        """Passes on a block that we cannot read, for the runtime to judge; so our GOAWAY says that its stream did."""
         pair = self.pair
         stream_id = frame[2]
         late = stream_id > self._going_away.last_allowed
@@ -154,7 +154,7 @@ class RequestHalf(Half):
         return b"" if late else self._trailers(data, frame)
 
     def _trailers(self, data: bytes, frame: Frame) -> bytes | None:
-        """Where a block was dropped the runtime lacks its table entries: there the stream ends without trailers."""
+        """Passes trailers on; where a block was dropped the runtime lacks its table entries, so none are passed."""
         stream_id = frame[2]
         if self._dropped and stream_id in self._reset:
             return b""
@@ -169,7 +169,7 @@ class RequestHalf(Half):
         return block if kept is None and self._dropped else kept
 
     def _keep_order(self, stream_id: int, block: bytes) -> bytes | None:
-        """Header blocks stay in order among themselves, and behind their own stream's DATA."""
+        """Keeps header blocks in order among themselves, and behind their own stream's DATA."""
         outbox = self._outbox
         if outbox.keeps_header_blocks or outbox.waits(stream_id):
             outbox.queue_block(stream_id, block)
@@ -211,7 +211,7 @@ class RequestHalf(Half):
         return replacement
 
     def _of_a_stream(self, data: bytes, frame: Frame) -> bytes | None:
-        """A frame that must not overtake its stream's HEADERS, nor reach the runtime after our GOAWAY or RST_STREAM."""
+        """Keeps a frame behind its stream's HEADERS, and drops it after our GOAWAY or RST_STREAM."""
         if frame[2] > self._going_away.last_allowed or frame[2] in self._reset:
             return b""
         if self._outbox.passing and self._outbox.waits(frame[2]):
@@ -239,7 +239,7 @@ class RequestHalf(Half):
         return None
 
     def _settings_ack(self, data: bytes, frame: Frame) -> bytes | None:
-        """It stays behind DATA and header blocks that were sent before it: what follows it is judged by the new."""
+        """Keeps it behind DATA and header blocks that were sent before it: the new SETTINGS judge what follows."""
         if self._outbox.passing:
             self._outbox.queue_block(0, data[frame[3] : frame[4]], self._settings_in_force)
             return b""
@@ -247,7 +247,7 @@ class RequestHalf(Half):
         return None
 
     def _settings_in_force(self) -> None:
-        """From here on the runtime expects what its SETTINGS said; before, a strict one still holds us to the old."""
+        """Applies the runtime's SETTINGS: it expects them from here on; a strict one holds us to the old before."""
         pending = self.pair.runtime_settings
         for identifier, value in pending.popleft() if pending else ():
             if identifier == INITIAL_WINDOW_SIZE:

@@ -1,4 +1,4 @@
-"""Answers that are rewritten on their way to the client: message by message, each in as many bytes as it came in.
+"""Rewrites answers on their way to the client: message by message, each in as many bytes as it came in.
 
 So no frame changes its size, and no window of either end notices. The frames of a message wait here until it is whole;
 mostly it is one frame, and nothing waits.
@@ -26,7 +26,7 @@ FRAME_BYTES = 200
 
 
 class _Answer:
-    """``frames``: those that wait, each with the bounds of its payload; ``body``: their payloads in one piece.
+    """An answer that is rewritten. ``frames``: those that wait, with their payloads' bounds; ``body``: these together.
 
     ``kept_bytes``: what counts against the budget.
     """
@@ -44,7 +44,7 @@ class _Answer:
         return b"".join([raw for raw, _, _ in self.frames])
 
     def with_body(self) -> bytes:
-        """The frames with ``body`` in the place of their payloads."""
+        """Returns the frames with ``body`` in the place of their payloads."""
         out: list[bytes] = []
         at = 0
         for raw, start, stop in self.frames:
@@ -54,7 +54,7 @@ class _Answer:
 
 
 class Rewrites:
-    """``answers``: those of one pair that are rewritten, by stream.
+    """Rewrites the answers of one pair; ``answers``: by stream.
 
     ``stream_window_bytes``: what the client lets the runtime send on a new stream.
     """
@@ -68,12 +68,12 @@ class Rewrites:
         self._is_window_shrinking = False
 
     def client_allows(self, window_bytes: int) -> None:
-        """The client's SETTINGS, not acknowledged yet, say ``window_bytes`` for each stream."""
+        """Notes ``window_bytes`` for each stream, of SETTINGS of the client that are not acknowledged yet."""
         self._is_window_shrinking |= window_bytes < self.stream_window_bytes
         self.stream_window_bytes = window_bytes
 
     def before_acknowledgement(self, data: bytes, frame: Frame, is_last: bool) -> bytes | None:
-        """What goes on in the place of the runtime's acknowledgement of the client's SETTINGS; None: the frame itself.
+        """Returns what replaces the runtime's acknowledgement of the client's SETTINGS; None: the frame itself.
 
         What the runtime sent before it may be more than the smaller window, and must not come behind it. ``is_last``:
         no other SETTINGS of the client's wait for theirs.
@@ -88,11 +88,11 @@ class Rewrites:
         return b"".join([*map(self.end, waiting), data[frame[3] : frame[4]]])
 
     def open(self, stream: int, path: str) -> None:
-        """The answer on this stream is to be rewritten."""
+        """Begins to rewrite the answer on this stream."""
         self.answers[stream] = _Answer(path)
 
     def take(self, data: bytes, frame: Frame) -> bytes | None:
-        """What goes on in the place of a DATA frame; None: the frame itself. Raises FrameError."""
+        """Returns what replaces a DATA frame; None: the frame itself. Raises FrameError."""
         _, flags, stream, begin, end = frame
         answer = self.answers.get(stream)
         if answer is None:
@@ -111,7 +111,7 @@ class Rewrites:
         return None if is_alone and frames == data[begin:end] else frames
 
     def end(self, stream: int) -> bytes:
-        """The answer is over: the frames of it that still wait."""
+        """Ends an answer; returns the frames of it that still wait."""
         answer = self.answers.pop(stream, None)
         if answer is None:
             return b""
@@ -120,18 +120,18 @@ class Rewrites:
         return frames
 
     def close(self, stream: int) -> None:
-        """The stream is over, and not by a frame that comes behind what still waits: that goes to the client now."""
+        """Ends a stream otherwise than by a frame behind what waits: that goes to the client now."""
         frames = self.end(stream)
         if frames:
             self._pair.to_client.inject(frames)
 
     def give_up_all(self) -> None:
-        """Keep no frame of any answer."""
+        """Keeps no frame of any answer."""
         for stream in [stream for stream, answer in self.answers.items() if answer.frames]:
             self._give_up(stream, "held bytes over budget")
 
     def _keep(self, stream: int, answer: _Answer, size_bytes: int, whole_bytes: int) -> None:
-        """The last frame waits for the others of its message, which ends ``whole_bytes`` behind the first's begin."""
+        """Keeps the last frame until its message is whole, ``whole_bytes`` behind the first one's begin."""
         answer.kept_bytes += size_bytes + FRAME_BYTES
         self._count(size_bytes + FRAME_BYTES)
         if whole_bytes > self.stream_window_bytes // 2 or self._kept_bytes > MOST_BYTES:
@@ -160,7 +160,7 @@ class Rewrites:
             self._budget.copy(self._pair.share, size_bytes)
 
     def _rewrite(self, answer: _Answer, bounds: list[tuple[int, int]]) -> bool:
-        """Rewrite each message in ``answer.body``; was any of them changed?"""
+        """Rewrites each message in ``answer.body``; returns whether any was changed."""
         changed = False
         for begin, end in bounds:
             if answer.body[begin]:
@@ -175,8 +175,9 @@ class Rewrites:
 
 
 def _messages(body: bytearray) -> tuple[list[tuple[int, int]], int]:
-    """The bounds of each whole message of ``body``, its prefix included; and how long a body is that ends with its
-    last message, as far as that can be told: the length of ``body`` itself if that is whole messages."""
+    """Returns the bounds of each whole message of ``body``, its prefix included, and the length of a body that ends
+    with its last message: that of ``body`` itself if it is whole messages.
+    """
     bounds: list[tuple[int, int]] = []
     at = 0
     while at < len(body):

@@ -1,4 +1,4 @@
-"""Connections to the runtime, also for clients that have to wait until it is there.
+"""Connects to the runtime, also for clients that have to wait until it is there.
 
 Invariant: however many clients wait, the runtime's socket is tried once for all of them, in the end ten times a second,
 and what that gives goes to the client that has waited longest; a client that has waited for as long as it may gets the
@@ -18,7 +18,7 @@ Connecting = asyncio.Future[socket.socket]
 
 
 class Runtime:
-    """The runtime that listens at ``path``."""
+    """Connects to the runtime that listens at ``path``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, path: str) -> None:
         self._loop = loop
@@ -29,7 +29,7 @@ class Runtime:
         self._error = OSError()
 
     def connect(self, within_s: float) -> Connecting:
-        """A connected socket, at once where the runtime is there; OSError when it stayed away for so long."""
+        """Returns a connected socket, at once where the runtime is there; OSError when it stayed away for so long."""
         connecting: Connecting = self._loop.create_future()
         if not self._waiting:
             try:
@@ -44,7 +44,7 @@ class Runtime:
         return connecting
 
     def give_up(self, connecting: Connecting, error: OSError) -> None:
-        """Wait no more: ``connecting`` raises ``error``, unless it has ended."""
+        """Waits no more: ``connecting`` raises ``error``, unless it has ended."""
         if connecting in self._waiting:
             self._waiting.pop(connecting).cancel()
             if not connecting.done():
@@ -58,7 +58,7 @@ class Runtime:
         self._retry_s = min(self._retry_s * 2, _LAST_RETRY_S)
 
     def _serve(self) -> None:
-        """Connect for those who wait, until the runtime takes no more."""
+        """Connects for those who wait, until the runtime takes no more."""
         self._retry = None
         for _ in range(_CONNECTS_PER_WAKE):
             if not self._waiting:

@@ -27,7 +27,7 @@ _ACCEPT_REST_S = 0.1
 
 
 class RelayServer:
-    """``backend``: path of the runtime's socket. ``backend_wait_s``: how long a new connection waits for it."""
+    """Accepts clients. ``backend``: the runtime's socket. ``backend_wait_s``: how long a connection waits for it."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class RelayServer:
         self.draining = False
 
     def add_listener(self, listener: socket.socket) -> None:
-        """Accept on a listening unix socket. It stays the caller's to close, after `remove_listener`."""
+        """Accepts on a listening unix socket. It stays the caller's to close, after `remove_listener`."""
         listener.setblocking(False)
         self._listeners.add(listener)
         self._loop.add_reader(listener, self._accept, listener)
@@ -67,7 +67,7 @@ class RelayServer:
             self._loop.remove_reader(listener)
 
     def set_bypass(self, bypass: bool) -> None:
-        """Pure relay: new streams pass, held ones go on as they came. Windows and header tables are kept in step."""
+        """Makes it a pure relay: new streams pass, held ones go on. Windows and header tables are kept in step."""
         was, self.policy.bypass = self.policy.bypass, bypass
         if was and not bypass:
             self.policy.interceptor.forget()
@@ -82,11 +82,11 @@ class RelayServer:
 
     @property
     def connections(self) -> frozenset[Connection]:
-        """Those that are open, or wait for the runtime."""
+        """How many connections are open, or wait for the runtime."""
         return frozenset(self._connections)
 
     def drain(self) -> None:
-        """Accept no more and ask every client to leave; calls that are open, or still arrive, are served."""
+        """Accepts no more and asks every client to leave; calls that are open, or still arrive, are served."""
         self.draining = True
         for listener in list(self._listeners):
             self.remove_listener(listener)
@@ -94,7 +94,7 @@ class RelayServer:
             connection.going_away.drain()
 
     async def drained(self, timeout_s: float) -> bool:
-        """Wait for the last connection to end; after ``timeout_s`` close what is left and return False."""
+        """Waits for the last connection to end; after ``timeout_s`` closes what is left and returns False."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
@@ -132,7 +132,7 @@ class RelayServer:
             self._loop.add_reader(listener, self._accept, listener)
 
     async def _serve(self, client: socket.socket, connection: Connection) -> None:
-        """Pair one client; its bytes are read only once there is a runtime to send them to."""
+        """Pairs one client; its bytes are read only once there is a runtime to send them to."""
         try:
             runtime = await self._reach_runtime(client)
             await self._loop.create_unix_connection(lambda: connection.answers, sock=runtime)
@@ -146,7 +146,7 @@ class RelayServer:
         connection.paired()
 
     async def _reach_runtime(self, client: socket.socket) -> socket.socket:
-        """A connected socket. Raises OSError: the runtime stayed away for too long, or the client has gone."""
+        """Returns a connected socket. Raises OSError: the runtime stayed away for too long, or the client has gone."""
         connecting = self._runtime.connect(self._backend_wait_s)
         if connecting.done():
             return connecting.result()

@@ -1,4 +1,4 @@
-"""What the relay remembers of one stream.
+"""The state of one stream that is tapped or held, and of the route of one that passes.
 
 A stream that only passes costs one reference to its Route. One that is tapped or held has a Stream of its own.
 """
@@ -65,11 +65,11 @@ class Stream:
 
     @property
     def left_bytes(self) -> int:
-        """Of ``data``."""
+        """The bytes of ``data`` that are left."""
         return len(self.data) - self._offset
 
     def put(self, payload: bytes) -> None:
-        """More of the request. However many pieces it comes in, only their bytes are kept."""
+        """Adds a piece of the request. Only its bytes are kept, however small the pieces are."""
         if not self.data:
             self.data = payload
         elif isinstance(self.data, bytearray):
@@ -80,7 +80,7 @@ class Stream:
             self._offset = 0
 
     def take(self, most_bytes: int) -> bytes:
-        """The next piece for the runtime; empty if there is none."""
+        """Returns the next piece for the runtime; empty if there is none."""
         data = self.data
         if isinstance(data, bytearray):
             piece = bytes(data[:most_bytes])
@@ -93,7 +93,7 @@ class Stream:
         return piece
 
     def replace(self, data: bytes) -> None:
-        """From here on this is what there is of the request."""
+        """Replaces what there is of the request."""
         self.data, self._offset, self.message = data, 0, None
 
     def stop_asking(self) -> None:
@@ -102,13 +102,13 @@ class Stream:
             self.task = None
 
     def take_back(self) -> None:
-        """Nobody is asked any more: the request is as it came."""
+        """Goes back to the request as it came: no server is asked any more."""
         self.stop_asking()
         if self.message is not None:
             self.replace(grpc_body(self.message))
 
     def note_answer(self, payload: bytes) -> None:
-        """Some bytes of the runtime's answer, if that is wanted and not absurdly long."""
+        """Keeps bytes of the runtime's answer, if that is wanted and not absurdly long."""
         if self.answer is not None:
             self.answer += payload
             if len(self.answer) > MAX_ANSWER_BYTES:

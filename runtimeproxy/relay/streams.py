@@ -1,4 +1,4 @@
-"""How the streams of a pair begin and end, and what is counted of each.
+"""Begins and ends the streams of a pair, and counts them.
 
 Invariant: a stream that is over is forgotten everywhere at once: by the outbox, by who holds or copies it, by the
 budget; it is counted once, by how it ended.
@@ -28,19 +28,19 @@ class Streams:
         self._rewrites = rewrites
 
     def add(self, stream: Stream) -> None:
-        """A new stream that is tapped or held."""
+        """Adds a new stream that is tapped or held."""
         self._pair.streams[stream.id] = stream
         self._accounts.open(stream)
         self._pair.policy.worked()
 
     def pass_on(self, stream: Stream) -> None:
-        """Nothing of a tapped stream is kept any more, it only passes."""
+        """Keeps nothing of a tapped stream any more: it only passes."""
         self._uncount(stream)
         self._pair.streams[stream.id] = stream.route
         self._pair.began_s[stream.id] = stream.call.started
 
     def finish(self, stream_id: int, status: int) -> None:
-        """The runtime has answered the stream for good, or either end has reset it."""
+        """Finishes a stream that the runtime has answered for good, or that either end has reset."""
         stream = self._pair.streams.pop(stream_id, None)
         if stream is None:
             return
@@ -55,7 +55,7 @@ class Streams:
             self._going_away.close_if_done()
 
     def finish_all(self, status: int) -> None:
-        """The connection is over."""
+        """Finishes all streams: the connection is over."""
         pair = self._pair
         for stream_id in list(pair.streams):
             stream = pair.streams.pop(stream_id)
@@ -67,7 +67,7 @@ class Streams:
                 self._leave(stream)
 
     def forget(self, stream: Stream) -> None:
-        """Nothing more of this stream goes to the runtime; its bytes leave the budget."""
+        """Sends nothing more of this stream to the runtime; its bytes leave the budget."""
         self._outbox.forget(stream.id)
         stream.stop_asking()
         self._unlist(stream)

@@ -1,4 +1,4 @@
-"""Copies of requests that pass, for whoever remembers pods and containers.
+"""Copies requests that pass, for the cache of pods and containers.
 
 Invariant: a copy delays and changes nothing, and takes no memory that a held request needs: where that is short, or
 the request is over 16 MiB, its stream becomes one that only passes, and what is remembered is read from the runtime
@@ -15,7 +15,7 @@ from runtimeproxy.relay.streams import Streams
 
 
 class Taps:
-    """The tapped streams of one pair."""
+    """Copies the tapped streams of one pair."""
 
     def __init__(self, pair: Pair, accounts: Accounts, streams: Streams) -> None:
         self._pair = pair
@@ -24,7 +24,7 @@ class Taps:
         self._budget = pair.policy.budget
 
     def take(self, stream: Stream, payload: bytes, ended: bool) -> None:
-        """DATA of a tapped stream has passed."""
+        """Copies DATA of a tapped stream, which has passed."""
         pair, budget = self._pair, self._budget
         stream.put(payload)
         self._accounts.account(stream, len(payload))

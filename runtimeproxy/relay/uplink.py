@@ -1,4 +1,4 @@
-"""The way to the runtime: when the outbox is emptied, what goes behind a stream's HEADERS, and which streams are reset.
+"""Sends to the runtime: when the outbox is emptied, what goes behind a stream's HEADERS, and which streams are reset.
 
 Invariants: nothing is put out while the runtime does not read what was written to it; of a stream that was reset
 towards the runtime it gets nothing more, and the client's window for the rest is given back where the client needs it.
@@ -18,7 +18,7 @@ _MAX_RESET = 1024
 
 
 class Uplink:
-    """``is_congested``: the runtime does not read what goes to it."""
+    """Sends for one pair. ``is_congested``: the runtime does not read what goes to it."""
 
     def __init__(self, pair: Pair, accounts: Accounts) -> None:
         self._pair = pair
@@ -28,7 +28,7 @@ class Uplink:
         self._pumping = False
 
     def pump(self) -> None:
-        """Send what the runtime's windows allow by now; nothing while it does not read what was written to it."""
+        """Sends what the runtime's windows allow by now; nothing while it does not read what was written to it."""
         self._pumping = False
         if self.is_congested:
             return
@@ -37,7 +37,7 @@ class Uplink:
             self._pair.to_runtime.inject(b"".join(out))
 
     def pump_soon(self) -> None:
-        """Pump once for all the credit that one read brought: credit in crumbs must not make frames in crumbs."""
+        """Pumps once for all the credit that one read brought: credit in crumbs must not make frames in crumbs."""
         if not self._pumping and self.outbox.waiting:
             self._pumping = True
             self._pair.loop.call_soon(self.pump)
@@ -47,7 +47,7 @@ class Uplink:
         self.pump()
 
     def send_behind_headers(self, stream: int, frames: bytes, on_sent: Callable[[], None] | None = None) -> None:
-        """Send frames that concern a stream, once the runtime has its HEADERS; ``on_sent`` is called as they go out."""
+        """Sends frames that concern a stream, once the runtime has its HEADERS; calls ``on_sent`` as they go out."""
         if self.outbox.waits(stream):
             self.outbox.queue_frame(stream, frames, on_sent)
         else:
@@ -58,21 +58,21 @@ class Uplink:
     # streams that are over for the runtime, and not yet for the client
 
     def cut_short(self, stream: Stream) -> None:
-        """The runtime has answered before it had all of a held request: it gets no more of it, only a reset."""
+        """Ends a held request that the runtime has answered before it had all of it: only a reset follows."""
         self.drop_rest(stream.id, not stream.client_ended)
         if stream.owed_bytes:
             self._pair.loop.call_soon(self._credit_rest, stream.id, stream.owed_bytes)
         self.send_behind_headers(stream.id, rst_stream(stream.id, CANCEL))
 
     def _credit_rest(self, stream: int, size_bytes: int) -> None:
-        """The client may go on sending, unless the runtime's own reset came right behind its answer."""
+        """Lets the client send on, unless the runtime's own reset came right behind its answer."""
         if self._pair.reset.get(stream):
             self._accounts.credit_passing(stream, size_bytes)
 
     def drop_rest(self, stream: int, credits_client: bool) -> None:
-        """What the client still sends on the stream is dropped, and its window given back to it or not.
+        """Drops what the client still sends on the stream, and gives its window back or not.
 
-        Nothing but header blocks, for the runtime's table, may follow a reset, whoever sent it.
+        Nothing but header blocks, for the runtime's table, may follow a reset, of either side.
         """
         reset = self._pair.reset
         reset[stream] = credits_client

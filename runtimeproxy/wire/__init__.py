@@ -1,1 +1,1 @@
-"""Bytes on the wire, as pure functions: HTTP/2 frames, header blocks, protobuf fields. No sockets, no CRI."""
+"""Bytes on the wire, as pure functions: protobuf fields. No sockets, no CRI."""

@@ -1,4 +1,4 @@
-"""Protobuf's wire form, read and edited without knowing the schema.
+"""Reads and edits protobuf's wire form without knowing the schema.
 
 What the proxy does not know must survive byte for byte, so a message is never decoded and written again: values are
 appended (a later field is merged over an earlier one), and entries of repeated fields are replaced or dropped where
@@ -50,7 +50,7 @@ class Span(NamedTuple):
 
 
 def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The unsigned 64-bit varint at ``at`` and the offset behind it."""
+    """Returns the unsigned 64-bit varint at ``at`` and the offset behind it."""
     result = 0
     for index in range(MAX_VARINT_BYTES):
         if at + index >= end:
@@ -63,7 +63,7 @@ def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def spans(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Span]:
-    """Every field of the message in ``data[start:end]``, in wire order; a group is one span."""
+    """Yields every field of the message in ``data[start:end]``, in wire order; a group is one span."""
     stop = len(data) if end is None else end
     at = start
     for _ in range(MAX_FIELDS + 1):
@@ -82,8 +82,9 @@ def spans(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Span]
 def gather(  # noqa: PLR0912 - a call for each field would cost as much again
     data: bytes, payloads: Mapping[int, list[bytes]], varints: Mapping[int, list[int]] = _NONE
 ) -> None:
-    """Add to each list what the message ``data`` has in fields of its number: the payloads of length-delimited ones
-    to ``payloads``, integers (unsigned) to ``varints``. One pass in one function, since most fields are skipped."""
+    """Adds to each list what the message ``data`` has in fields of its number: the payloads of length-delimited ones to
+    ``payloads``, integers (unsigned) to ``varints``. One pass in one function, since most fields are skipped.
+    """
     at, stop = 0, len(data)
     try:
         for _ in range(MAX_FIELDS + 1):
@@ -118,7 +119,7 @@ def gather(  # noqa: PLR0912 - a call for each field would cost as much again
 
 
 def payloads(data: bytes, *numbers: int) -> list[list[bytes]]:
-    """The payloads of the length-delimited fields of each of ``numbers``, in wire order."""
+    """Returns the payloads of the length-delimited fields of each of ``numbers``, in wire order."""
     found: dict[int, list[bytes]] = {}
     for number in numbers:  # not a comprehension: that is a call more, on every creation's way
         found[number] = []
@@ -178,7 +179,7 @@ def _group_end(data: bytes, opening: Span, stop: int) -> int:
 
 
 def varint(number: int) -> bytes:
-    """``number`` as protobuf's varint; a negative one as int64's two's complement (ten bytes)."""
+    """Returns ``number`` as protobuf's varint; a negative one as int64's two's complement (ten bytes)."""
     if 0 <= number < 0x80:
         return bytes((number,))
     rest = number & UINT64_MASK
@@ -191,12 +192,12 @@ def varint(number: int) -> bytes:
 
 
 def int_field(number: int, content: int) -> bytes:
-    """An int32/int64/uint64/bool field, written even when ``content`` is 0."""
+    """Returns an int32/int64/uint64/bool field, written even when ``content`` is 0."""
     return varint(number << 3 | VARINT) + varint(content)
 
 
 def bytes_field(number: int, content: bytes) -> bytes:
-    """A string, bytes or message field, written even when ``content`` is empty."""
+    """Returns a string, bytes or message field, written even when ``content`` is empty."""
     size = len(content)
     if number < 16 and size < 0x80:
         return bytes((number << 3 | LENGTH, size)) + content
@@ -204,7 +205,7 @@ def bytes_field(number: int, content: bytes) -> bytes:
 
 
 def fields(content: Mapping[int, Sequence[bytes]]) -> bytes:
-    """String, bytes or message fields: the payloads of each number, in that order."""
+    """Returns string, bytes or message fields: the payloads of each number, in that order."""
     out: list[bytes] = []
     for number, payloads in content.items():
         for each in payloads:
@@ -218,14 +219,14 @@ def fields(content: Mapping[int, Sequence[bytes]]) -> bytes:
 
 
 def nested(path: Path, content: bytes) -> bytes:
-    """``content`` as (part of) the message at ``path``; appended to a message, it is merged into what is there."""
+    """Returns ``content`` as (part of) the message at ``path``; appended to a message, it is merged into that."""
     for number in reversed(path):
         content = bytes_field(number, content)
     return content
 
 
 def last_bytes(data: bytes, number: int) -> bytes:
-    """The effective value of a singular string or bytes field: its last occurrence, empty if there is none."""
+    """Returns the effective value of a singular string or bytes field: its last occurrence, empty if there is none."""
     found = b""
     for span in spans(data):
         if span.number == number and span.wire_type == LENGTH:
@@ -234,7 +235,7 @@ def last_bytes(data: bytes, number: int) -> bytes:
 
 
 def set_last(data: bytes, number: int, field: bytes) -> bytes:
-    """Put the encoded ``field`` in place of the last occurrence of field ``number``, or behind everything."""
+    """Puts the encoded ``field`` in place of the last occurrence of field ``number``, or behind everything."""
     last = None
     for span in spans(data):
         if span.number == number:
@@ -249,7 +250,7 @@ Visitor = Callable[[bytes], bytes | None]
 
 
 def edit_entries(data: bytes, visitors: Mapping[Path, Visitor]) -> bytes:
-    """Apply each visitor to every entry of the repeated message field (or map) at its path, where it stands.
+    """Applies each visitor to every entry of the repeated message field (or map) at its path, where it stands.
 
     Returns ``data`` itself if no visitor changed anything.
     """
@@ -258,7 +259,7 @@ def edit_entries(data: bytes, visitors: Mapping[Path, Visitor]) -> bytes:
 
 
 def _edit(data: bytes, start: int, end: int, visitors: Mapping[Path, Visitor]) -> bytes | None:
-    """The edited message of ``data[start:end]``, None if nothing changed. Recursion is as deep as the paths."""
+    """Returns the edited message of ``data[start:end]``, None if nothing changed. Recursion is as deep as the paths."""
     by_number: dict[int, dict[Path, Visitor]] = {}
     for path, visitor in visitors.items():
         by_number.setdefault(path[0], {})[path[1:]] = visitor
@@ -279,7 +280,7 @@ def _edit(data: bytes, start: int, end: int, visitors: Mapping[Path, Visitor]) -
 
 
 def _visit(data: bytes, span: Span, deeper: Mapping[Path, Visitor]) -> bytes | None:
-    """The field that shall stand for ``span``; None: as it is, empty: dropped."""
+    """Returns the field that shall stand for ``span``; None: as it is, empty: dropped."""
     visitor = deeper.get(())
     if visitor is None:
         inner = _edit(data, span.value, span.end, deeper)

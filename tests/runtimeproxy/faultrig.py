@@ -20,8 +20,8 @@ from koord.http2.server import Method, Refusal, Reply, UnaryServer
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.audit import AuditLog
+from runtimeproxy.cri.handlercontext import HookOptions
 from runtimeproxy.cri.interceptor import CriInterceptor
-from runtimeproxy.cri.world import HookOptions
 from runtimeproxy.hooks.directory import Loaded
 from runtimeproxy.hooks.hookfile import Policy, ServerSpec
 from runtimeproxy.hooks.stages import STAGES, Stage

@@ -11,8 +11,8 @@ import pytest
 from koord.http2.client import UnaryError
 from koord.http2.grpc import RESOURCE_EXHAUSTED
 from koord.pb.cri import api_pb2 as cri
-from runtimeproxy.hooks.apart import LARGE_BYTES, Apart
 from runtimeproxy.hooks.hookfile import Policy
+from runtimeproxy.hooks.largemessages import LARGE_BYTES, LargeMessageWorker
 from runtimeproxy.wire.protowire import MAX_FIELDS, TooManyFields, gather, int_field, spans
 from tests.runtimeproxy.cri.rig import V1, container, pod
 from tests.runtimeproxy.faultrig import DEADLINE_S, running
@@ -32,7 +32,7 @@ def create(variables: int) -> cri.CreateContainerRequest:
     ("size_bytes", "apart"), [(0, False), (LARGE_BYTES, False), (LARGE_BYTES + 1, True), (16 << 20, True)]
 )
 async def test_large_work_is_done_in_one_thread_beside_the_loop(size_bytes: int, apart: bool) -> None:
-    work = Apart()
+    work = LargeMessageWorker()
     threads = {await work(size_bytes, threading.current_thread) for _ in range(3)}
     work.close()
     assert len(threads) == 1
@@ -40,7 +40,7 @@ async def test_large_work_is_done_in_one_thread_beside_the_loop(size_bytes: int,
 
 
 async def test_what_the_work_raises_is_raised() -> None:
-    work = Apart()
+    work = LargeMessageWorker()
     for size_bytes in (1, LARGE_BYTES + 1):
         with pytest.raises(ZeroDivisionError):
             await work(size_bytes, lambda: 1 // 0)

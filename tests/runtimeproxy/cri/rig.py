@@ -12,9 +12,9 @@ from koord.http2.client import UnaryError
 from koord.http2.grpc import NOT_FOUND, OK
 from koord.http2.server import Refusal
 from koord.pb.cri import api_pb2 as cri
+from runtimeproxy.cri.handlercontext import HookOptions
 from runtimeproxy.cri.interceptor import CriInterceptor
 from runtimeproxy.cri.updaterecords import UpdateRecords
-from runtimeproxy.cri.world import HookOptions
 from runtimeproxy.hooks.directory import Loaded
 from runtimeproxy.hooks.hookfile import Policy, ServerSpec
 from runtimeproxy.hooks.stages import STAGES

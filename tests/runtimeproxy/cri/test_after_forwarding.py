@@ -6,8 +6,8 @@ import time
 
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
+from runtimeproxy.cri.handlercontext import HookOptions
 from runtimeproxy.cri.interceptor import CriInterceptor
-from runtimeproxy.cri.world import HookOptions
 from runtimeproxy.hooks.directory import Loaded
 from runtimeproxy.hooks.hookfile import Policy, ServerSpec
 from runtimeproxy.hooks.stages import STAGES

@@ -15,8 +15,8 @@ import pytest
 from koord.http2.client import UnaryClient
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
+from runtimeproxy.cri.handlercontext import HookOptions
 from runtimeproxy.cri.interceptor import CriInterceptor
-from runtimeproxy.cri.world import HookOptions
 from runtimeproxy.hooks.directory import Directory
 from runtimeproxy.intercept import Call, Forward
 from tests.runtimeproxy.cri.rig import V1, container, pod

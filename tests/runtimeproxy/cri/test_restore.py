@@ -16,8 +16,8 @@ from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.record import RECORD
 from runtimeproxy.cri.requested import RECORD as REQUESTED
 from runtimeproxy.hooks import patch
-from runtimeproxy.hooks.apart import LARGE_BYTES
 from runtimeproxy.hooks.hookfile import Policy
+from runtimeproxy.hooks.largemessages import LARGE_BYTES
 from runtimeproxy.hooks.stages import STAGES
 from runtimeproxy.intercept import Call, Forward, Treatment
 from runtimeproxy.wire.protowire import bytes_field

@@ -63,7 +63,7 @@ async def full(rig: Rig) -> Rig:
 async def test_what_the_cache_forgets_is_asked_again() -> None:
     handler: Handler = edit
     rig = await full(Rig({"a.json": handler}))
-    store = rig.interceptor._world.store
+    store = rig.interceptor._context.store
     cached_pods, cached_containers = store.sizes
     assert store.stored_bytes <= MAX_BYTES
     assert (cached_pods, cached_containers < PODS * CONTAINERS) == (PODS, True)
@@ -87,7 +87,7 @@ async def test_what_the_cache_forgets_is_asked_again() -> None:
 async def test_the_edits_of_a_forgotten_sandbox_are_repeated_and_its_end_is_noticed() -> None:
     handler: Handler = edit
     rig = Rig({"a.json": handler})
-    store = rig.interceptor._world.store
+    store = rig.interceptor._context.store
     wide = pod(labels={"wide": "x" * 8000})
     for number in range(1200):
         assert await rig.run_pod(wide, f"p{number}") is None
@@ -112,7 +112,7 @@ async def test_a_list_of_all_that_runs_is_read_whatever_its_length(answer_bytes:
     handler: Handler = edit
     rig = Rig({"a.json": handler}, runtime=runtime)
     await rig.interceptor.warm_up()
-    store = rig.interceptor._world.store
+    store = rig.interceptor._context.store
     await until(lambda: store._listed)
     assert store.stored_bytes <= MAX_BYTES
     assert len(store._suspects) == 2500  # each may have been edited by a predecessor

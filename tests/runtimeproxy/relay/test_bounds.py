@@ -170,16 +170,16 @@ async def test_a_client_that_has_sent_much_waits_for_its_turn(tmp_path: Path, re
     async with attacking(tmp_path, passing()) as raw:
         half, sink = raw.connection.requests, raw.sinks[0]
         await until(lambda: sink.frames == 2)  # the preface and SETTINGS
-        transport = half.end.transport
+        transport = half.peer.transport
         assert transport is not None
         half.get_buffer(-1)[:read_bytes] = (one * (count + 1))[:read_bytes]
         half.buffer_updated(read_bytes)
         assert transport.is_reading() == (read_bytes < READ_BYTES)
-        assert half.end._descriptor < 0, "hang-ups are watched for only while the client is not read for longer"
-        half.end.pause("client", is_paused)
+        assert half.peer._descriptor < 0, "hang-ups are watched for only while the client is not read for longer"
+        half.peer.pause("client", is_paused)
         await until(lambda: sink.frames == 2 + count)
         assert transport.is_reading() == (not is_paused)
-        half.end.pause("client", False)
+        half.peer.pause("client", False)
         await raw.send(one[rest_bytes:])
         await until(lambda: sink.frames == 2 + count + 1)
 

@@ -26,7 +26,7 @@ async def test_an_unchanged_file_keeps_its_server_and_a_changed_one_gets_a_new_o
 async def test_settings_change_for_servers_that_have_none_of_their_own() -> None:
     rig = Rig({"a.json": hanging}, hook_timeout_s=10.0)
     options = Rig({}, hook_timeout_s=0.02, skip=SkipRules(namespaces=("other",))).interceptor
-    rig.interceptor.configure(options._world.options)
+    rig.interceptor.configure(options._context.options)
     begun = time.monotonic()
     await rig.run_pod()
     assert time.monotonic() - begun < 1.0

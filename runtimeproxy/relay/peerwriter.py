@@ -1,4 +1,4 @@
-"""One of the two peers of a pair, the client or the runtime: what is written to it, and whether it is read.
+"""Writes to one of the two peers of a pair, the client or the runtime, and decides whether it is read.
 
 Invariants: what is written before the peer is there goes out first once it is; a peer that is not read is noticed all
 the same when it hangs up (`Hangups`); one that was closed is gone after LINGER_S, whether it reads or not.
@@ -15,8 +15,8 @@ TURN = "turn"
 """Why an end is not read for a moment: the others have their turn."""
 
 
-class End:
-    """``transport`` is None until the peer is there."""
+class PeerWriter:
+    """Writes to ``transport``, which is None until the peer is there."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, hangups: Hangups) -> None:
         self._loop = loop
@@ -29,7 +29,7 @@ class End:
         self._abort: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
-        """The transport is there."""
+        """Sends what waited: the transport is there."""
         assert self.transport is not None
         self.transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         for data in self._early:
@@ -37,14 +37,14 @@ class End:
         self._early.clear()
 
     def write(self, data: bytes) -> None:
-        """Send whole frames."""
+        """Sends whole frames."""
         if self.transport is None:
             self._early.append(data)
         elif not self.transport.is_closing():
             self.transport.write(data)
 
     def pause(self, reason: str, paused: bool) -> None:
-        """Stop reading for this reason, or give the reason up; reading goes on when there is none left."""
+        """Stops reading for this reason, or gives the reason up; reading goes on when there is none left."""
         if paused == (reason in self._pauses):
             return
         was = bool(self._pauses)
@@ -59,13 +59,13 @@ class End:
         self._watch(bool(self._pauses - {TURN}))
 
     def close(self) -> None:
-        """Close behind what was written; a peer that does not read that in time loses it."""
+        """Closes behind what was written; a peer that does not read that in time loses it."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.close()
             self._abort = self._loop.call_later(LINGER_S, self.transport.abort)
 
     def lose(self) -> None:
-        """The transport is gone."""
+        """Notes that the transport is gone."""
         self.is_lost = True
         self._watch(False)
         if self._abort is not None:
@@ -82,7 +82,7 @@ class End:
             self._descriptor = -1
 
     def _hung_up(self) -> None:
-        """The peer has closed its end; what it sent last is read within a moment, or never."""
+        """Gives a peer that has closed its end a moment: what it sent last is read by then, or never."""
         self._abort = self._loop.call_later(LINGER_S, self._abort_unread)
 
     def _abort_unread(self) -> None:

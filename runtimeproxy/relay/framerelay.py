@@ -1,6 +1,6 @@
-"""One direction of a connection: bytes in, whole frames out.
+"""Relays one direction of a connection: bytes in, whole frames out.
 
-A half cuts what arrives into frames, lets a handler look at those it knows, and passes on everything that no
+It cuts what arrives into frames, lets a handler look at those it knows, and passes on everything that no
 handler replaced, in runs as long as possible and without copying. Invariants: what is written to the other side is
 whole frames, with header blocks atomic, in the order in which they came; peers take turns (`FairProtocol`).
 """
@@ -14,20 +14,22 @@ from typing import cast
 from koord.http2.frames import Frame, FrameError, split
 from koord.http2.reading import FairProtocol
 from runtimeproxy.relay.direction import Direction
-from runtimeproxy.relay.end import TURN, End
 from runtimeproxy.relay.pair import Pair
+from runtimeproxy.relay.peerwriter import TURN, PeerWriter
 
 # Returns None to pass the frame on, or what goes on in its place (b"" = nothing).
 Handler = Callable[[bytes, Frame], bytes | None]
 
 
-class Half(FairProtocol):
-    """Reads ``end`` and passes on to ``direction``. ``on_lost`` is called when the end's transport is gone."""
+class FrameRelay(FairProtocol):
+    """Reads ``peer`` and passes on to ``direction``; calls ``on_lost`` when the peer's transport is gone."""
 
-    def __init__(self, pair: Pair, end: End, direction: Direction, on_lost: Callable[[End], None]) -> None:
+    def __init__(
+        self, pair: Pair, peer: PeerWriter, direction: Direction, on_lost: Callable[[PeerWriter], None]
+    ) -> None:
         super().__init__()
         self.pair = pair
-        self.end = end
+        self.peer = peer
         self.direction = direction
         self.unusual = False  # what comes is not, or not only, frames
         self._on_lost = on_lost
@@ -38,11 +40,11 @@ class Half(FairProtocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.end.transport = cast(asyncio.Transport, transport)
+        self.peer.transport = cast(asyncio.Transport, transport)
         if self.pair.ended.done():  # the runtime has gone before its client was read
-            self.end.transport.close()
+            self.peer.transport.close()
             return
-        self.end.open()
+        self.peer.open()
 
     def data_received(self, data: bytes) -> None:
         if self._need_bytes:
@@ -64,11 +66,11 @@ class Half(FairProtocol):
             self.pair.fail(error)
 
     def pause_for_turn(self) -> None:
-        self.end.pause(TURN, True)
-        self.pair.loop.call_soon(self.end.pause, TURN, False)
+        self.peer.pause(TURN, True)
+        self.pair.loop.call_soon(self.peer.pause, TURN, False)
 
     def _take(self, data: bytes) -> tuple[int, int]:
-        """Relay what ``data`` begins with: (bytes used, bytes needed to go on). Raises FrameError."""
+        """Relays the begin of ``data``; returns (bytes used, bytes needed to go on). Raises FrameError."""
         if self.unusual:
             return self.consume(data)
         frames, used_bytes, need_bytes = split(data, 0, self.direction.max_frame_bytes)
@@ -77,7 +79,7 @@ class Half(FairProtocol):
         return used_bytes, need_bytes
 
     def flush(self) -> None:
-        """Pass on what waited for the rest of its frame."""
+        """Passes on the bytes that waited for the rest of their frame."""
         data = bytes(self._rest)
         self._rest.clear()
         self._need_bytes = 0
@@ -91,7 +93,7 @@ class Half(FairProtocol):
         self.congested(False)
 
     def congested(self, full: bool) -> None:
-        """The end does not read fast enough: read no more of what makes us write to it.
+        """Stops or resumes reading what makes us write to the peer, which does not read fast enough.
 
         Answers make us write to the client, and so do its own frames (credit, answers to what it sends), so neither
         end is read while the client does not read. Only the client's frames make us write to the runtime: what is
@@ -102,21 +104,21 @@ class Half(FairProtocol):
         raise NotImplementedError
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.end.lose()
-        self._on_lost(self.end)
+        self.peer.lose()
+        self._on_lost(self.peer)
 
     # relaying
 
     def consume(self, data: bytes) -> tuple[int, int]:
-        """Relay what is no frames, while `unusual`: (bytes used, bytes needed to go on). Raises FrameError."""
+        """Relays bytes that are no frames, while `unusual`; returns (bytes used, bytes needed). Raises FrameError."""
         raise NotImplementedError
 
     def relay(self, data: bytes, frames: list[Frame], used_bytes: int) -> None:
-        """Pass ``data[:used_bytes]`` on."""
+        """Passes ``data[:used_bytes]`` on."""
         self.relay_with(self._handlers, data, frames, used_bytes)
 
     def relay_with(self, handlers: dict[int, Handler], data: bytes, frames: list[Frame], used_bytes: int) -> None:
-        """Pass ``data[:used_bytes]`` on, with what the handlers put in the place of frames or inject behind them."""
+        """Passes ``data[:used_bytes]`` on, with what the handlers put in the place of frames or inject behind them."""
         out: list[bytes] | None = None
         run = 0
         direction = self.direction

@@ -1,4 +1,4 @@
-"""What the handlers of requests share: settings, the cache, the servers, and where to report.
+"""The context that the handlers of requests share: settings, the cache, the servers, and where to report.
 
 No protobuf here: the interceptor makes it at start-up.
 """
@@ -13,10 +13,10 @@ from koord.http2.grpc import OK
 from runtimeproxy.cri.exempt import Exemptions, PodTraits, SkipRules
 from runtimeproxy.cri.store import Store
 from runtimeproxy.cri.updaterecords import UpdateRecords
-from runtimeproxy.hooks.apart import Apart
 from runtimeproxy.hooks.chain import Agreed, Chain
 from runtimeproxy.hooks.edits import Edits, name
 from runtimeproxy.hooks.hookfile import Policy
+from runtimeproxy.hooks.largemessages import LargeMessageWorker
 from runtimeproxy.hooks.observe import Audit, shown
 from runtimeproxy.hooks.server import HookServer
 from runtimeproxy.hooks.stages import Stage
@@ -30,8 +30,8 @@ Commit = Callable[[bytes | None], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A ``Commit`` of a call that after hooks hear of. ``tell`` is given the gRPC status, of a failed call too."""
+class NotifyTarget:
+    """A ``Commit`` of a call that post hooks hear of. ``tell`` takes the gRPC status, also of a failed call."""
 
     tell: Callable[[int], None]
     commit: Commit = lambda answer: None
@@ -56,8 +56,8 @@ class HookOptions:
 
 
 @dataclass(slots=True)
-class World:
-    """``chain`` is replaced as a whole when the hook directory changes."""
+class HandlerContext:
+    """What all handlers use; ``chain`` is replaced as a whole when the hook directory changes."""
 
     options: HookOptions
     store: Store
@@ -66,49 +66,50 @@ class World:
     metrics: Metrics
     clock: Callable[[], float]
     updates: UpdateRecords
-    apart: Apart = field(default_factory=Apart)
+    worker: LargeMessageWorker = field(default_factory=LargeMessageWorker)
     chain: Chain = field(init=False)
 
     def __post_init__(self) -> None:
         self.use(())
 
     def use(self, servers: Sequence[HookServer]) -> None:
-        """Ask these from now on, in this order."""
-        self.chain = Chain(servers, self.metrics, self.clock, self.apart)
+        """Asks these servers from now on, in this order."""
+        self.chain = Chain(servers, self.metrics, self.clock, self.worker)
 
     def holds(self, stage: Stage) -> bool:
-        """May a request have to wait for a server?"""
+        """Returns whether a request may have to wait for a server."""
         return any(server.may_await(stage) for server in self.chain.of(stage))
 
     def fails_closed(self, stage: Stage) -> bool:
-        """And is one of them under policy Fail?"""
+        """Returns whether one of these servers is under policy Fail."""
         servers = self.chain.of(stage)
         return any(server.spec.policy_at(stage) is Policy.FAIL and server.may_await(stage) for server in servers)
 
     def deadline(self, call: Call) -> float | None:
-        """When hooks must be done with ``call``: half of the time that its caller gives it."""
+        """Returns when hooks must be done with ``call``: half of the time that its caller gives it."""
         return None if call.timeout_s is None else call.started + call.timeout_s / 2
 
     def left_s(self, call: Call, limit_s: float) -> float:
-        """Seconds until that, at most ``limit_s``."""
+        """Returns the seconds until that, at most ``limit_s``."""
         deadline = self.deadline(call)
         return limit_s if deadline is None else min(limit_s, deadline - self.clock())
 
     def may_exempt(self, mentions: Callable[[bytes], bool]) -> bool:
-        """Could `is_exempt` say yes of a pod whose labels or annotations ``mention`` a text? Seldom, so it need not be
-        decoded."""
+        """Returns whether `is_exempt` could be true of a pod whose labels or annotations ``mention`` a text. Seldom, so
+        most pods need not be decoded.
+        """
         skip = self.options.skip
         return bool(skip.namespaces) or self.exemptions.knows_own_pods or skip.could_apply(mentions)
 
     def is_exempt(self, pod: PodTraits) -> bool:
-        """Is ``pod`` left alone? Counted if so."""
+        """Returns whether ``pod`` is left alone, and counts it."""
         reason = self.exemptions.reason(pod, self.options.skip, fail_closed=any(map(self.fails_closed, Stage)))
         if reason is not None:
             self.metrics.exemption(reason)
         return reason is not None
 
     def report(self, method: str, *edited: Edited) -> None:
-        """Count and audit the edits of a request that goes on; not before it has. Raises nothing."""
+        """Counts and audits the edits of a request that goes on; not before it has. Raises nothing."""
         try:
             for subject, agreed, sent in edited:
                 self._report_one(method, subject, agreed, sent)
@@ -128,9 +129,9 @@ class World:
             )
 
     def fault(self, doing: str, error: Exception) -> None:
-        """Count and log an error of our own that costs no request more than its editing. Raises nothing."""
+        """Counts and logs an error of our own that costs no request more than its editing. Raises nothing."""
         try:
             self.metrics.fault(doing)
             log.error("%s failed: %r", doing, error, exc_info=error)
-        except Exception:  # noqa: BLE001, S110 - there is nobody left to tell
+        except Exception:  # noqa: BLE001, S110 - no way is left to tell
             pass

@@ -1,4 +1,4 @@
-"""Work on large messages, in a thread beside the event loop.
+"""Works on large messages in a thread beside the event loop.
 
 A message is scanned field by field in Python: microseconds for a usual one, most of a second for the environment of a
 pod among ten thousand services. All other calls would stand still meanwhile. One thread, so that several large requests
@@ -18,12 +18,12 @@ LARGE_BYTES = 64 * 1024  # about ten milliseconds' work if its fields are as sma
 T = TypeVar("T")
 
 
-class Apart:
+class LargeMessageWorker:
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
 
     async def __call__(self, size_bytes: int, work: Callable[[], T]) -> T:
-        """The result of ``work``, which looks at so many bytes."""
+        """Returns the result of ``work``, which looks at so many bytes."""
         if size_bytes <= LARGE_BYTES:
             return work()
         if self._thread is None:
