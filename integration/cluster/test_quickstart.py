@@ -180,7 +180,7 @@ def patterns(whole: Cluster, admin: Api) -> None:
         whole.plane.kubectl("apply", "-f", "-", stdin=found[name])
     whole.plane.kubectl("create", "job", "--from=cronjob/nightly-report", "tonight", "-n", "batch-demo")
     for name in ("data-pipeline", "tonight", "resilient-batch-job"):
-        wait_complete(admin, name, 60)
+        wait_complete(admin, name, 240)
     assert admin.get(f"{JOBS}/data-pipeline")["status"]["succeeded"] == 5
     for pod in pods_of_job(admin, "data-pipeline"):
         assert pod["metadata"]["labels"]["koordinator.sh/qosClass"] == "BE"
