@@ -297,9 +297,10 @@ async def test_without_an_authority_it_is_tried_again() -> None:
 async def test_requesters_take_turns() -> None:
     """One with a dozen requests keeps another waiting for one of them."""
     server = Server()
-    for number in range(12):
-        server.put(REQUESTS, "", f"many-{number:03}", spec=spec())
+    server.put(REQUESTS, "", "many-000", spec=spec())
     server.put(REQUESTS, "", "one", spec=spec(pem(names=("system:node:n2",)), username="system:node:n2"))
+    for number in range(1, 12):
+        server.put(REQUESTS, "", f"many-{number:03}", spec=spec())
     async with signing(server):
         await until(lambda: "certificate" in status_of(server, "one"))
     signed = [path.split("/")[-2] for verb, path, *_ in server.requests if verb == "patch" and path.endswith("/status")]
