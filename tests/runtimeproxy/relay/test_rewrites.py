@@ -146,7 +146,7 @@ async def test_every_byte_that_waited_reaches_the_client(tmp_path: Path, who: st
     async with asyncio.timeout(HANG_S), rigged(tmp_path, rewriting(), handlers) as rig:
         stream = rig.client.open(STATUS)
         await rig.client.endpoint.send(stream.id, grpc_frame(b"id"))
-        await until(lambda: rig.watched.pair.share.copied_bytes)
+        await until(lambda: rig.watched.pair.share.copied_bytes or stream.data)  # on a busy machine it waited already
         (runtime,) = rig.server.connections
         if who == "client resets":
             rig.client.endpoint.reset(stream.id)
