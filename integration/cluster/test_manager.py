@@ -23,6 +23,7 @@ from integration.cluster.manager import NAMESPACE, Replica
 from integration.harness.processes import wait_for
 from koord.admission.schedulerkeys import scheduler_users
 from tests.support import docpages
+from tests.support.kubernetes import QUICK_START_PROFILE
 
 METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
 SLOS = "/apis/slo.koordinator.sh/v1alpha1/nodeslos"
@@ -35,19 +36,6 @@ TENANT = "alice"
 SCHEDULER = scheduler_users(NAMESPACE)[0]
 _QUOTAS, _PODS = itertools.count(), itertools.count()
 BATCH = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory")
-PROFILE = {
-    "apiVersion": "config.koordinator.sh/v1alpha1",
-    "kind": "ClusterColocationProfile",
-    "metadata": {"name": "batch-workload-profile"},
-    "spec": {
-        "namespaceSelector": {"matchLabels": {"koordinator.sh/enable-colocation": "true"}},
-        "selector": {"matchLabels": {"app-type": "batch"}},
-        "qosClass": "BE",
-        "priorityClassName": "koord-batch",
-        "schedulerName": "koord-scheduler",
-        "labels": {"koordinator.sh/mutated": "true"},
-    },
-}
 
 
 @dataclass
@@ -103,7 +91,7 @@ def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Managed]:
         api.create("/api/v1/namespaces", {"metadata": {"name": SHOP}})
         labels = {"koordinator.sh/enable-colocation": "true"}
         api.create("/api/v1/namespaces", {"metadata": {"name": JOBS, "labels": labels}})
-        api.create(PROFILES, PROFILE)
+        api.create(PROFILES, QUICK_START_PROFILE)
         cluster = Managed(plane, api, {})
         try:
             for name in NAMES:

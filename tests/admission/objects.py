@@ -35,21 +35,6 @@ CLASSES = {
 }
 PRIORITIES = {"koord-prod": 9000, "koord-mid": 7000, "koord-batch": 5000, "koord-free": 3000, None: None}
 
-QUICK_START: dict[str, Any] = {
-    "apiVersion": "config.koordinator.sh/v1alpha1",
-    "kind": "ClusterColocationProfile",
-    "metadata": {"name": "batch-workload-profile"},
-    "spec": {
-        "namespaceSelector": {"matchLabels": {"koordinator.sh/enable-colocation": "true"}},
-        "selector": {"matchLabels": {"app-type": "batch"}},
-        "qosClass": "BE",
-        "priorityClassName": "koord-batch",
-        "schedulerName": "koord-scheduler",
-        "labels": {"koordinator.sh/mutated": "true"},
-    },
-}
-"""Of the quick start."""
-
 
 def profile(name: str = "p", own_annotations: Mapping[str, str] | None = None, **spec: Any) -> ClusterColocationProfile:
     return profiles.read({"metadata": {"name": name, "annotations": dict(own_annotations or {})}, "spec": spec})

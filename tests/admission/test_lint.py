@@ -11,9 +11,9 @@ from koord.admission import Finding, lint_pod, lint_profiles
 from koord.admission.documents import typed
 from koord.model.profile import ClusterColocationProfile, ProfileSpec
 from koord.model.selector import LabelSelector, Requirement
-from tests.admission.objects import BATCH_CPU, BATCH_MEMORY, CLASSES, QOS, QUICK_START, pod, profile
+from tests.admission.objects import BATCH_CPU, BATCH_MEMORY, CLASSES, QOS, pod, profile
 from tests.admission.test_mutation import PODS
-from tests.support.kubernetes import container
+from tests.support.kubernetes import QUICK_START_PROFILE, container
 
 SELECTS: dict[str, Any] = {"selector": {"matchLabels": {"app": "x"}}}
 LIMITS = {BATCH_CPU: "1k", BATCH_MEMORY: "1Gi"}
@@ -99,7 +99,7 @@ def test_a_profile(item: ClusterColocationProfile, path: str, words: str) -> Non
 @pytest.mark.parametrize(
     "item",
     [
-        profile("batch-workload-profile", **QUICK_START["spec"]),
+        profile("batch-workload-profile", **QUICK_START_PROFILE["spec"]),
         profile(probability=70, **SELECTS),
         profile(probability="100%", **SELECTS),
         profile(qosClass="LS", **SELECTS),

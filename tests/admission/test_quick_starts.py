@@ -21,27 +21,10 @@ from tests.admission.objects import (
     review,
     validate_pod,
 )
+from tests.support.kubernetes import QUICK_START_PROFILE
 
-PROFILE = """
-apiVersion: config.koordinator.sh/v1alpha1
-kind: ClusterColocationProfile
-metadata:
-  name: batch-workload-profile
-spec:
-  namespaceSelector:
-    matchLabels:
-      koordinator.sh/enable-colocation: "true"
-  selector:
-    matchLabels:
-      app-type: batch
-  qosClass: BE
-  priorityClassName: koord-batch
-  schedulerName: koord-scheduler
-  labels:
-    koordinator.sh/mutated: "true"
-"""
 CLUSTER = AdmissionContext(
-    profiles=(profiles.read(yaml.safe_load(PROFILE)),),
+    profiles=(profiles.read(QUICK_START_PROFILE),),
     namespaces={"batch-demo": {"koordinator.sh/enable-colocation": "true"}, "default": {}},
     priority_classes=CLASSES,
 )

@@ -13,7 +13,6 @@ from koord.model.profile import ClusterColocationProfile
 from tests.admission.objects import (
     BATCH_CPU,
     QOS,
-    QUICK_START,
     SKIP,
     context,
     mutation_of,
@@ -21,9 +20,9 @@ from tests.admission.objects import (
     profile,
 )
 from tests.admission.test_mutation import PODS, SETTLED
-from tests.support.kubernetes import container
+from tests.support.kubernetes import QUICK_START_PROFILE, container
 
-QUICK = profile("batch-workload-profile", **QUICK_START["spec"])
+QUICK = profile("batch-workload-profile", **QUICK_START_PROFILE["spec"])
 AMOUNTS = {"cpu": "2", "memory": "4Gi"}
 SUBMITTED = pod(container(requests=AMOUNTS, limits=AMOUNTS), labels={"app-type": "batch"}, priority=0)
 BORN = "2026-11-25T09:00:00Z"

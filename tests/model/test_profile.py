@@ -6,33 +6,15 @@ import json
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 
 from koord.model import profile, schema
 from koord.model.profile import ClusterColocationProfile, ProfileSpec
 from koord.model.qos import QoSClass
 from koord.model.schema import SchemaError
+from tests.support.kubernetes import QUICK_START_PROFILE
 from tests.support.structs import documents, substance
 
-QUICK_START = """
-apiVersion: config.koordinator.sh/v1alpha1
-kind: ClusterColocationProfile
-metadata:
-  name: batch-workload-profile
-spec:
-  namespaceSelector:
-    matchLabels:
-      koordinator.sh/enable-colocation: "true"
-  selector:
-    matchLabels:
-      app-type: batch
-  qosClass: BE
-  priorityClassName: koord-batch
-  schedulerName: koord-scheduler
-  labels:
-    koordinator.sh/mutated: "true"
-"""
 EVERY_FIELD = {
     "namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "In", "values": ["a", "b"]}]},
     "selector": {"matchLabels": {"app": "x"}},
@@ -84,7 +66,7 @@ def test_an_error_names_path_and_value(document: Any, message: str) -> None:
 
 
 def test_the_quick_start_s_profile() -> None:
-    read = profile.read(yaml.safe_load(QUICK_START))
+    read = profile.read(QUICK_START_PROFILE)
     spec = read.spec
     assert read.metadata.name == "batch-workload-profile"
     assert spec.namespace_selector is not None and spec.selector is not None

@@ -1,4 +1,4 @@
-"""Pods and Nodes as an API server serves them: plain, but for what a test says."""
+"""Pods, Nodes and a profile as an API server serves them: plain, but for what a test says."""
 
 from __future__ import annotations
 
@@ -12,6 +12,20 @@ from koord.model import core
 
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 Document = dict[str, Any]
+QUICK_START_PROFILE: Document = {
+    "apiVersion": "config.koordinator.sh/v1alpha1",
+    "kind": "ClusterColocationProfile",
+    "metadata": {"name": "batch-workload-profile"},
+    "spec": {
+        "namespaceSelector": {"matchLabels": {"koordinator.sh/enable-colocation": "true"}},
+        "selector": {"matchLabels": {"app-type": "batch"}},
+        "qosClass": "BE",
+        "priorityClassName": "koord-batch",
+        "schedulerName": "koord-scheduler",
+        "labels": {"koordinator.sh/mutated": "true"},
+    },
+}
+"""The ClusterColocationProfile of the quick start."""
 
 
 def container(name: str = "main", requests: Any = None, limits: Any = None, **members: Any) -> Document:
