@@ -73,6 +73,14 @@ class Cluster(cluster.Cluster):
         stored = self.object(path, "n1")
         return {} if stored is None else dict(stored["spec"])
 
+    async def begin_to_offer(self) -> None:
+        """Makes n1, which has reported, in a cluster whose policy is on; this manager leads, and n1 has its offer."""
+        self.put_config()
+        self.put_node()
+        self.report()
+        await self.lead()
+        await self.settled(self.offered)
+
     def offered(self, name: str = "n1") -> dict[str, str]:
         node = self.object(NODES, name)
         assert node is not None

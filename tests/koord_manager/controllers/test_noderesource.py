@@ -66,11 +66,7 @@ async def test_no_report_no_offer(cluster: Cluster) -> None:
 
 
 async def test_an_old_report_removes_the_offer_and_a_new_one_brings_it_back(cluster: Cluster) -> None:
-    cluster.put_config()
-    cluster.put_node()
-    cluster.report()
-    await cluster.lead()
-    await cluster.settled(cluster.offered)
+    await cluster.begin_to_offer()
     again_s = await cluster.controllers.resources.reconcile("n1")
     assert again_s is not None
     assert 0 < again_s <= 300, "small differences count after that, at the latest"
@@ -98,11 +94,7 @@ async def test_the_next_look_is_when_the_report_expires(cluster: Cluster) -> Non
 
 async def test_a_node_that_is_in_step_is_not_looked_at_again_and_again(cluster: Cluster) -> None:
     """Small differences count after 300 s; where there are none, after another 300."""
-    cluster.put_config()
-    cluster.put_node()
-    cluster.report()
-    await cluster.lead()
-    await cluster.settled(cluster.offered)
+    await cluster.begin_to_offer()
     await cluster.quiet()
     reconcile = cluster.controllers.resources.reconcile
     for passed_s, again_s in ((100, 200), (200, 300), (299, 1), (1, 300), (0, 300)):
@@ -170,21 +162,13 @@ async def test_a_clock_that_is_ahead_does_not_keep_a_report_fresh(cluster: Clust
 
 @pytest.mark.parametrize("data", [{"colocation-config": '{"enable": false}'}, {}], ids=["off", "no key"])
 async def test_a_policy_that_disables_takes_the_offer_along(cluster: Cluster, data: dict[str, str]) -> None:
-    cluster.put_config()
-    cluster.put_node()
-    cluster.report()
-    await cluster.lead()
-    await cluster.settled(cluster.offered)
+    await cluster.begin_to_offer()
     cluster.put_config(data)
     await cluster.settled(lambda: not cluster.offered())
 
 
 async def test_a_bad_policy_changes_nothing_and_says_why(cluster: Cluster) -> None:
-    cluster.put_config()
-    cluster.put_node()
-    cluster.report()
-    await cluster.lead()
-    await cluster.settled(cluster.offered)
+    await cluster.begin_to_offer()
     before = cluster.offered()
     cluster.put_config({"colocation-config": "{bad"})
     await cluster.settled(lambda: cluster.events("ColocationCfgUnmarshalFailed"))
@@ -193,11 +177,7 @@ async def test_a_bad_policy_changes_nothing_and_says_why(cluster: Cluster) -> No
 
 
 async def test_heartbeats_and_small_changes_write_nothing(cluster: Cluster) -> None:
-    cluster.put_config()
-    cluster.put_node()
-    cluster.report()
-    await cluster.lead()
-    await cluster.settled(cluster.offered)
+    await cluster.begin_to_offer()
     await cluster.quiet()
     looks = sum(queue.handled for queue in cluster.controllers.queues)
     node = cluster.object(NODES, "n1")
@@ -262,11 +242,7 @@ async def test_a_step_of_use_shrinks_the_offer_at_once_and_the_averaged_report_l
 
 
 async def test_fresh_use_within_the_threshold_wakes_nobody(cluster: Cluster) -> None:
-    cluster.put_config()
-    cluster.put_node()
-    cluster.report()
-    await cluster.lead()
-    await cluster.settled(cluster.offered)
+    await cluster.begin_to_offer()
     cluster.speak(400, 1)
     await cluster.quiet()
     queue = cluster.controllers.queues[0]
@@ -280,11 +256,7 @@ async def test_fresh_use_within_the_threshold_wakes_nobody(cluster: Cluster) -> 
 
 
 async def test_fresh_figures_keep_no_old_offer_alive(cluster: Cluster) -> None:
-    cluster.put_config()
-    cluster.put_node()
-    cluster.report()
-    await cluster.lead()
-    await cluster.settled(cluster.offered)
+    await cluster.begin_to_offer()
     cluster.now_s += DEGRADE_S + 1
     cluster.speak(400, 1)
     await cluster.settled(lambda: not cluster.offered())
@@ -330,11 +302,7 @@ async def test_a_node_that_offers_nothing_is_not_looked_at_with_each_figure(
 
 
 async def test_without_a_word_for_three_reports_the_averaged_one_counts_alone(cluster: Cluster) -> None:
-    cluster.put_config()
-    cluster.put_node()
-    cluster.report()
-    await cluster.lead()
-    await cluster.settled(cluster.offered)
+    await cluster.begin_to_offer()
     cluster.speak(2400, 1)
     await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "2400")
     cluster.now_s += STALE_S
