@@ -274,7 +274,7 @@ def _at_most(label: str, value: float, most: float, unit: str, beside: str = "")
 def main() -> int:
     parser = argparse.ArgumentParser(description="What koord.kube costs with many pods.")
     parser.add_argument("--pods", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=2, help="of each part, of which the cheapest counts (default: 2)")
+    parser.add_argument("--rounds", type=int, default=2, help="runs of each part; the cheapest counts (default: 2)")
     parser.add_argument("--part", choices=["follow", "receive", "posts"], help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     parser.add_argument("--changes", type=int, default=0, help=argparse.SUPPRESS)

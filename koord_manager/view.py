@@ -16,7 +16,7 @@ from koord.admission import AdmissionContext, PriorityClassObject
 from koord.admission import profiles as admission_profiles
 from koord.admission.schedulerkeys import scheduler_users as default_scheduler_users
 from koord.kube.client import EVERYTHING, Client, Selection
-from koord.kube.informer import Followed, Informer, Kept, Wire, as_read
+from koord.kube.informer import Followed, Informer, Wire, as_read
 from koord.kube.kind import (
     CLUSTER_COLOCATION_PROFILE,
     CONFIG_MAP,
@@ -31,6 +31,7 @@ from koord.kube.kind import (
     Kind,
     Unstructured,
 )
+from koord.kube.reading import Kept
 from koord.kube.store import Index
 from koord.kube.stream import EventStream, Handler, ObjectEvent
 from koord.model.core import Node, Pod
@@ -102,9 +103,7 @@ class ClusterView:
             selection: Selection = EVERYTHING,
             indexes: Mapping[str, Index[Kept]] = {},
         ) -> Informer[Wire, Kept]:
-            return Informer(
-                client, kind, clock, selection, indexes, self._stream, handle=handle, transform=transform
-            )  # fmt: skip
+            return Informer(client, kind, clock, selection, indexes, self._stream, handle=handle, transform=transform)
 
         self.nodes = follow(NODE, as_read, self._take_node)
         self.pods = follow(POD, PodSharing(), self._take_pod, indexes={_BY_NODE: _node_of})

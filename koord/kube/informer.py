@@ -28,7 +28,7 @@ from koord.kube.backoff import Backoff, Random
 from koord.kube.client import ANY_VERSION, EVERYTHING, NEWEST, PAGE_SIZE, STALL_S, WATCH_TIMEOUT_S, Selection
 from koord.kube.errors import APIError, BadAnswer, KubeError, Stalled, Unreachable
 from koord.kube.kind import Key, Kind, Object, T
-from koord.kube.reading import Change, ChangeType, Entry, Page, Transform
+from koord.kube.reading import Change, ChangeType, Entry, Kept, Page, Transform
 from koord.kube.store import Index, Store
 from koord.kube.stream import EventStream, Handler, unhandled
 
@@ -36,14 +36,11 @@ _log = logging.getLogger(__name__)
 Wire = TypeVar("Wire", bound=Object)
 """What the server sends, as its consumer reads it."""
 
-Kept = TypeVar("Kept", bound=Object)
-"""What the cache keeps of it."""
-
+Item = TypeVar("Item")
 MAX_SILENT_WATCHES = 4
 """After so many in a row the objects are listed: a server whose database was put back to an earlier state says nothing
 until it reaches the version that we know, and what happens before is lost."""
 
-Item = TypeVar("Item")
 _SLICE = 512
 """Objects of a list that are taken before the event loop comes to other work: some milliseconds."""
 

@@ -19,6 +19,8 @@ from koord.model import core
 from koord.model.core import ObjectMeta
 
 Kept = TypeVar("Kept", bound=Object)
+"""What a list or a cache keeps of an object that was read."""
+
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """The annotation of the bookmark that ends the list with which a watch begins."""
 

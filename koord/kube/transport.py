@@ -35,8 +35,6 @@ _KEEPALIVE = (
     (socket.TCP_KEEPCNT, 3),
     (socket.TCP_USER_TIMEOUT, 30_000),
 )
-
-
 _UNAUTHORIZED, _REDIRECTION = int(HTTPStatus.UNAUTHORIZED), int(HTTPStatus.MULTIPLE_CHOICES)
 _STREAMED = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
 
