@@ -294,8 +294,8 @@ class ClusterView:
         self.policy = load(data, self.policy.config)
         kept_keys = self.policy.kept_keys
         self._unread_sections &= {row.section for row in ROWS if row.key in kept_keys}
-        for problem in self.policy.problems:
-            _log.warning("ConfigMap %s: %s; %s", self.config_map_key, problem.message, problem.consequence)
+        for each in self.policy.rejected:
+            _log.warning("ConfigMap %s: %s; %s", self.config_map_key, each.problem, each.consequence)
         if config_map is None:
             _log.warning("%s", self.absence_of_policy)
         if self.listener is not None:

@@ -7,17 +7,18 @@ Invariant: nothing here raises on what a manifest says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
 from msgspec.structs import replace
 
-from koord.admission import Finding, PriorityClassObject, lint_pod, lint_profiles
+from koord.admission import ObjectProblem, PriorityClassObject, lint_pod, lint_profiles
 from koord.admission.priorityclasses import PriorityClassObjects
 from koord.model import core, profile
 from koord.model.core import Pod
 from koord.model.priority import BANDS
+from koord.model.problem import Problem
 from koord.model.profile import ClusterColocationProfile
 from koord.model.spelling import nearest
 from koord.sloconfig import checks
@@ -59,7 +60,7 @@ _UNKNOWN = "there is no such field: it is ignored"
 class Report:
     """``examined`` and ``passed_over``: what the objects are called that were, and were not, looked at."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[ObjectProblem, ...]
     examined: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
 
@@ -71,14 +72,18 @@ def lint(files: Iterable[tuple[str, bytes]]) -> Report:
     profiles, about_profiles = _profiles(known, classes)
     findings = (
         *unread,
-        *(finding for each in known for finding in _of_kind(each)),
+        *_of_each(known, _of_kind),
         *about_profiles,
-        *(finding for each in known for finding in _of_one(each, classes)),
+        *_of_each(known, lambda each: _of_one(each, classes)),
         *quotas.findings(known, profiles, _pods(known, classes), classes),
     )
     examined = [each for each in known if _is_examined(each)]
     passed_over = [each for each in known if not _is_examined(each) and not any(_of_kind(each))]
     return Report(findings, _labels(examined), _labels(passed_over))
+
+
+def _of_each(known: Iterable[Manifest], problems: Callable[[Manifest], Iterable[Problem]]) -> Iterator[ObjectProblem]:
+    return (ObjectProblem(each.label, problem) for each in known for problem in problems(each))
 
 
 def _labels(known: Iterable[Manifest]) -> tuple[str, ...]:
@@ -91,28 +96,28 @@ def _is_examined(manifest: Manifest) -> bool:
     return _is_config(manifest) if manifest.kind == _CONFIG_MAP else manifest.kind in KINDS
 
 
-def _of_kind(manifest: Manifest) -> Iterator[Finding]:
-    """Kinds, versions and ConfigMaps that are close to those that are read, and are not read."""
+def _of_kind(manifest: Manifest) -> Iterator[Problem]:
+    """Yields kinds, versions and ConfigMaps that are close to those that are read, and are not read."""
     kind, version = manifest.kind, manifest.document.get("apiVersion")
     if unsupported.is_known(manifest):
         return
     if kind not in KINDS:
         if meant := nearest(kind, KINDS):
-            yield Finding(manifest.label, "kind", f"{kind!r} is no kind that is looked at: did you mean {meant}?")
+            yield Problem("kind", f"{kind!r} is no kind that is looked at: did you mean {meant}?")
     elif version is not None and version != _VERSIONS.get(kind, version):
-        yield Finding(manifest.label, "apiVersion", f"{version!r}: write {_VERSIONS[kind]}, which {kind} has")
+        yield Problem("apiVersion", f"{version!r}: write {_VERSIONS[kind]}, which {kind} has")
     elif kind == _CONFIG_MAP and not _is_config(manifest):
         yield from _of_other_config(manifest)
 
 
-def _of_other_config(manifest: Manifest) -> Iterator[Finding]:
+def _of_other_config(manifest: Manifest) -> Iterator[Problem]:
     data = manifest.document.get("data")
     ours = [key for key in KEYS if isinstance(data, Mapping) and key in data]
     if ours:
         why = f"has {ours[0]}, but only the ConfigMap {CONFIG_MAP_NAME} is read"
-        yield Finding(manifest.label, "metadata.name", f"{manifest.name!r} {why}")
+        yield Problem("metadata.name", f"{manifest.name!r} {why}")
     elif nearest(manifest.name, [CONFIG_MAP_NAME]):
-        yield Finding(manifest.label, "metadata.name", f"{manifest.name!r}: did you mean {CONFIG_MAP_NAME}?")
+        yield Problem("metadata.name", f"{manifest.name!r}: did you mean {CONFIG_MAP_NAME}?")
 
 
 def _priority_classes(known: Iterable[Manifest]) -> PriorityClassObjects:
@@ -126,16 +131,17 @@ def _priority_classes(known: Iterable[Manifest]) -> PriorityClassObjects:
 
 def _profiles(
     known: Iterable[Manifest], classes: PriorityClassObjects
-) -> tuple[list[ClusterColocationProfile], list[Finding]]:
+) -> tuple[list[ClusterColocationProfile], list[ObjectProblem]]:
     """Returns the profiles that can be read, and the findings of all."""
-    read, found = list[ClusterColocationProfile](), list[Finding]()
+    read, found = list[ClusterColocationProfile](), list[ObjectProblem]()
     for manifest in known:
         if manifest.kind != _PROFILE:
             continue
         unknown = list[str]()
         made, wrong = profile.read_leniently(manifest.document, unknown.append)
-        found += [Finding(manifest.label, each.path, f"the profile matches no pod: {each}") for each in wrong]
-        found += [Finding(manifest.label, path, _UNKNOWN) for path in unknown]
+        about = [Problem(each.path, f"the profile matches no pod: {each}") for each in wrong]
+        about += [Problem(path, _UNKNOWN) for path in unknown]
+        found += [ObjectProblem(manifest.label, each) for each in about]
         if not wrong:
             read.append(made)
         else:
@@ -143,61 +149,61 @@ def _profiles(
     return read, [*found, *lint_profiles(read, classes)]
 
 
-def _of_rest(made: ClusterColocationProfile, wrong: set[str], classes: PriorityClassObjects) -> list[Finding]:
-    """Yields the findings of the other members of a profile than the ``wrong`` ones."""
+def _of_rest(made: ClusterColocationProfile, wrong: set[str], classes: PriorityClassObjects) -> list[ObjectProblem]:
+    """Returns the findings of the other members of a profile than the ``wrong`` ones."""
     found = lint_profiles([made], classes)
     selects = {"spec.selector", "spec.namespaceSelector"} & wrong
-    return [each for each in found if _member(each.path) not in wrong and not (each.path == "spec" and selects)]
+    others = [each for each in found if _member(each.problem.path) not in wrong]
+    return [each for each in others if not (selects and each.problem.path == "spec")]
 
 
 def _member(path: str) -> str:
-    """The first two steps of a path: ``spec.selector``."""
+    """Returns the first two steps of a path: ``spec.selector``."""
     return ".".join(path.partition("[")[0].split(".")[:2])
 
 
-def _of_one(manifest: Manifest, classes: PriorityClassObjects) -> Iterator[Finding]:
+def _of_one(manifest: Manifest, classes: PriorityClassObjects) -> Iterator[Problem]:
     if manifest.kind == _CONFIG_MAP and _is_config(manifest):
         yield from _of_config(manifest)
     elif _has_pod(manifest):
         yield from _of_pod(manifest, classes)
     elif unsupported.is_known(manifest):
-        yield from (Finding(manifest.label, *each) for each in unsupported.of_object(manifest))
+        yield from unsupported.of_object(manifest)
 
 
 def _is_config(manifest: Manifest) -> bool:
     return manifest.name == CONFIG_MAP_NAME
 
 
-def _of_config(manifest: Manifest) -> Iterator[Finding]:
+def _of_config(manifest: Manifest) -> Iterator[Problem]:
     data = manifest.document.get("data")
     if not isinstance(data, Mapping):
-        yield Finding(manifest.label, "data", "has no key, so the defaults are in force, which offer nothing")
+        yield Problem("data", "has no key, so the defaults are in force, which offer nothing")
     for key, value in data.items() if isinstance(data, Mapping) else ():
         if not isinstance(value, str):
-            yield Finding(
-                manifest.label, f"data.{key}", "is no text, which the API server refuses: write JSON in quotes"
-            )
+            why = "is no text, which the API server refuses: write JSON in quotes"
+            yield Problem(f"data.{key}", why)
     readable = texts(data)
     for violation in checks.check(readable):
-        yield Finding(manifest.label, violation.path, violation.message)
+        yield Problem(violation.problem.path, str(violation.problem))
     for path in load(readable).unknown:
-        yield Finding(manifest.label, path, unknown_message(path).removeprefix(f"{path}: "))
+        yield Problem(path, unknown_message(path).removeprefix(f"{path}: "))
 
 
 def _has_pod(manifest: Manifest) -> bool:
     return manifest.kind == "Pod" or manifest.kind in _TEMPLATES
 
 
-def _of_pod(manifest: Manifest, classes: PriorityClassObjects) -> Iterator[Finding]:
-    """Yields the findings of a pod template as findings of the object that has it."""
+def _of_pod(manifest: Manifest, classes: PriorityClassObjects) -> Iterator[Problem]:
+    """Yields the problems of a pod template, by their places in the object that has it."""
     pod = _pod(manifest, classes)
     if isinstance(pod, str):
-        yield Finding(manifest.label, "", f"cannot be read: {pod}")
+        yield Problem("", f"cannot be read: {pod}")
         return
     prefix = "".join(f"{name}." for name in _TEMPLATES.get(manifest.kind, ()))
-    about = [(each.path, each.sentence) for each in lint_pod(pod)]
-    for path, sentence in (*about, *unsupported.of_pod(pod)):
-        yield Finding(manifest.label, f"{prefix}{_place(path)}", sentence)
+    about = [each.problem for each in lint_pod(pod)]
+    for path, message in (*about, *unsupported.of_pod(pod)):
+        yield Problem(f"{prefix}{_place(path)}", message)
 
 
 def _pods(known: Iterable[Manifest], classes: PriorityClassObjects) -> list[tuple[str, Pod]]:

@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 
-from koord.admission import Finding
+from koord.admission import ObjectProblem
+from koord.model.problem import Problem
 
 Document = Mapping[str, Any]
 _MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
@@ -59,22 +60,22 @@ class Manifest:
         return metadata if isinstance(metadata, Mapping) else {}
 
 
-def read(files: Iterable[tuple[str, bytes]]) -> tuple[list[Manifest], list[Finding]]:
+def read(files: Iterable[tuple[str, bytes]]) -> tuple[list[Manifest], list[ObjectProblem]]:
     """Returns the objects in all files, name and content of each, and what is no object."""
-    manifests, found = list[Manifest](), list[Finding]()
+    manifests, found = list[Manifest](), list[ObjectProblem]()
     for name, content in files:
         documents = list(_documents(name, content))
         if not documents:
-            found.append(Finding(name, "", "is empty: there is no object in it"))
+            found.append(ObjectProblem(name, Problem("", "is empty: there is no object in it")))
         for each in documents:
-            if isinstance(each, Finding):
+            if isinstance(each, ObjectProblem):
                 found.append(each)
             else:
                 manifests.append(each)
     return manifests, found
 
 
-def _documents(name: str, content: bytes) -> Iterator[Manifest | Finding]:
+def _documents(name: str, content: bytes) -> Iterator[Manifest | ObjectProblem]:
     try:
         parts = _parts(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -101,14 +102,14 @@ def _parts(text: str) -> list[str]:
     return padded[1:] if is_preamble and len(padded) > 1 else padded
 
 
-def _not_yaml(place: str, error: Exception) -> Finding:
-    return Finding(place, "", f"is not YAML: {' '.join(str(error).split())[:200]}")
+def _not_yaml(place: str, error: Exception) -> ObjectProblem:
+    return ObjectProblem(place, Problem("", f"is not YAML: {' '.join(str(error).split())[:200]}"))
 
 
-def _items(place: str, document: object) -> Iterator[Manifest | Finding]:
+def _items(place: str, document: object) -> Iterator[Manifest | ObjectProblem]:
     """The document, or the items of a list."""
     if not isinstance(document, Mapping) or not isinstance(document.get("kind"), str):
-        yield Finding(place, "", "is no object of Kubernetes: it has no kind")
+        yield ObjectProblem(place, Problem("", "is no object of Kubernetes: it has no kind"))
     elif document["kind"].endswith("List") and isinstance(document.get("items"), list):
         for number, item in enumerate(document["items"]):
             yield from _items(f"{place}.items[{number}]", item)

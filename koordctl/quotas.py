@@ -14,11 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from koord.admission import Finding, priorityclasses, translation
+from koord.admission import ObjectProblem, priorityclasses, translation
 from koord.admission.priorityclasses import PriorityClassObjects
 from koord.model import priority
 from koord.model.core import Pod
 from koord.model.priority import EXTENDED_RESOURCES
+from koord.model.problem import Problem
 from koord.model.profile import ClusterColocationProfile
 from koord.model.quantity import QuantityError
 from koordctl.manifests import Manifest
@@ -50,7 +51,7 @@ def findings(
     profiles: Iterable[ClusterColocationProfile],
     pods: Iterable[tuple[str, Pod]],
     classes: PriorityClassObjects,
-) -> Iterator[Finding]:
+) -> Iterator[ObjectProblem]:
     """``pods``: with their namespaces. ``classes``: the PriorityClasses, by which a profile makes batch pods or not."""
     known = list(manifests)
     for manifest in known:
@@ -68,16 +69,16 @@ def findings(
         }
         refused = sorted(name for name in names if scopes.may_match(name))
         for resource in _hard(manifest) if refused else ():
-            yield Finding(manifest.label, f"spec.hard.{resource}", _sentence(resource, refused))
+            yield ObjectProblem(manifest.label, Problem(f"spec.hard.{resource}", _sentence(resource, refused)))
 
 
-def _uncounted(manifest: Manifest) -> Iterator[Finding]:
+def _uncounted(manifest: Manifest) -> Iterator[ObjectProblem]:
     hard = _spec(manifest).get("hard") if manifest.kind == KIND else None
     for name in hard if isinstance(hard, Mapping) else ():
         if str(name).endswith(EXTENDED_RESOURCES):
             why = "Kubernetes counts no amounts of this resource, so it bounds nothing"
             remedy = "bound the number of such pods, by a quota of pods with the scope PriorityClass"
-            yield Finding(manifest.label, f"spec.hard.{name}", f"{why}: {remedy}")
+            yield ObjectProblem(manifest.label, Problem(f"spec.hard.{name}", f"{why}: {remedy}"))
 
 
 def _sentence(resource: str, class_names: list[str]) -> str:

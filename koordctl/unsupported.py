@@ -11,6 +11,7 @@ from typing import Any
 from koord.model import devices
 from koord.model.core import Pod
 from koord.model.priority import BATCH_CPU, BATCH_MEMORY
+from koord.model.problem import Problem
 from koordctl.manifests import Manifest
 
 LABEL_QUOTA = "quota.scheduling.koordinator.sh/name"
@@ -33,36 +34,36 @@ def is_known(manifest: Manifest) -> bool:
     return _GROUPS.get(manifest.kind) == (version.rpartition("/")[0])
 
 
-def of_object(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Place and sentence, of one that ``is_known``."""
+def of_object(manifest: Manifest) -> Iterator[Problem]:
+    """Yields the problems of an object that ``is_known``."""
     if manifest.kind in _KINDS:
-        yield "kind", f"{_KINDS[manifest.kind][1]}: {_SEE}"
+        yield Problem("kind", f"{_KINDS[manifest.kind][1]}: {_SEE}")
     elif manifest.kind == _TOPOLOGY:
         for index, zone in enumerate(_items(manifest.document, "zones")):
             if any(_member(each, "name") in (BATCH_CPU, BATCH_MEMORY) for each in _items(zone, "resources")):
-                yield f"zones[{index}].resources", f"koord-manager writes no batch amounts of zones: {_SEE}"
+                yield Problem(f"zones[{index}].resources", f"koord-manager writes no batch amounts of zones: {_SEE}")
     else:
         yield from _of_node(manifest)
 
 
-def of_pod(pod: Pod) -> Iterator[tuple[str, str]]:
-    """Place and sentence."""
+def of_pod(pod: Pod) -> Iterator[Problem]:
+    """Yields the problems of a pod."""
     if LABEL_QUOTA in pod.metadata.labels:
-        yield f"labels.{LABEL_QUOTA}", f"koord-manager checks no pod against its ElasticQuota: {_SEE}"
+        yield Problem(f"labels.{LABEL_QUOTA}", f"koord-manager checks no pod against its ElasticQuota: {_SEE}")
     for member, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
         for index, container in enumerate(containers):
             for kind in ("requests", "limits"):
                 for name in devices.among(getattr(container.resources, kind)):
-                    yield f"spec.{member}[{index}].resources.{kind}.{name}", _of_device(name)
+                    yield Problem(f"spec.{member}[{index}].resources.{kind}.{name}", _of_device(name))
 
 
-def _of_node(manifest: Manifest) -> Iterator[tuple[str, str]]:
+def _of_node(manifest: Manifest) -> Iterator[Problem]:
     allocatable = _member(_member(manifest.document, "status"), "allocatable")
     for name in devices.among(allocatable if isinstance(allocatable, Mapping) else ()):
-        yield f"status.allocatable.{name}", f"koord-manager does not keep it up to date: {_SEE}"
+        yield Problem(f"status.allocatable.{name}", f"koord-manager does not keep it up to date: {_SEE}")
     if manifest.labels.get(LABEL_ZONES, "None") not in ("", "None"):
         why = "the scheduler fits pods to zones here, and koord-manager writes no batch amounts of zones"
-        yield f"metadata.labels.{LABEL_ZONES}", f"{why}: {_SEE}"
+        yield Problem(f"metadata.labels.{LABEL_ZONES}", f"{why}: {_SEE}")
 
 
 def _of_device(name: str) -> str:

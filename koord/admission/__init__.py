@@ -13,7 +13,7 @@ from koord.admission.context import AdmissionContext
 from koord.admission.errors import AdmissionError, UnknownNamespace
 from koord.admission.extendedspec import annotate
 from koord.admission.jsonpatch import diff
-from koord.admission.lint import Finding, lint_pod, lint_profiles
+from koord.admission.lint import ObjectProblem, lint_pod, lint_profiles
 from koord.admission.mutation import Mutation, apply, mutate
 from koord.admission.nodelabels import validate_node
 from koord.admission.nodestatus import amplify, mutate_node_status
@@ -30,8 +30,8 @@ __all__ = [
     "AdmissionError",
     "ErrorType",
     "FieldError",
-    "Finding",
     "Mutation",
+    "ObjectProblem",
     "PatchError",
     "PriorityClassObject",
     "UnknownNamespace",

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from koord.admission import priorityclasses, validation
 from koord.model import priority, qos, quantity
@@ -20,6 +19,7 @@ from koord.model.annotations import PodAnnotations
 from koord.model.annotations.pod import LABELS as LABEL_KEYS
 from koord.model.core import Amount, Container, Pod, PodSpec, ResourceRequirements
 from koord.model.priority import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, MID_CPU, MID_MEMORY, PriorityClass
+from koord.model.problem import Problem
 from koord.model.qos import LABEL_QOS, QoSClass
 from koord.model.quantity import Quantity, QuantityError
 from koord.model.schema import child
@@ -40,31 +40,21 @@ _MOST_MIB = 1 << 16
 """A number without a suffix up to this, 64 GiB, may have been meant in MiB."""
 
 
-class Doubt(NamedTuple):
-    """``sentence`` about the member ``path`` of the pod."""
-
-    path: str
-    sentence: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.sentence}"
-
-
-def of_pod(pod: Pod) -> tuple[Doubt, ...]:
+def of_pod(pod: Pod) -> tuple[Problem, ...]:
     """All of them, in the order of the document: metadata, amounts, bounds."""
     return (*_texts(pod), *_amounts(pod.spec), *_unbounded(pod), *_unequal_limits(pod))
 
 
-def _texts(pod: Pod) -> Iterator[Doubt]:
+def _texts(pod: Pod) -> Iterator[Problem]:
     """Labels and annotations that cannot be read."""
     metadata = pod.metadata
     for each in PodAnnotations.read(metadata.labels, metadata.annotations).problems:
         parent = "metadata.labels" if each.key in LABEL_KEYS else "metadata.annotations"
         effect = ", so the pod has no QoS class of its own" if each.key == LABEL_QOS else ""
-        yield Doubt(child(parent, each.key), f"{each.value} {each.why}{effect}")
+        yield Problem(child(parent, each.key), f"{each.value} {each.why}{effect}")
 
 
-def _amounts(spec: PodSpec) -> Iterator[Doubt]:
+def _amounts(spec: PodSpec) -> Iterator[Problem]:
     for path, container in _containers(spec):
         yield from _of_requirements(f"{path}.resources", container.resources)
     yield from _of_requirements("spec.resources", spec.resources)
@@ -77,11 +67,11 @@ def _containers(spec: PodSpec) -> Iterator[tuple[str, Container]]:
             yield f"spec.{name}[{index}]", container
 
 
-def _of_requirements(path: str, resources: ResourceRequirements) -> Iterator[Doubt]:
+def _of_requirements(path: str, resources: ResourceRequirements) -> Iterator[Problem]:
     for kind, amounts in (("requests", resources.requests), ("limits", resources.limits)):
         for resource in _JUDGED:
             if resource in amounts and (sentence := _of_amount(resource, amounts[resource])):
-                yield Doubt(f"{path}.{kind}.{resource}", sentence)
+                yield Problem(f"{path}.{kind}.{resource}", sentence)
 
 
 def _of_amount(resource: str, amount: Amount) -> str:
@@ -117,7 +107,7 @@ def _of_memory(amount: Amount, parsed: Quantity) -> str:
     return f"{amount!r} counts as {shown}: write an amount with Mi or Gi"
 
 
-def _unbounded(pod: Pod) -> Iterator[Doubt]:
+def _unbounded(pod: Pod) -> Iterator[Problem]:
     """Of best-effort pods: what they lack that bounds them."""
     spec, said = pod.spec, priorityclasses.raw(pod)
     if qos.labelled(pod.metadata.labels) is not QoSClass.BE and said not in (PriorityClass.BATCH, PriorityClass.FREE):
@@ -125,13 +115,13 @@ def _unbounded(pod: Pod) -> Iterator[Doubt]:
     lists = [spec.resources, *(container.resources for _, container in _containers(spec))]
     if not any(name in (*each.requests, *each.limits) for each in lists for name in _JUDGED):
         why = "the scheduler puts any number of such pods on a node, and nothing but eviction bounds their memory"
-        yield Doubt("spec.containers", f"the pod requests neither CPU nor memory: {why}")
+        yield Problem("spec.containers", f"the pod requests neither CPU nor memory: {why}")
     elif not _limits_memory(spec.resources):
         resource = priority.resource_name(MEMORY, said)
         for path, container in _containers(spec):
             if not _limits_memory(container.resources):
                 why = f"without a limit nothing but eviction bounds the memory of container {container.name}"
-                yield Doubt(f"{path}.resources.limits.{resource}", why)
+                yield Problem(f"{path}.resources.limits.{resource}", why)
 
 
 def _limits_memory(resources: ResourceRequirements) -> bool:
@@ -139,7 +129,7 @@ def _limits_memory(resources: ResourceRequirements) -> bool:
     return any(str(resources.limits.get(name, "0")) != "0" for name in _MEMORY)
 
 
-def _unequal_limits(pod: Pod) -> Iterator[Doubt]:
+def _unequal_limits(pod: Pod) -> Iterator[Problem]:
     """Of a pod that owns CPUs, where all its amounts can be read."""
     with contextlib.suppress(QuantityError):
-        yield from [Doubt(error.field, error.message) for error in validation.unequal_limits(pod)]
+        yield from [error.problem for error in validation.unequal_limits(pod)]

@@ -1,6 +1,7 @@
-"""What is probably meant otherwise in profiles and pods: each finding names the object, the place and what to write.
+"""Finds what is probably meant otherwise in profiles and pods: object, place and what to write.
 
-A finding is no refusal. The webhooks' own rules are among them, so that they can be read before a pod is created.
+A problem found here is no refusal. The webhooks' own rules are among them, so that they can be read before a pod is
+created.
 
 Invariant: nothing here raises on what an object says.
 """
@@ -19,6 +20,7 @@ from koord.admission.strategicmerge import PatchError
 from koord.model import priority, selector
 from koord.model.core import Pod
 from koord.model.priority import PriorityClass, Verdict
+from koord.model.problem import Problem
 from koord.model.profile import CERTAIN_PERCENT, ClusterColocationProfile
 from koord.model.qos import QoSClass
 from koord.model.quantity import QuantityError
@@ -26,97 +28,100 @@ from koord.model.schema import SchemaError, child
 from koord.model.selector import LabelSelector
 
 
-class Finding(NamedTuple):
-    """``sentence`` about the member ``path`` of ``object``, such as "Pod default/web"."""
+class ObjectProblem(NamedTuple):
+    """A problem of ``object``, such as "Pod default/web"."""
 
     object: str
-    path: str
-    sentence: str
+    problem: Problem
 
     def __str__(self) -> str:
-        return f"{self.object}: {self.path}: {self.sentence}"
+        return f"{self.object}: {self.problem.path}: {self.problem.message}"
 
 
-def lint_profiles(items: Iterable[ClusterColocationProfile], classes: PriorityClassObjects) -> tuple[Finding, ...]:
-    """Of each profile, and of those that contradict each other; ``classes`` are the cluster's."""
+def lint_profiles(
+    items: Iterable[ClusterColocationProfile], classes: PriorityClassObjects
+) -> tuple[ObjectProblem, ...]:
+    """Judges each profile, and those that contradict each other; ``classes`` are the cluster's."""
     ordered = sorted(items, key=profiles.order)
     single = [finding for profile in ordered for finding in _profile(profile, classes)]
     contradictions = [finding for pair in combinations(ordered, 2) for finding in _contradictions(*pair)]
     return (*single, *contradictions)
 
 
-def lint_pod(pod: Pod) -> tuple[Finding, ...]:
+def lint_pod(pod: Pod) -> tuple[ObjectProblem, ...]:
     """Of one pod, created or yet to be."""
     name = f"Pod {'/'.join(filter(None, (pod.metadata.namespace, pod.metadata.name)))}"
-    doubtful = [Finding(name, *each) for each in doubts.of_pod(pod)]
+    doubtful = [ObjectProblem(name, each) for each in doubts.of_pod(pod)]
     try:
-        combined = [Finding(name, each.field, each.message) for each in validation.combination_errors(pod)]
+        combined = [ObjectProblem(name, each.problem) for each in validation.combination_errors(pod)]
         native = [_untranslated(name, resource) for resource in translation.untranslated(pod)]
     except QuantityError:  # which is among the doubts
         return tuple(doubtful)
     return (*doubtful, *combined, *native)
 
 
-def _profile(profile: ClusterColocationProfile, classes: PriorityClassObjects) -> list[Finding]:
+def _profile(profile: ClusterColocationProfile, classes: PriorityClassObjects) -> list[ObjectProblem]:
     name = profiles.label(profile)
-    pairs = (*_selectors(profile), *_probability(profile), *_priority(profile, classes), *_patch(profile))
-    findings = [Finding(name, path, sentence) for path, sentence in pairs]
+    found = [*_selectors(profile), *_probability(profile), *_priority(profile, classes), *_patch(profile)]
     if problem := profiles.order(profile).problem:
-        findings.append(Finding(name, ANNOTATIONS, problem))
-    return findings
+        found.append(Problem(ANNOTATIONS, problem))
+    return [ObjectProblem(name, each) for each in found]
 
 
-def _selectors(profile: ClusterColocationProfile) -> list[tuple[str, str]]:
-    spec, found = profile.spec, []
+def _selectors(profile: ClusterColocationProfile) -> list[Problem]:
+    spec, found = profile.spec, list[Problem]()
     both = (("spec.namespaceSelector", spec.namespace_selector), ("spec.selector", spec.selector))
     for path, labels in both:
         try:
             if labels is not None:
                 selector.check(labels, path)
         except SchemaError as error:
-            found.append((path, f"the profile matches no pod: {error}"))
+            found.append(Problem(path, f"the profile matches no pod: {error}"))
     if all(labels is None or labels.is_empty for _, labels in both):
-        found.append(("spec", "without namespaceSelector and selector the profile matches every pod of the cluster"))
+        why = "without namespaceSelector and selector the profile matches every pod of the cluster"
+        found.append(Problem("spec", why))
     return found
 
 
-def _probability(profile: ClusterColocationProfile) -> list[tuple[str, str]]:
+def _probability(profile: ClusterColocationProfile) -> list[Problem]:
     path, said = "spec.probability", profile.spec.probability
     try:
         percent = profile.spec.probability_percent
     except ValueError as error:
-        return [(path, f"the profile is applied to no pod: {said!r} {error}")]
+        return [Problem(path, f"the profile is applied to no pod: {said!r} {error}")]
     if said is not None and str(said).rstrip("%") != str(percent):
-        return [(path, f"{said!r} is not in 0..{CERTAIN_PERCENT} and counts as {percent}")]
+        return [Problem(path, f"{said!r} is not in 0..{CERTAIN_PERCENT} and counts as {percent}")]
     if percent == 0:
-        return [(path, "the profile is applied to no pod, yet resources of the pods that it matches are translated")]
+        why = "the profile is applied to no pod, yet resources of the pods that it matches are translated"
+        return [Problem(path, why)]
     return []
 
 
-def _priority(profile: ClusterColocationProfile, classes: PriorityClassObjects) -> list[tuple[str, str]]:
+def _priority(profile: ClusterColocationProfile, classes: PriorityClassObjects) -> list[Problem]:
     spec, path = profile.spec, "spec.priorityClassName"
     if spec.priority_class_name and spec.priority_class_name not in classes:
         why = f"PriorityClass {spec.priority_class_name!r} does not exist: each pod that the profile matches is refused"
-        return [(path, why)]
+        return [Problem(path, why)]
     if not spec.priority_class_name:
         if spec.qos_class is not QoSClass.BE:
             return []
-        return [(path, "missing: a pod that becomes BE and has no PriorityClass of its own is refused")]
+        return [Problem(path, "missing: a pod that becomes BE and has no PriorityClass of its own is refused")]
     band = priority.band_of(classes[spec.priority_class_name].value)
     if spec.qos_class is None or priority.combination(spec.qos_class, band) is not Verdict.REJECTED:
         return []
-    return [(path, f"{band or 'no band of priorities'} does not go with qosClass {spec.qos_class}: pods are refused")]
+    why = f"{band or 'no band of priorities'} does not go with qosClass {spec.qos_class}: pods are refused"
+    return [Problem(path, why)]
 
 
-def _patch(profile: ClusterColocationProfile) -> list[tuple[str, str]]:
+def _patch(profile: ClusterColocationProfile) -> list[Problem]:
     try:
         documents.typed(strategicmerge.merge({"metadata": {}, "spec": {}}, profile.spec.patch or {}))
     except (PatchError, UnreadableError) as error:
-        return [("spec.patch", f"each pod that the profile matches is refused: {error}")]
+        return [Problem("spec.patch", f"each pod that the profile matches is refused: {error}")]
     return []
 
 
-def _contradictions(first: ClusterColocationProfile, last: ClusterColocationProfile) -> list[Finding]:
+def _contradictions(first: ClusterColocationProfile, last: ClusterColocationProfile) -> list[ObjectProblem]:
     """What both set, each otherwise, if one pod may get both."""
     if _exclude(first.spec.selector, last.spec.selector):
         return []
@@ -124,7 +129,9 @@ def _contradictions(first: ClusterColocationProfile, last: ClusterColocationProf
         return []
     ours, theirs = settings.values(first), settings.values(last)
     return [
-        Finding(profiles.label(first), _path(setting), _overwritten(setting, ours[setting], theirs[setting], last))
+        ObjectProblem(
+            profiles.label(first), Problem(_path(setting), _overwritten(setting, ours[setting], theirs[setting], last))
+        )
         for setting in ours
         if setting in theirs and ours[setting] != theirs[setting]
     ]
@@ -147,7 +154,8 @@ def _path(setting: Setting) -> str:
     return child(members.get(setting.parent, "spec"), setting.key)
 
 
-def _untranslated(name: str, resource: str) -> Finding:
+def _untranslated(name: str, resource: str) -> ObjectProblem:
     classes = " or ".join((PriorityClass.BATCH, PriorityClass.MID))
     why = f"a pod of {classes} has native {resource}, which it takes from production"
-    return Finding(name, "spec", f"{why}: no profile translated it, or a LimitRange added it afterwards")
+    problem = Problem("spec", f"{why}: no profile translated it, or a LimitRange added it afterwards")
+    return ObjectProblem(name, problem)

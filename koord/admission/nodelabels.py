@@ -27,7 +27,7 @@ def validate_node(request: Request, config: SLOConfig) -> Response:
         return Response()
     violations = _violations(config, documents.parse(request.object, "node"))
     if request.operation == CREATE:
-        return Response(warnings=[each.message for each in violations])
+        return Response(warnings=[str(each.problem) for each in violations])
     before = frozenset(_violations(config, documents.parse(request.old_object, "node")))
     brought = [each for each in violations if each not in before]
     return Response(code=400, message="\n".join(each.upstream_form() for each in brought)) if brought else Response()

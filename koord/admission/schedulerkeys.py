@@ -15,6 +15,7 @@ from koord.admission import extendedspec
 from koord.admission.validation import ErrorType, FieldError
 from koord.model.annotations.pod import KEYS
 from koord.model.core import Pod
+from koord.model.problem import Problem
 
 RESOURCE_STATUS = KEYS["resource_status"].name
 ADMINISTRATORS = "system:masters"
@@ -40,4 +41,4 @@ def errors(pod: Pod, old: Pod | None = None) -> tuple[FieldError, ...]:
 
 def _forbidden(annotation: str, why: str, before: Mapping[str, str]) -> FieldError:
     told = "keep it as it is" if annotation in before else "leave it out"
-    return FieldError(f"annotations.{annotation}", ErrorType.FORBIDDEN, f"{why}: {told}")
+    return FieldError(Problem(f"annotations.{annotation}", f"{why}: {told}"), ErrorType.FORBIDDEN)

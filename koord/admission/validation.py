@@ -21,6 +21,7 @@ from koord.model import podrequests, priority, qos
 from koord.model.annotations.pod import KEYS
 from koord.model.core import Amounts, Pod, ResourceRequirements
 from koord.model.priority import BATCH_CPU, BATCH_MEMORY, CPU, LABEL_PRIORITY_CLASS, PriorityClass, Verdict
+from koord.model.problem import Problem
 from koord.model.qos import LABEL_QOS, QoSClass
 from koord.model.quantity import QuantityError
 from koord.model.schema import clip
@@ -43,17 +44,17 @@ class ErrorType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """The value of ``field`` is not accepted; ``message`` says what to write instead."""
+    """A value that is not accepted, in the form of Kubernetes' field errors; ``problem`` says what to write instead."""
 
-    field: str
+    problem: Problem
     type: ErrorType
-    message: str
     value: str = ""
 
     def __str__(self) -> str:
+        field, message = self.problem
         if self.type in (ErrorType.INVALID, ErrorType.IMMUTABLE):
-            return f"{self.field}: {ErrorType.INVALID}: {clip(self.value)}: {self.message}"
-        return f"{self.field}: {self.type}: {self.message}"
+            return f"{field}: {ErrorType.INVALID}: {clip(self.value)}: {message}"
+        return f"{field}: {self.type}: {message}"
 
 
 class _Judged(NamedTuple):
@@ -117,7 +118,7 @@ def _reserved(pod: Pod, old: Pod | None) -> tuple[FieldError, ...]:
     if value is None or (old is not None and old.metadata.annotations.get(RESERVED_ANNOTATION) == value):
         return ()
     why = "it is reserved for the scheduler: leave it out"
-    return (FieldError(f"annotations.{RESERVED_ANNOTATION}", ErrorType.FORBIDDEN, why),)
+    return (FieldError(Problem(f"annotations.{RESERVED_ANNOTATION}", why), ErrorType.FORBIDDEN),)
 
 
 def _judged(pod: Pod) -> _Judged:
@@ -144,7 +145,7 @@ def _changes(pod: Pod, old: Pod, may_change_sub_priority: bool) -> tuple[FieldEr
 def _immutable(field: str, new: str | None, before: str | None) -> FieldError:
     kept = f"keep {str(before)!r}" if before is not None else "leave it out"
     why = f"field is immutable: {kept}, or create the pod again"
-    return FieldError(field, ErrorType.IMMUTABLE, why, str(new or ""))
+    return FieldError(Problem(field, why), ErrorType.IMMUTABLE, str(new or ""))
 
 
 def _batch_needs_be(pod: Pod, raw_qos: QoSClass | None) -> tuple[FieldError, ...]:
@@ -152,7 +153,7 @@ def _batch_needs_be(pod: Pod, raw_qos: QoSClass | None) -> tuple[FieldError, ...
     if not names or raw_qos is QoSClass.BE:
         return ()
     why = f"a pod that requests {' and '.join(names)} must have the label {LABEL_QOS}: {QoSClass.BE}"
-    return (FieldError(f"labels.{LABEL_QOS}", ErrorType.REQUIRED, why),)
+    return (FieldError(Problem(f"labels.{LABEL_QOS}", why), ErrorType.REQUIRED),)
 
 
 def _class_pair(raw_qos: QoSClass | None, raw_class: PriorityClass | None) -> tuple[FieldError, ...]:
@@ -164,7 +165,7 @@ def _class_pair(raw_qos: QoSClass | None, raw_class: PriorityClass | None) -> tu
         f"write priorityClassName: {' or '.join(possible)} (or that value of the label {LABEL_PRIORITY_CLASS}), "
         f"or another {LABEL_QOS}"
     )
-    return (FieldError(f"labels.{LABEL_QOS}", ErrorType.FORBIDDEN, why),)
+    return (FieldError(Problem(f"labels.{LABEL_QOS}", why), ErrorType.FORBIDDEN),)
 
 
 def _owned_cpus(pod: Pod, raw_qos: QoSClass | None) -> tuple[FieldError, ...]:
@@ -175,11 +176,11 @@ def _owned_cpus(pod: Pod, raw_qos: QoSClass | None) -> tuple[FieldError, ...]:
     field = "spec.containers[*].resources.requests.cpu"
     if not request_milli:
         why = f"{raw_qos} pods must request CPUs: write cpu requests and equal limits that make whole CPUs"
-        return (FieldError(field, ErrorType.REQUIRED, why),)
+        return (FieldError(Problem(field, why), ErrorType.REQUIRED),)
     if not request_milli % 1000:
         return ()
     why = f"the CPU request of {raw_qos} pods must be a whole number: write such as 1, 2 or 4 for the pod in all"
-    return (FieldError(field, ErrorType.INVALID, why, f"{request_milli}m"),)
+    return (FieldError(Problem(field, why), ErrorType.INVALID, f"{request_milli}m"),)
 
 
 def _unequal_cpu(resources: ResourceRequirements, path: str, raw_qos: QoSClass) -> tuple[FieldError, ...]:
@@ -189,5 +190,5 @@ def _unequal_cpu(resources: ResourceRequirements, path: str, raw_qos: QoSClass) 
         return ()
     wanted = f"{raw_qos} pods need a CPU limit equal to the request: write {request_milli}m"
     if not limit_milli:
-        return (FieldError(f"{path}.limits.cpu", ErrorType.REQUIRED, wanted),)
-    return (FieldError(f"{path}.limits.cpu", ErrorType.INVALID, wanted, f"{limit_milli}m"),)
+        return (FieldError(Problem(f"{path}.limits.cpu", wanted), ErrorType.REQUIRED),)
+    return (FieldError(Problem(f"{path}.limits.cpu", wanted), ErrorType.INVALID, f"{limit_milli}m"),)

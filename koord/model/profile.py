@@ -17,6 +17,7 @@ import msgspec
 
 from koord.model import schema, selector
 from koord.model.core import ObjectMeta
+from koord.model.problem import Problem
 from koord.model.qos import QoSClass
 from koord.model.qos_settings import Int32
 from koord.model.schema import SchemaError, json_name
@@ -82,19 +83,19 @@ def read(document: str | bytes | Mapping[str, Any], unknown: schema.Unknown | No
         metadata=schema.read(ObjectMeta, _object(parsed, "metadata"), "metadata"),
         spec=schema.read(ProfileSpec, _object(parsed, "spec"), "spec", unknown),
     )
-    for error in _errors(profile.spec):
-        raise error
+    for problem in _problems(profile.spec):
+        raise SchemaError.of(problem)
     return profile
 
 
 def read_leniently(
     document: Mapping[str, Any], unknown: schema.Unknown | None = None
-) -> tuple[ClusterColocationProfile, tuple[SchemaError, ...]]:
+) -> tuple[ClusterColocationProfile, tuple[Problem, ...]]:
     """The profile without its wrong members, and all that is wrong with them, for people who are to mend it.
 
     A profile of which anything is wrong is none that ``read`` reads, and matches no pod.
     """
-    wrong: list[SchemaError] = []
+    wrong: list[Problem] = []
     metadata = _good_members(ObjectMeta, document, "metadata", None, wrong)
     spec = _good_members(ProfileSpec, document, "spec", unknown, wrong)
     profile = ClusterColocationProfile(
@@ -108,20 +109,20 @@ def _good_members(
     document: Mapping[str, Any],
     name: str,
     unknown: schema.Unknown | None,
-    wrong: list[SchemaError],
+    wrong: list[Problem],
 ) -> dict[str, Any]:
     """The members of the object ``name`` in which nothing is wrong; what is in the others is appended to ``wrong``."""
     part, good = _object(document, name), dict[str, Any]()
     if not isinstance(part, Mapping):
-        wrong.append(SchemaError(name, part, "is not an object"))
+        wrong.append(schema.wrong(name, part, "is not an object"))
         return good
     for key, value in part.items():
-        found: list[SchemaError] = []
+        found: list[Problem] = []
         try:
             read_alone = schema.read(cls, {key: value}, name, unknown, found.append)
-            found += _errors(read_alone) if isinstance(read_alone, ProfileSpec) else ()
+            found += _problems(read_alone) if isinstance(read_alone, ProfileSpec) else ()
         except SchemaError as error:
-            found.append(error)
+            found.append(error.problem)
         wrong += found
         if not found:
             good[key] = value
@@ -134,16 +135,16 @@ def _object(document: Mapping[str, Any], key: str) -> object:
     return {} if member is None else member
 
 
-def _errors(spec: ProfileSpec) -> Iterator[SchemaError]:
+def _problems(spec: ProfileSpec) -> Iterator[Problem]:
     """What is wrong that types alone do not say."""
     try:
         _percent(spec.probability)
     except ValueError as error:
-        yield SchemaError("spec.probability", spec.probability, str(error))
+        yield schema.wrong("spec.probability", spec.probability, str(error))
     for name in ("namespace_selector", "selector"):
         labels: LabelSelector | None = getattr(spec, name)
         if labels is not None:
-            yield from selector.errors(labels, f"spec.{json_name(name)}")
+            yield from selector.problems(labels, f"spec.{json_name(name)}")
 
 
 def _percent(probability: int | str | None) -> int:

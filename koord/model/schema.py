@@ -2,8 +2,8 @@
 
 The struct's own type annotations are the schema: types, bounds (``Meta(ge=…, le=…)``), names. Reading is as lenient
 as the Go programs that share these documents (unknown keys ignored, the case of keys not significant, null = absent,
-"" = absent for an enumeration) and no more: a wrong type or a value out of bounds is an error. Who has a use for the
-rest of a document passes ``bad``: it is told of each bad leaf, and that counts as absent, if absence is "not set"
+"" = absent for an enumeration) and no more: a wrong type or a value out of bounds is an error. A caller that has a use
+for the rest of a document passes ``bad``, which takes each bad leaf; that counts as absent, if absence is "not set"
 (None); a bad item of a list of objects is left out whole. What stays an error of the whole: a wrong structure, a
 missing required member, and a bad ``enable``, whose absence would switch something off.
 
@@ -18,7 +18,7 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -26,14 +26,12 @@ from msgspec import inspect
 from koord.model import cpuset, quantity
 from koord.model.cpuset import CPUSet, CPUSetError
 from koord.model.percent import PercentOrQuantity
+from koord.model.problem import Bad, Problem
 from koord.model.quantity import MAX_INT64, Quantity, QuantityError
 
 T = TypeVar("T", bound=msgspec.Struct)
 Unknown = Callable[[str], None]
 """Told the path of each key that no field has, for those who want to warn of typing errors."""
-
-Bad = Callable[["SchemaError"], None]
-"""Told of each leaf that is wrong and counts as absent, for those who have a use for the others."""
 
 MAX_JSON = 1 << 20
 _SWITCH = "enable"
@@ -43,11 +41,26 @@ _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,63}", re.ASCII)
 
 
 class SchemaError(ValueError):
-    """The value at ``path`` is wrong; ``why`` completes the sentence "path: value …"."""
+    """A document cannot be read; ``problem`` says where and why. ``why`` completes the sentence "path: value …"."""
 
     def __init__(self, path: str, value: object, why: str) -> None:
-        self.path, self.value, self.why = path, clip(value), why
-        super().__init__(f"{path}: {self.value} {why}" if path else f"{self.value} {why}")
+        self.problem, self.why = wrong(path, value, why), why
+        super().__init__(str(self.problem))
+
+    @classmethod
+    def of(cls, problem: Problem) -> Self:
+        error = cls(problem.path, "", "")
+        error.problem, error.why, error.args = problem, problem.message, (str(problem),)
+        return error
+
+    @property
+    def path(self) -> str:
+        return self.problem.path
+
+
+def wrong(path: str, value: object, why: str) -> Problem:
+    """Returns the problem of the ``value`` at ``path``; ``why`` completes the sentence "path: value …"."""
+    return Problem(path, f"{clip(value)} {why}")
 
 
 def json_name(field: str) -> str:
@@ -218,13 +231,13 @@ def _list(kind: inspect.VarTupleType, value: object, path: str, listeners: _List
 
 
 def _item(kind: inspect.Type, value: object, path: str, listeners: _Listeners) -> object:
-    """The item of a list; ``_DROPPED`` for a bad object of which somebody wants to be told."""
+    """Returns the item of a list; ``_DROPPED`` for a bad object, if ``bad`` takes it."""
     if listeners.bad is None or not isinstance(kind, inspect.StructType):
         return _read(kind, value, path, listeners)
     try:
         return _read(kind, value, path, _Listeners(listeners.unknown))
     except SchemaError as error:
-        listeners.bad(error)
+        listeners.bad(error.problem)
         return _DROPPED
 
 
@@ -240,13 +253,13 @@ def _dict(kind: inspect.DictType, value: object, path: str, listeners: _Listener
 
 
 def _member(kind: inspect.Type, value: object, path: str, listeners: _Listeners, may_drop: bool = True) -> object:
-    """The member of an object; ``_DROPPED`` for a bad leaf of which somebody wants to be told."""
+    """Returns the member of an object; ``_DROPPED`` for a bad leaf, if ``bad`` takes it."""
     try:
         return _read(kind, value, path, listeners)
     except SchemaError as error:
         if listeners.bad is None or not may_drop or not _is_leaf(kind):
             raise
-        listeners.bad(error)
+        listeners.bad(error.problem)
         return _DROPPED
 
 

@@ -16,7 +16,8 @@ from enum import StrEnum
 
 import msgspec
 
-from koord.model.schema import SchemaError, json_name
+from koord.model.problem import Problem
+from koord.model.schema import SchemaError, json_name, wrong
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 """Of a label's key, behind its prefix; and of its value, which may be empty, too."""
@@ -80,14 +81,14 @@ class LabelSelector(msgspec.Struct, frozen=True, kw_only=True, rename=json_name)
 
 def check(selector: LabelSelector, path: str) -> None:
     """Raises SchemaError for the first part that Kubernetes would refuse."""
-    for error in errors(selector, path):
-        raise error
+    for problem in problems(selector, path):
+        raise SchemaError.of(problem)
 
 
-def errors(selector: LabelSelector, path: str) -> Iterator[SchemaError]:
+def problems(selector: LabelSelector, path: str) -> Iterator[Problem]:
     """One for each part that Kubernetes would refuse."""
-    for place, key, why in _errors(selector):
-        yield SchemaError(f"{path}.{place}", key, f"cannot be used: {why}")
+    for place, key, why in _unusable(selector):
+        yield wrong(f"{path}.{place}", key, f"cannot be used: {why}")
 
 
 def label_error(key: str, *values: str) -> str:
@@ -99,7 +100,7 @@ def label_error(key: str, *values: str) -> str:
     return "" if bad is None else f"{bad!r} is not the value of a label"
 
 
-def _errors(selector: LabelSelector) -> Iterator[tuple[str, str, str]]:
+def _unusable(selector: LabelSelector) -> Iterator[tuple[str, str, str]]:
     """The place, the key and the reason of each part that Kubernetes would refuse."""
     for key, value in selector.match_labels.items():
         if why := label_error(key, value):

@@ -20,6 +20,7 @@ from msgspec import Meta
 
 from koord.model import leaves, qos, schema, slo_extensions
 from koord.model.leaves import Leaf
+from koord.model.problem import Bad
 from koord.model.qos import QoSClass
 from koord.model.qos_settings import (
     CPUQOS,
@@ -211,7 +212,7 @@ def decode(document: str | bytes | Mapping[str, Any], unknown: schema.Unknown | 
 
 
 def decode_spec(
-    document: object, path: str = "spec", unknown: schema.Unknown | None = None, bad: schema.Bad | None = None
+    document: object, path: str = "spec", unknown: schema.Unknown | None = None, bad: Bad | None = None
 ) -> NodeSLOSpec:
     """What stands under ``spec``; ``path`` is its name in messages. ``slo_rules.checked`` knows fields together."""
     spec = schema.read(NodeSLOSpec, document, path, unknown, bad)

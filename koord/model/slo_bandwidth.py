@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from koord.model.percent import PercentOrQuantity
+from koord.model.problem import Bad, Problem
 from koord.model.qos_settings import NetworkQOS
 from koord.model.quantity import Quantity
-from koord.model.schema import Bad, SchemaError, json_name
+from koord.model.schema import json_name, wrong
 from koord.model.slo import ResourceQOS, ResourceQOSStrategy
 
 _DIRECTIONS = (("ingress_request", "ingress_limit"), ("egress_request", "egress_limit"))
@@ -26,7 +27,7 @@ _CLASSES = (*_SHARING, "system_class")
 
 
 def checked(stated: ResourceQOSStrategy, total: Quantity | None, path: str, bad: Bad) -> ResourceQOSStrategy:
-    """``stated`` without requests that cannot be met, of which ``bad`` is told. ``total``: bits/s, 0 = not known."""
+    """Returns ``stated`` without requests that cannot be met, which ``bad`` takes. ``total``: bits/s, 0 = not known."""
     total_bits_per_s = 0 if total is None else total.value()
     strategy = stated
     for request, limit in _DIRECTIONS:
@@ -41,9 +42,9 @@ def checked(stated: ResourceQOSStrategy, total: Quantity | None, path: str, bad:
     return strategy
 
 
-def unmet(stated: ResourceQOSStrategy, total: Quantity | None) -> list[SchemaError]:
-    """What ``checked`` tells of, at paths below the strategy's."""
-    problems: list[SchemaError] = []
+def unmet(stated: ResourceQOSStrategy, total: Quantity | None) -> list[Problem]:
+    """Returns the problems that ``checked`` finds, at paths below the strategy's."""
+    problems: list[Problem] = []
     checked(stated, total, "", problems.append)
     return problems
 
@@ -101,7 +102,7 @@ def _without(
     for name, settings in changed.items():
         amount = getattr(settings.network_qos, request)
         value = amount.percent if amount.percent is not None else str(amount)
-        bad(SchemaError(f"{path}.{json_name(name)}.networkQOS.{json_name(request)}", value, why))
+        bad(wrong(f"{path}.{json_name(name)}.networkQOS.{json_name(request)}", value, why))
         network = msgspec.structs.replace(settings.network_qos or NetworkQOS(), **{request: None})
         strategy = msgspec.structs.replace(strategy, **{name: msgspec.structs.replace(settings, network_qos=network)})
     return strategy

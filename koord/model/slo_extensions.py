@@ -20,7 +20,8 @@ import msgspec
 from msgspec import Meta
 
 from koord.model import schema
-from koord.model.schema import Bad, Unknown, json_name
+from koord.model.problem import Bad
+from koord.model.schema import Unknown, json_name
 
 KOORD = "koord"
 _NESTED = "Object"

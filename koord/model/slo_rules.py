@@ -13,9 +13,10 @@ import msgspec
 
 from koord.model import priority, schema, slo_bandwidth, slo_defaults
 from koord.model.priority import PriorityClass
+from koord.model.problem import Bad, Problem
 from koord.model.qos import QoSClass
 from koord.model.qos_settings import ResctrlQOS
-from koord.model.schema import Bad, SchemaError, json_name
+from koord.model.schema import SchemaError, json_name, wrong
 from koord.model.slo import (
     HostApplication,
     NodeSLOSpec,
@@ -63,7 +64,7 @@ _CLASSES = ("lsr_class", "ls_class", "be_class", "system_class")
 def checked(
     spec: NodeSLOSpec, path: str = "spec", bad: Bad | None = None, below: NodeSLOSpec | None = None
 ) -> NodeSLOSpec:
-    """``spec`` without what is wrong, of which ``bad`` is told. Without ``bad``, raises SchemaError.
+    """Returns ``spec`` without what is wrong, which ``bad`` takes. Without ``bad``, raises SchemaError.
 
     ``below``: what ``spec`` is laid over, itself checked; then a pair may have its other half there, and what ``below``
     says stays, whatever ``spec`` makes of it.
@@ -84,7 +85,7 @@ def _system(stated: SystemStrategy | None, path: str, bad: Bad) -> SystemStrateg
     total = None if stated is None else stated.total_network_bandwidth
     if stated is None or total is None or total.nano >= 0:
         return stated
-    bad(SchemaError(f"{path}.totalNetworkBandwidth", str(total), "is negative"))
+    bad(wrong(f"{path}.totalNetworkBandwidth", str(total), "is negative"))
     return msgspec.structs.replace(stated, total_network_bandwidth=None)
 
 
@@ -131,12 +132,12 @@ def _dropped(pair: Pair, stated: msgspec.Struct, merged: msgspec.Struct, path: s
         if not pair.is_whole:
             return ()
         given, missing = both if upper is None else both[::-1]
-        bad(SchemaError(f"{path}.{json_name(given)}", getattr(merged, given), f"needs {json_name(missing)} too"))
+        bad(wrong(f"{path}.{json_name(given)}", getattr(merged, given), f"needs {json_name(missing)} too"))
         return both
     if lower < upper or (pair.may_equal and lower == upper):
         return ()
     why = "is more than" if pair.may_equal else "is not less than"
-    bad(SchemaError(f"{path}.{json_name(pair.lower)}", lower, f"{why} {json_name(pair.upper)}, {upper}"))
+    bad(wrong(f"{path}.{json_name(pair.lower)}", lower, f"{why} {json_name(pair.upper)}, {upper}"))
     return both if pair.is_whole else (pair.lower,)
 
 
@@ -151,9 +152,9 @@ def _applications(
     for index, application in enumerate(stated):
         place = f"{path}[{index}]"
         if not application.name:
-            bad(SchemaError(f"{place}.name", "", "is no name"))
+            bad(wrong(f"{place}.name", "", "is no name"))
         elif application.name in kept:
-            bad(SchemaError(f"{place}.name", application.name, f"is the name of {places[application.name]} too"))
+            bad(wrong(f"{place}.name", application.name, f"is the name of {places[application.name]} too"))
         else:
             kept[application.name], places[application.name] = _application(application, place, bad), place
     return tuple(kept.values())
@@ -162,13 +163,13 @@ def _applications(
 def _application(stated: HostApplication, path: str, bad: Bad) -> HostApplication:
     """Without words that mean no class."""
     if stated.qos and stated.qos_class is None:
-        bad(SchemaError(f"{path}.qos", stated.qos, f"is not one of {', '.join(QoSClass)}"))
+        bad(wrong(f"{path}.qos", stated.qos, f"is not one of {', '.join(QoSClass)}"))
         stated = msgspec.structs.replace(stated, qos="")
     if stated.priority and priority.parse(stated.priority) is None:
-        bad(SchemaError(f"{path}.priority", stated.priority, f"is not one of {', '.join(PriorityClass)}"))
+        bad(wrong(f"{path}.priority", stated.priority, f"is not one of {', '.join(PriorityClass)}"))
         stated = msgspec.structs.replace(stated, priority="")
     return stated
 
 
-def _raise(error: SchemaError) -> None:
-    raise error
+def _raise(problem: Problem) -> None:
+    raise SchemaError.of(problem)

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import msgspec
 
 from koord.model import quantity
-from koord.model.annotations.decode import Bad
 from koord.model.core import Amount, Amounts
 from koord.model.priority import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, MID_CPU, MID_MEMORY
+from koord.model.problem import Bad, Problem
 from koord.model.quantity import QuantityError
 
 _SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -69,7 +69,7 @@ class ParsedAmounts(NamedTuple):
     def noted(self, place: str, bad: Bad) -> ParsedAmounts:
         """Tells ``bad`` of each problem at ``place``, and returns itself."""
         for problem in self.problems:
-            bad(f"{place}: {problem}")
+            bad(Problem(place, problem))
         return self
 
     def filled(self, absent: CPUMemory = ZERO) -> CPUMemory:

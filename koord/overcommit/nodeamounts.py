@@ -17,10 +17,10 @@ import msgspec
 
 from koord.model.annotations import codecs
 from koord.model.annotations.codecs import document
-from koord.model.annotations.decode import Bad
 from koord.model.core import Amounts, Node
 from koord.model.cpuset import CPUSet
 from koord.model.priority import RENAMED, PriorityClass
+from koord.model.problem import Bad
 from koord.model.topologyannotations import RESERVATION
 from koord.overcommit import amounts, ratios
 from koord.overcommit.amounts import BATCH, ZERO, CPUMemory, ParsedAmounts

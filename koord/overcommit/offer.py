@@ -23,7 +23,7 @@ kubelet admits running pods again when it restarts, and ends those that the Node
 shows at least what they hold (``held``), also while nothing is offered: then that is all, and nothing new fits.
 
 Invariant: an offer is removed (None, not 0) exactly when ``degraded`` says why. It is never negative, and more use
-never makes more of it; all arithmetic is on whole numbers. What cannot be read is a sentence in ``problems``, and stops
+never makes more of it; all arithmetic is on whole numbers. What cannot be read is one of ``problems``, and stops
 nothing else.
 """
 
@@ -33,9 +33,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from koord.model.annotations.decode import Bad
 from koord.model.core import Node, Pod
 from koord.model.nodemetric import NodeMetric
+from koord.model.problem import Bad, Problem
 from koord.overcommit import demand, nodeamounts, report
 from koord.overcommit.amounts import ZERO, CPUMemory
 from koord.overcommit.demand import Demand, Held, PodDemand
@@ -138,7 +138,7 @@ class Overcommit(Offered, frozen=True, kw_only=True):
     normalization_percent: int = 100
     age_s: float | None = None
     """Of the report."""
-    problems: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
 
     @property
     def original_batch(self) -> CPUMemory:
@@ -175,17 +175,19 @@ def offer_by_demands(
     normalization_ratio: float = 1.0,
 ) -> Overcommit:
     """Returns the same as ``offer``, for a caller who keeps what ``demand.of_pod`` makes of a pod."""
-    problems: list[str] = []
-    pods, by_pods = [*pods], list[str]()
+    problems: list[Problem] = []
+    pods, by_pods = [*pods], list[Problem]()
     held = held_by(pods, strategy, by_pods.append)
     fresh = report.freshness(metric, 60 * required(strategy.degrade_time_minutes), now_s, metric_seen_s)
     if fresh.problem:
-        problems.append(fresh.problem)
+        problems.append(Problem("", fresh.problem))
     amounts = nodeamounts.read(node, problems.append)
     usage = None if metric is None or fresh.degraded else report.usage(metric, problems.append)
     if metric is None or usage is None or amounts.total is None:
         reason = fresh.degraded or _lacking(amounts)
-        return Overcommit(held=held, degraded=reason, age_s=fresh.age_s, problems=(*problems, *sorted(by_pods)))
+        return Overcommit(
+            held=held, degraded=reason, age_s=fresh.age_s, problems=(*problems, *sorted(by_pods, key=str))
+        )
     demands = demand.total(pods, metric.status.pods_metric, by_pods.append, amounts.amplification)
     _check_policy(strategy, problems.append)
     terms = _batch_terms(amounts, amounts.total, usage, demands, strategy)
@@ -200,7 +202,7 @@ def offer_by_demands(
         mid_terms=mid_terms,
         normalization_percent=percent,
         age_s=fresh.age_s,
-        problems=(*problems, *sorted(set(by_pods))),
+        problems=(*problems, *sorted(set(by_pods), key=str)),
     )
 
 
@@ -221,7 +223,7 @@ def _lacking(amounts: NodeAmounts) -> str:
 
 def _check_policy(strategy: ColocationStrategy, bad: Bad) -> None:
     if strategy.cpu_calculate_policy is CalculatePolicy.REQUEST:
-        bad("cpuCalculatePolicy: there is no 'request' for CPU, 'usage' applies")
+        bad(Problem("cpuCalculatePolicy", "there is no 'request' for CPU, 'usage' applies"))
 
 
 def _percent(normalization_ratio: float) -> int:

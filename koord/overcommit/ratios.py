@@ -26,8 +26,8 @@ from msgspec import Meta
 from koord.model import cfs
 from koord.model.annotations import codecs, decode
 from koord.model.annotations.codecs import document
-from koord.model.annotations.decode import Bad
 from koord.model.priority import CPU
+from koord.model.problem import Bad, Problem
 from koord.model.qos import QoSClass
 from koord.model.schema import json_name
 from koord.model.topologyannotations import CPU_BASIC_INFO, CPUBasicInfo
@@ -213,7 +213,7 @@ def _in_force(resource: str, value: Any, bad: Bad) -> Fraction:
     if value is None:
         return _ONE
     if not _is_number(value):
-        bad(f"annotation {AMPLIFICATION}: {resource}: {value!r} is no ratio")
+        bad(Problem(f"annotation {AMPLIFICATION}: {resource}", f"{value!r} is no ratio"))
         return _ONE
     return max(_ONE, Fraction(str(value)))
 

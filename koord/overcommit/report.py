@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import msgspec
 
 from koord.model import core, priority
-from koord.model.annotations.decode import Bad
 from koord.model.core import Amounts
 from koord.model.nodemetric import HostApplicationUsage, NodeMetric, NodeUsage, PodUsage, ResourceMap
 from koord.model.priority import CPU, MEMORY, PriorityClass
+from koord.model.problem import Bad, Problem
 from koord.overcommit import amounts
 from koord.overcommit.amounts import ZERO, CPUMemory
 
@@ -99,7 +99,7 @@ def usage(metric: NodeMetric, bad: Bad) -> ReportedUsage | None:
         system.noted("the NodeMetric's systemUsage", bad)
         return None
     if system.cpu_milli is None or system.memory_bytes is None:
-        bad("the NodeMetric's systemUsage lacks cpu or memory, which counts as 0")
+        bad(Problem("", "the NodeMetric's systemUsage lacks cpu or memory, which counts as 0"))
     prediction = metric.status.prod_reclaimable_metric
     reclaimable = amounts.read({} if prediction is None else prediction.resource.resources)
     applications = metric.status.host_application_metric

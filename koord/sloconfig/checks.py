@@ -21,9 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from koord.model.excerpt import shorten_list
+from koord.model.problem import Problem
 from koord.sloconfig import loading, mergedrules, reading, selectors
 from koord.sloconfig.config import Entry, Labels, Section, SLOConfig
-from koord.sloconfig.faults import Fault
 from koord.sloconfig.reading import Statement
 from koord.sloconfig.rows import ROWS, Row
 from koord.sloconfig.violations import Reason, Violation
@@ -70,7 +70,7 @@ def _all(data: Mapping[str, str], nodes: Nodes, names_required: bool) -> list[Vi
         return crowded
     for row, statement in statements:
         found += _fields(row, statement)
-        found += _invalid(row, mergedrules.faults(row, config))
+        found += _invalid(row, mergedrules.problems(row, config))
         found += _invalid(row, _selectors(statement))
         if names_required:
             found += _invalid(row, _names(statement))
@@ -80,8 +80,8 @@ def _all(data: Mapping[str, str], nodes: Nodes, names_required: bool) -> list[Vi
 
 def _crowded(row: Row[Any], statement: Statement[Any]) -> Violation:
     place = f"{row.key}.{row.layout}"
-    message = f"{place}: has {len(statement.entries)} entries: {MOST_ENTRIES} are the most that can be checked"
-    return Violation(Reason.PARAMETER, row.key, place, message)
+    message = f"has {len(statement.entries)} entries: {MOST_ENTRIES} are the most that can be checked"
+    return Violation(Reason.PARAMETER, row.key, Problem(place, message))
 
 
 def _entries(config: SLOConfig, row: Row[Any]) -> tuple[Entry[Any], ...]:
@@ -89,40 +89,38 @@ def _entries(config: SLOConfig, row: Row[Any]) -> tuple[Entry[Any], ...]:
     return section.entries
 
 
-def _invalid(row: Row[Any], faults: Sequence[Fault]) -> list[Violation]:
-    return [Violation(Reason.PARAMETER, row.key, fault.path, fault.message) for fault in faults]
+def _invalid(row: Row[Any], problems: Sequence[Problem]) -> list[Violation]:
+    return [Violation(Reason.PARAMETER, row.key, problem) for problem in problems]
 
 
 def _fields(row: Row[Any], statement: Statement[Any]) -> list[Violation]:
     if not statement.is_json:
-        return [Violation(Reason.PARSE, row.key, fault.path, fault.message) for fault in statement.faults]
-    of_entries = [fault for entry in statement.entries for fault in (*entry.faults, *entry.selector_faults)]
-    return _invalid(row, [*statement.faults, *of_entries])
+        return [Violation(Reason.PARSE, row.key, problem) for problem in statement.problems]
+    of_entries = [problem for entry in statement.entries for problem in (*entry.problems, *entry.selector_problems)]
+    return _invalid(row, [*statement.problems, *of_entries])
 
 
-def _selectors(statement: Statement[Any]) -> list[Fault]:
+def _selectors(statement: Statement[Any]) -> list[Problem]:
     """Entries that select nothing, or everything."""
-    found = list[Fault]()
+    found = list[Problem]()
     for entry in statement.entries:
         place = f"{entry.path}.nodeSelector"
-        if entry.selector is None and not entry.selector_faults:
-            found.append(Fault(place, f"{place}: is missing, so the entry matches no node"))
+        if entry.selector is None and not entry.selector_problems:
+            found.append(Problem(place, "is missing, so the entry matches no node"))
         elif entry.selector is not None and entry.selector.is_empty:
-            found.append(
-                Fault(place, f"{place}: is empty, so the entry matches every node: use the cluster's strategy")
-            )
+            found.append(Problem(place, "is empty, so the entry matches every node: use the cluster's strategy"))
     return found
 
 
-def _names(statement: Statement[Any]) -> list[Fault]:
+def _names(statement: Statement[Any]) -> list[Problem]:
     """Entries that cannot be told from each other by name."""
-    found, paths = list[Fault](), dict[str, str]()
+    found, paths = list[Problem](), dict[str, str]()
     for entry in statement.entries:
         place = f"{entry.path}.name"
         if not entry.name:
-            found.append(Fault(place, f"{place}: is missing"))
+            found.append(Problem(place, "is missing"))
         elif entry.name in paths:
-            found.append(Fault(place, f"{place}: {entry.name!r} is the name of {paths[entry.name]}, too"))
+            found.append(Problem(place, f"{entry.name!r} is the name of {paths[entry.name]}, too"))
         paths.setdefault(entry.name, entry.path)
     return found
 
@@ -165,9 +163,8 @@ def _overlapping(entries: Sequence[Entry[Any]]) -> Iterator[tuple[Entry[Any], En
 def _overlap(row: Row[Any], first: Entry[Any], second: Entry[Any], labels: Labels) -> Violation:
     example = " ".join(f"{key}={value}" for key, value in labels.items())
     node = f"a node with the labels {example}" if example else "a node without labels"
-    place = f"{second.path}.nodeSelector"
-    message = f"{place}: matches {node}, as does {first.path}"
-    return Violation(Reason.OVERLAP, row.key, place, message, (_name(first), _name(second)))
+    problem = Problem(f"{second.path}.nodeSelector", f"matches {node}, as does {first.path}")
+    return Violation(Reason.OVERLAP, row.key, problem, (_name(first), _name(second)))
 
 
 def _conflicts(row: Row[Any], entries: Sequence[Entry[Any]], nodes: Nodes) -> list[Violation]:
@@ -190,12 +187,10 @@ def _conflicts(row: Row[Any], entries: Sequence[Entry[Any]], nodes: Nodes) -> li
 
 def _conflict(row: Row[Any], entries: Sequence[Entry[Any]], nodes: Sequence[str]) -> Violation:
     shown = ", ".join(shorten_list(nodes, MOST_EXAMPLES))
-    place = f"{entries[1].path}.nodeSelector"
     others = ", ".join(entry.path for entry in entries if entry is not entries[1])
-    message = f"{place}: matches {shown}, as does {others}"
-    return Violation(
-        Reason.EXISTING_NODE, row.key, place, message, tuple(map(_name, entries)), tuple(nodes[:MOST_EXAMPLES])
-    )
+    problem = Problem(f"{entries[1].path}.nodeSelector", f"matches {shown}, as does {others}")
+    examples = tuple(nodes[:MOST_EXAMPLES])
+    return Violation(Reason.EXISTING_NODE, row.key, problem, tuple(map(_name, entries)), examples)
 
 
 def _name(entry: Entry[Any]) -> str:

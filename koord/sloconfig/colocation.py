@@ -1,7 +1,7 @@
 """A node's ColocationStrategy: the ConfigMap's, then the node's annotation, then its four ratio labels.
 
 Invariant: every strategy that leaves here keeps the bounds of ``ColocationStrategy``; what would break them counts as
-not set and is reported as a fault. Nothing here raises on what a node's metadata says.
+not set and is reported as a problem. Nothing here raises on what a node's metadata says.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import msgspec
 
 from koord.model import durations, schema, slo_extensions
 from koord.model.nodemetric import AggregatePolicy, CollectPolicy
-from koord.model.schema import Bad, SchemaError, Unknown
+from koord.model.problem import Bad, Problem
+from koord.model.schema import SchemaError, Unknown, wrong
 from koord.overcommit.strategy import DEFAULTS, EXTENSIONS, ColocationStrategy, MetricAggregatePolicy
-from koord.sloconfig.faults import Fault, collector
 from koord.sloconfig.merging import laid_over
 
 ANNOTATION_STRATEGY = "node.koordinator.sh/colocation-strategy"
@@ -36,29 +36,29 @@ def checked(strategy: ColocationStrategy, path: str, bad: Bad, unknown: Unknown 
         try:
             flat = slo_extensions.read(strategy.extensions, f"{path}.extensions", unknown, bad, EXTENSIONS)
         except SchemaError as error:
-            bad(error)
+            bad(error.problem)
             flat = None
         strategy = msgspec.structs.replace(strategy, extensions=flat)
     policy = strategy.metric_aggregate_policy or MetricAggregatePolicy()
     for index, text in enumerate(policy.durations or ()):
         if durations.parse_ns(text) is None:
             place = f"{path}.metricAggregatePolicy.durations[{index}]"
-            bad(SchemaError(place, text, "is not a duration such as 5m or 1h30m"))
+            bad(wrong(place, text, "is not a duration such as 5m or 1h30m"))
             strategy = msgspec.structs.replace(strategy, metric_aggregate_policy=None)
     return strategy
 
 
 def of_node(
     base: ColocationStrategy, labels: Mapping[str, str], annotations: Mapping[str, str]
-) -> tuple[ColocationStrategy, tuple[Fault, ...]]:
+) -> tuple[ColocationStrategy, tuple[Problem, ...]]:
     """``base`` with what the node says of itself, of which a bad part counts as not set."""
-    faults: list[Fault] = []
-    bad = collector(faults)
-    strategy = laid_over(base, _annotation(annotations, faults))
+    problems: list[Problem] = []
+    bad = problems.append
+    strategy = laid_over(base, _annotation(annotations, problems))
     for label, field in RATIO_LABELS.items():
         if label in labels:
             strategy = laid_over(strategy, _ratio(label, labels[label], field, bad))
-    return strategy, tuple(faults)
+    return strategy, tuple(problems)
 
 
 def collect_policy(strategy: ColocationStrategy) -> CollectPolicy:
@@ -77,19 +77,19 @@ def collect_policy(strategy: ColocationStrategy) -> CollectPolicy:
     )
 
 
-def _annotation(annotations: Mapping[str, str], faults: list[Fault]) -> ColocationStrategy:
-    text, bad = annotations.get(ANNOTATION_STRATEGY), collector(faults)
+def _annotation(annotations: Mapping[str, str], problems: list[Problem]) -> ColocationStrategy:
+    text, bad = annotations.get(ANNOTATION_STRATEGY), problems.append
     if text is None:
         return ColocationStrategy()
     try:
         document = schema.parse_json(text)
     except SchemaError as error:
-        faults.append(Fault.in_text(ANNOTATION_STRATEGY, error))
+        problems.append(Problem(ANNOTATION_STRATEGY, str(error)))
         return ColocationStrategy()
     try:
         stated = schema.read(ColocationStrategy, {} if document is None else document, ANNOTATION_STRATEGY, bad=bad)
     except SchemaError as error:
-        bad(error)
+        bad(error.problem)
         return ColocationStrategy()
     return checked(stated, ANNOTATION_STRATEGY, bad)
 
@@ -97,6 +97,6 @@ def _annotation(annotations: Mapping[str, str], faults: list[Fault]) -> Colocati
 def _ratio(label: str, text: str, field: str, bad: Bad) -> ColocationStrategy:
     """``field`` in percent, truncated; in binary floating point as upstream, by which 0.29 is 28 %."""
     if not _RATIO.fullmatch(text):
-        bad(SchemaError(label, text, "is not a ratio such as 0.65"))
+        bad(wrong(label, text, "is not a ratio such as 0.65"))
         return ColocationStrategy()
     return schema.read(ColocationStrategy, {field: int(float(text) * 100)}, label, bad=bad)

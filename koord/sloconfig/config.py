@@ -16,13 +16,13 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from koord.model.nodemetric import CollectPolicy
+from koord.model.problem import Problem
 from koord.model.selector import LabelSelector
 from koord.model.slo import CPUBurstStrategy, NodeSLOSpec, ResourceQOSStrategy, ResourceThresholds, SystemStrategy
 from koord.model.slo_extensions import KoordExtension
 from koord.overcommit.ratios import CPUNormalization, ResourceAmplification
 from koord.overcommit.strategy import ColocationStrategy
 from koord.sloconfig import colocation, nodeslo
-from koord.sloconfig.faults import Fault
 from koord.sloconfig.rows import ROWS
 from koord.sloconfig.structs import HostApplications, node_slo_section
 
@@ -80,25 +80,25 @@ class SLOConfig:
         sections: dict[str, Any] = {row.section: Section(row.default) for row in ROWS}
         return cls(**sections)
 
-    def strategy(self, labels: Labels, annotations: Annotations) -> tuple[ColocationStrategy, tuple[Fault, ...]]:
+    def strategy(self, labels: Labels, annotations: Annotations) -> tuple[ColocationStrategy, tuple[Problem, ...]]:
         """How the node is colocated, with the node's own annotation and labels on top.
 
         A cluster that does not ``enable`` colocation has it on no node, whatever an entry or a node says.
         """
-        strategy, faults = colocation.of_node(self.colocation.strategy(labels), labels, annotations)
+        strategy, problems = colocation.of_node(self.colocation.strategy(labels), labels, annotations)
         enable = bool(self.colocation.cluster.enable and strategy.enable)
-        return msgspec.structs.replace(strategy, enable=enable), faults
+        return msgspec.structs.replace(strategy, enable=enable), problems
 
     def collect_policy(self, labels: Labels, annotations: Annotations) -> CollectPolicy:
         """NodeMetric's ``metricCollectPolicy``: there is one whether colocation is enabled or not."""
         return colocation.collect_policy(self.strategy(labels, annotations)[0])
 
-    def node_slo(self, labels: Labels, annotations: Annotations) -> tuple[NodeSLOSpec, tuple[Fault, ...]]:
+    def node_slo(self, labels: Labels, annotations: Annotations) -> tuple[NodeSLOSpec, tuple[Problem, ...]]:
         """NodeSLO's spec, complete: what is None in it is to be absent from the object.
 
         Of ``extensions`` it has the cluster's own; those of others are no business of this configuration.
         """
-        system, faults = nodeslo.system_of_node(self.system.strategy(labels), annotations)
+        system, problems = nodeslo.system_of_node(self.system.strategy(labels), annotations)
         spec = NodeSLOSpec(
             thresholds=self.thresholds.strategy(labels),
             resource_qos=self.resource_qos.strategy(labels),
@@ -107,7 +107,7 @@ class SLOConfig:
             host_applications=node_slo_section(self.host_applications.strategy(labels)),
             extensions=node_slo_section(self.extensions.strategy(labels)),
         )
-        return spec, faults
+        return spec, problems
 
     def normalization(self, labels: Labels) -> CPUNormalization:
         """As configured; the node's label ``cpu-normalization-enabled`` is not looked at."""

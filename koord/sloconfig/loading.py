@@ -24,10 +24,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from koord.model.excerpt import shorten_list
+from koord.model.problem import Problem
 from koord.model.spelling import did_you_mean
 from koord.sloconfig import reading
 from koord.sloconfig.config import Entry, Section, SLOConfig
-from koord.sloconfig.faults import Fault
 from koord.sloconfig.merging import laid_over
 from koord.sloconfig.reading import EntryStatement, Statement
 from koord.sloconfig.rows import ROWS, EventReason, Override, Row
@@ -49,20 +49,19 @@ class Consequence(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """``message`` begins with ``path``, the place of what is wrong."""
+class Rejected:
+    """A value of ``key`` that does not count. ``event_reason``: of the Event that says so."""
 
     key: str
     event_reason: EventReason
-    path: str
-    message: str
+    problem: Problem
     consequence: Consequence
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
     config: SLOConfig
-    problems: tuple[Problem, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
     unknown: tuple[str, ...] = ()
     """The paths of keys that nothing here has: typing errors, or of another release. Of a key of the ConfigMap itself
     its name."""
@@ -74,7 +73,7 @@ class Loaded:
         """The keys of which nothing counts."""
         if self.is_absent:
             return frozenset(KEYS)
-        return frozenset(each.key for each in self.problems if each.consequence is Consequence.KEY_KEPT)
+        return frozenset(each.key for each in self.rejected if each.consequence is Consequence.KEY_KEPT)
 
 
 def texts(data: object) -> dict[str, str]:
@@ -88,15 +87,15 @@ def load(data: Mapping[str, str] | None, previous: SLOConfig | None = None) -> L
     if data is None:
         return Loaded(before, is_absent=True)
     sections: dict[str, Any] = {}
-    problems: list[Problem] = []
+    rejected: list[Rejected] = []
     unknown = [key for key in data if key not in KEYS]
     for row in ROWS:
         statement = reading.read(row, data.get(row.key, ""))
         kept = statement.cluster is None
         sections[row.section] = getattr(before, row.section) if kept else section(row, statement)
-        problems.extend(_problems(row, statement))
+        rejected.extend(_rejected(row, statement))
         unknown.extend(statement.unknown)
-    return Loaded(SLOConfig(**sections), tuple(problems), tuple(unknown))
+    return Loaded(SLOConfig(**sections), tuple(rejected), tuple(unknown))
 
 
 def unknown_message(path: str) -> str:
@@ -124,13 +123,13 @@ def _entry(row: Row[T], entry: EntryStatement[T], cluster: T) -> Entry[T]:
     return Entry(entry.path, entry.name, entry.selector, strategy)
 
 
-def _problems(row: Row[T], statement: Statement[T]) -> Iterator[Problem]:
-    def problem(fault: Fault, consequence: Consequence) -> Problem:
+def _rejected(row: Row[T], statement: Statement[T]) -> Iterator[Rejected]:
+    def rejected(problem: Problem, consequence: Consequence) -> Rejected:
         kept = Consequence.KEY_KEPT if statement.cluster is None else consequence
-        return Problem(row.key, row.event_reason, fault.path, fault.message, kept)
+        return Rejected(row.key, row.event_reason, problem, kept)
 
-    yield from (problem(fault, Consequence.LEAF_ABSENT) for fault in statement.faults)
+    yield from (rejected(problem, Consequence.LEAF_ABSENT) for problem in statement.problems)
     for entry in statement.entries:
         of_entry = Consequence.ENTRY_AS_CLUSTER if entry.strategy is None else Consequence.LEAF_ABSENT
-        yield from (problem(fault, of_entry) for fault in entry.faults)
-        yield from (problem(fault, Consequence.ENTRY_SKIPPED) for fault in entry.selector_faults)
+        yield from (rejected(problem, of_entry) for problem in entry.problems)
+        yield from (rejected(problem, Consequence.ENTRY_SKIPPED) for problem in entry.selector_problems)

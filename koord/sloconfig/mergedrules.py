@@ -6,7 +6,7 @@ one node can have.
 
 Invariants: besides the strategies of the cluster, only what a node can have is reported; what is wrong in the cluster's
 strategy is reported there and not again for each entry. What this costs is bounded whatever the entries are: the list
-of faults ends, and says so; pairs that are more than can be checked are a fault of their own, since what nobody has
+of problems ends, and says so; pairs that are more than can be checked are a problem of their own, since what nobody has
 checked must not pass.
 """
 
@@ -18,18 +18,17 @@ from typing import Any, NamedTuple
 
 from koord.model import slo_bandwidth, slo_rules
 from koord.model.priority import CPU
+from koord.model.problem import Problem
 from koord.model.quantity import Quantity
-from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec, SystemStrategy
 from koord.overcommit.ratios import ResourceAmplification
 from koord.overcommit.strategy import CalculatePolicy, ColocationStrategy
 from koord.sloconfig import selectors
 from koord.sloconfig.config import Entry, Section, SLOConfig
-from koord.sloconfig.faults import Fault
 from koord.sloconfig.rows import Row
 from koord.sloconfig.structs import HostApplications, node_slo_section
 
-MOST_FAULTS = 20
+MOST_PROBLEMS = 20
 """Of one key: a document with more need not be listed to its end."""
 MOST_PAIRS = 40_000
 """Of a strategy that says something of the network and a bandwidth of ``system-config``: some microseconds each."""
@@ -44,36 +43,32 @@ class _TooManyPairs(Exception):
     """The rest cannot be checked in the time that there is."""
 
 
-_Error = tuple[str, str, str]
-"""The place below the strategy, the value and what is wrong with it."""
-
-
 class _Combination(NamedTuple):
-    """What is wrong with the strategy at ``path`` and the system's beside it, and whether a node can have both: asked
-    where it matters."""
+    """The problems of the strategy at ``path`` and the system's beside it, and whether a node can have both: asked
+    where it matters. ``problems``: at paths below the strategy's."""
 
     path: str
-    errors: Sequence[_Error]
+    problems: Sequence[Problem]
     can_be: Callable[[], bool] = lambda: True
 
 
-def faults(row: Row[Any], config: SLOConfig) -> list[Fault]:
-    """What is wrong with the strategies of ``row``'s key, each once; the last one says that there may be more."""
-    found: dict[Fault, None] = {}
-    of_cluster: set[_Error] = set()
+def problems(row: Row[Any], config: SLOConfig) -> list[Problem]:
+    """Returns the problems of the strategies of ``row``'s key, each once; the last one says that there may be more."""
+    found: dict[Problem, None] = {}
+    of_cluster: set[Problem] = set()
     try:
         for path, every, can_be in _combinations(row, config):
-            errors = [each for each in every if each not in of_cluster]
-            wrong = [Fault(f"{path}{place}", f"{path}{place}: {value} {why}") for place, value, why in errors]
+            below = [each for each in every if each not in of_cluster]
+            wrong = [Problem(f"{path}{each.path}", each.message) for each in below]
             if found.keys() >= set(wrong) or not can_be():
                 continue
             if path == row.cluster_path:
-                of_cluster.update(errors)
+                of_cluster.update(below)
             found |= dict.fromkeys(wrong)
-            if len(found) > MOST_FAULTS:
-                return [*list(found)[:MOST_FAULTS], Fault(row.key, f"{row.key}: has more faults than are listed")]
+            if len(found) > MOST_PROBLEMS:
+                return [*list(found)[:MOST_PROBLEMS], Problem(row.key, "has more faults than are listed")]
     except _TooManyPairs as error:
-        return [*found, Fault(row.key, f"{row.key}: {error}")]
+        return [*found, Problem(row.key, str(error))]
     return list(found)
 
 
@@ -84,8 +79,8 @@ def _combinations(row: Row[Any], config: SLOConfig) -> Iterator[_Combination]:
         yield from _Pairs(config).combinations(row)
         return
     system = config.system.cluster
-    yield _Combination(row.cluster_path, _errors(row, section.cluster, system))
-    yield from (_Combination(entry.path, _errors(row, entry.strategy, system)) for entry in section.entries)
+    yield _Combination(row.cluster_path, _problems(row, section.cluster, system))
+    yield from (_Combination(entry.path, _problems(row, entry.strategy, system)) for entry in section.entries)
 
 
 class _Pairs:
@@ -108,15 +103,14 @@ class _Pairs:
             asking = config.resource_qos.cluster if user is None else user.strategy
             path = row.cluster_path if user is None else user.path
             rest = slo_bandwidth.without_network(asking)
-            yield _Combination(path, _errors(row, rest, config.system.cluster), partial(self._can_be, user, every))
+            yield _Combination(path, _problems(row, rest, config.system.cluster), partial(self._can_be, user, every))
             if rest == asking:
                 continue
             for bandwidth, systems in alike.items():
                 self._count_pair()
                 known = None if bandwidth is None or bandwidth.nano < 0 else bandwidth
                 if unmet := slo_bandwidth.unmet(asking, known):
-                    errors = [(error.path, error.value, error.why) for error in unmet]
-                    yield _Combination(path, errors, partial(self._can_be, user, systems))
+                    yield _Combination(path, unmet, partial(self._can_be, user, systems))
 
     def _can_be(self, user: Entry[Any] | None, systems: Sequence[Entry[Any] | None]) -> bool:
         """Is there a node of ``user`` and of one of ``systems``? None: of no entry. Raises _TooManyPairs."""
@@ -156,28 +150,29 @@ class _Pairs:
             )
 
 
-def _errors(row: Row[Any], strategy: Any, system: SystemStrategy) -> list[_Error]:
+def _problems(row: Row[Any], strategy: Any, system: SystemStrategy) -> list[Problem]:
     return list(_found(row, strategy, system))
 
 
-def _found(row: Row[Any], strategy: Any, system: SystemStrategy) -> Iterator[_Error]:
+def _found(row: Row[Any], strategy: Any, system: SystemStrategy) -> Iterator[Problem]:
     if isinstance(strategy, ColocationStrategy):
         if strategy.cpu_calculate_policy is CalculatePolicy.REQUEST:
-            yield ".cpuCalculatePolicy", "'request'", "is no policy for CPU: use usage or maxUsageRequest"
+            yield Problem(".cpuCalculatePolicy", "'request' is no policy for CPU: use usage or maxUsageRequest")
         return
     if isinstance(strategy, ResourceAmplification):
         ratios = strategy.resource_amplification_ratio or {}
         for resource in [each for each, ratio in ratios.items() if ratio < 1 and each != CPU]:
-            yield f".resourceAmplificationRatio.{resource}", str(ratios[resource]), "is less than 1"
+            yield Problem(f".resourceAmplificationRatio.{resource}", f"{ratios[resource]} is less than 1")
         return
     if not row.node_slo_field:
         return
-    errors: list[SchemaError] = []
-    slo_rules.checked(_spec(row, strategy, system), bad=errors.append)
+    wrong: list[Problem] = []
+    slo_rules.checked(_spec(row, strategy, system), bad=wrong.append)
     below, above = f"spec.{row.node_slo_field}", ".applications" if row.struct is HostApplications else ""
-    for error in errors:
-        if error.path.startswith(below):
-            yield above + error.path.removeprefix(below), error.value, error.why.replace(below, above.lstrip("."))
+    for problem in wrong:
+        if problem.path.startswith(below):
+            message = problem.message.replace(below, above.lstrip("."))
+            yield Problem(above + problem.path.removeprefix(below), message)
 
 
 def _spec(row: Row[Any], strategy: Any, system: SystemStrategy) -> NodeSLOSpec:

@@ -13,10 +13,10 @@ import msgspec
 
 from koord.model import quantity, slo_extensions
 from koord.model.percent import PercentOrQuantity
+from koord.model.problem import Problem
 from koord.model.quantity import QuantityError
-from koord.model.schema import SchemaError
+from koord.model.schema import wrong
 from koord.model.slo import NodeSLOSpec, ResourceQOS, ResourceQOSStrategy, SystemStrategy
-from koord.sloconfig.faults import Fault
 
 _EXTENSIONS = "extensions"
 ANNOTATION_BANDWIDTH = "node.koordinator.sh/network-bandwidth"
@@ -30,7 +30,7 @@ NETWORK_DEFAULTS = {
 """What the CRD's schema has as defaults of ``networkQOS``."""
 
 
-def system_of_node(base: SystemStrategy, annotations: Mapping[str, str]) -> tuple[SystemStrategy, tuple[Fault, ...]]:
+def system_of_node(base: SystemStrategy, annotations: Mapping[str, str]) -> tuple[SystemStrategy, tuple[Problem, ...]]:
     """``base`` with the bandwidth that the node's annotation names; a bad one counts as absent.
 
     Upstream drops the whole section then, so a typing error in a number would end every setting of the system.
@@ -41,9 +41,9 @@ def system_of_node(base: SystemStrategy, annotations: Mapping[str, str]) -> tupl
     try:
         total = quantity.parse(text)
     except QuantityError as error:
-        return base, (Fault.of(SchemaError(ANNOTATION_BANDWIDTH, text, error.why)),)
+        return base, (wrong(ANNOTATION_BANDWIDTH, text, error.why),)
     if total.nano < 0:
-        return base, (Fault.of(SchemaError(ANNOTATION_BANDWIDTH, text, "is negative")),)
+        return base, (wrong(ANNOTATION_BANDWIDTH, text, "is negative"),)
     return msgspec.structs.replace(base, total_network_bandwidth=total), ()
 
 

@@ -1,9 +1,8 @@
 """One key's text as what it states: the cluster's strategy and the node entries, each with what is wrong in it.
 
-Reading decides nothing: ``loading`` does without what has faults, ``checks`` refuses it. So whatever one of them minds,
-the other does.
+Reading decides nothing: ``loading`` does without what has problems, ``checks`` refuses it. So both mind the same.
 
-Invariant: no text makes this raise. Every wrong leaf is a fault of its own, with its path from the key on.
+Invariant: no text makes this raise. Every wrong leaf is a problem of its own, with its path from the key on.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from koord.model import schema, selector
-from koord.model.schema import Bad, SchemaError, Unknown, json_name
+from koord.model.problem import Bad, Problem
+from koord.model.schema import SchemaError, Unknown, json_name
 from koord.model.selector import LabelSelector
-from koord.sloconfig.faults import Fault, collector
 from koord.sloconfig.rows import Layout, Row
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -27,27 +26,27 @@ T = TypeVar("T", bound=msgspec.Struct)
 class EntryStatement(Generic[T]):
     """One node entry. ``selector``: None if absent or bad.
 
-    ``strategy``: without the leaves that ``faults`` are about; None if a fault is about more than leaves.
+    ``strategy``: without the leaves that ``problems`` are about; None if a problem is about more than leaves.
     """
 
     path: str
     strategy: T | None
     name: str = ""
     selector: LabelSelector | None = None
-    faults: tuple[Fault, ...] = ()
-    selector_faults: tuple[Fault, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    selector_problems: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Statement(Generic[T]):
-    """``faults``: of the cluster's strategy and of the document; not of the entries.
+    """``problems``: of the cluster's strategy and of the document; not of the entries.
 
     ``cluster``: the strategy without the leaves that they are about; None if one is about more than leaves.
     """
 
     cluster: T | None
     entries: tuple[EntryStatement[T], ...] = ()
-    faults: tuple[Fault, ...] = ()
+    problems: tuple[Problem, ...] = ()
     is_json: bool = True
     unknown: tuple[str, ...] = ()
     """The paths of keys that no field has."""
@@ -72,17 +71,17 @@ def read(row: Row[T], text: str) -> Statement[T]:
     try:
         document = schema.parse_json(text) if text.strip() else None
     except SchemaError as error:
-        return Statement(None, faults=(Fault.in_text(row.key, error),), is_json=False)
-    faults: list[Fault] = []
+        return Statement(None, problems=(Problem(row.key, str(error)),), is_json=False)
+    problems: list[Problem] = []
     unknown: list[str] = []
-    bad = collector(faults)
+    bad = problems.append
     try:
         cluster, items = _cluster(row, {} if document is None else document, unknown.append, bad)
     except SchemaError as error:
-        bad(error)
-        return Statement(None, faults=tuple(faults), unknown=tuple(unknown))
+        bad(error.problem)
+        return Statement(None, problems=tuple(problems), unknown=tuple(unknown))
     entries = [_entry(row, item, row.entry_path(index), unknown.append) for index, item in enumerate(items)]
-    return Statement(cluster, tuple(entries), tuple(faults), unknown=tuple(unknown))
+    return Statement(cluster, tuple(entries), tuple(problems), unknown=tuple(unknown))
 
 
 def _cluster(row: Row[T], document: object, unknown: Unknown, bad: Bad) -> tuple[T, Sequence[object]]:
@@ -96,29 +95,29 @@ def _cluster(row: Row[T], document: object, unknown: Unknown, bad: Bad) -> tuple
 
 
 def _entry(row: Row[T], item: object, path: str, unknown: Unknown) -> EntryStatement[T]:
-    faults: list[Fault] = []
-    bad = collector(faults)
+    problems: list[Problem] = []
+    bad = problems.append
     try:
         head = schema.read(_EntryHead, item, path, bad=bad)
     except SchemaError as error:
-        return EntryStatement(path, None, selector_faults=(Fault.of(error),))
+        return EntryStatement(path, None, selector_problems=(error.problem,))
     strategy: T | None = None
     try:
         strategy = row.read(item, path, _besides(unknown, path, _EntryHead), bad)
     except SchemaError as error:
-        bad(error)
-    node_selector, selector_faults = _selector(head.node_selector, f"{path}.nodeSelector")
-    return EntryStatement(path, strategy, head.name or "", node_selector, tuple(faults), selector_faults)
+        bad(error.problem)
+    node_selector, selector_problems = _selector(head.node_selector, f"{path}.nodeSelector")
+    return EntryStatement(path, strategy, head.name or "", node_selector, tuple(problems), selector_problems)
 
 
-def _selector(document: object, path: str) -> tuple[LabelSelector | None, tuple[Fault, ...]]:
+def _selector(document: object, path: str) -> tuple[LabelSelector | None, tuple[Problem, ...]]:
     if document is None:
         return None, ()
     try:
         parsed = schema.read(LabelSelector, document, path)
         selector.check(parsed, path)
     except SchemaError as error:
-        return None, (Fault.of(error),)
+        return None, (error.problem,)
     return parsed, ()
 
 

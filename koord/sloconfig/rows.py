@@ -13,7 +13,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from koord.model import schema, slo_defaults
-from koord.model.schema import Bad, Unknown
+from koord.model.problem import Bad
+from koord.model.schema import Unknown
 from koord.model.slo import CPUBurstStrategy, NodeSLOSpec, ResourceQOSStrategy, ResourceThresholds, SystemStrategy
 from koord.model.slo_extensions import KoordExtension
 from koord.overcommit.ratios import CPUNormalization, ResourceAmplification

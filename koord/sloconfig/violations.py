@@ -1,4 +1,4 @@
-"""Why a ConfigMap or a node is refused: values for a webhook, and the text that upstream's clients parse."""
+"""Reasons to refuse a ConfigMap or a node: values for a webhook, and the text that upstream's clients parse."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
+
+from koord.model.problem import Problem
 
 
 class Reason(StrEnum):
@@ -19,17 +21,16 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """``message`` begins with ``path``. ``strategies`` and ``example_nodes``: the names of those in conflict."""
+    """A reason to refuse. ``strategies`` and ``example_nodes``: the names of those in conflict."""
 
     reason: Reason
     key: str
-    path: str
-    message: str
+    problem: Problem
     strategies: tuple[str, ...] = ()
     example_nodes: tuple[str, ...] = ()
 
     def upstream_form(self) -> str:
-        """``___{"reason":…,"message":…}___``; of a conflict the message is an object."""
+        """Returns ``___{"reason":…,"message":…}___``; of a conflict the message is an object."""
         conflict = {"config": self.key, "strategies": self.strategies, "exampleNodes": self.example_nodes}
-        message: object = conflict if self.reason is Reason.EXISTING_NODE else self.message
+        message: object = conflict if self.reason is Reason.EXISTING_NODE else str(self.problem)
         return f"___{msgspec.json.encode({'reason': self.reason, 'message': message}).decode()}___"

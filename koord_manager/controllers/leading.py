@@ -92,8 +92,8 @@ class Controllers:
         if absence := self._view.absence_of_policy:
             subject = Subject(CONFIG_MAP, self._view.config_map_key, uid="")
             self._recorder.record(subject, EventType.WARNING, ABSENT_CONFIG, absence)
-        for problem in loaded.problems:
-            self._tell_of_config(problem.event_reason, f"{problem.message}; {problem.consequence}")
+        for each in loaded.rejected:
+            self._tell_of_config(each.event_reason, f"{each.problem}; {each.consequence}")
         if loaded.unknown:
             self._tell_of_config(UNKNOWN_CONFIG, "; ".join(unknown_messages(loaded.unknown)))
         if self._policy is None or loaded != self._policy:

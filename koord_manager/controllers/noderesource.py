@@ -19,6 +19,7 @@ from koord.kube.recorder import EventType, Recorder
 from koord.model import devices
 from koord.model.core import Node
 from koord.model.nodemetric import NodeMetric
+from koord.model.problem import Problem
 from koord.overcommit import publish, ratios, report
 from koord.overcommit.amounts import ZERO, CPUMemory
 from koord.overcommit.demand import Held
@@ -100,8 +101,8 @@ class NodeResourceController:
     async def _follow(self, node: Node, state: NodeState, now_s: float) -> float | None:
         """Raises KubeError."""
         name, metadata = node.metadata.name, node.metadata
-        strategy, faults = self._view.config.strategy(metadata.labels, metadata.annotations)
-        found = [Complaint("OvercommitProblem", fault.message) for fault in faults]
+        strategy, problems = self._view.config.strategy(metadata.labels, metadata.annotations)
+        found = [Complaint("OvercommitProblem", str(each)) for each in problems]
         if kept_by_nobody := devices.among(node.status.allocatable):
             sentence = f"shows {', '.join(kept_by_nobody)}, which koord-manager does not keep up to date"
             found.append(Complaint("DeviceResourcesUnmanaged", f"{sentence}: see docs/migration.md"))
@@ -122,10 +123,10 @@ class NodeResourceController:
 
     def _nothing(self, look: _Look) -> Desired:
         """Of a node on which colocation is disabled: what its pods hold until they have finished."""
-        problems = list[str]()
+        problems = list[Problem]()
         held = held_by(self._view.demands_of(look.node.metadata.name), look.strategy, problems.append)
         for problem in problems:
-            look.complain(Complaint("OvercommitProblem", problem))
+            look.complain(Complaint("OvercommitProblem", str(problem)))
         return structs.replace(publish.RESET, held=held)
 
     def _desired(self, look: _Look) -> tuple[Desired, NodeState, Overcommit]:
@@ -135,10 +136,10 @@ class NodeResourceController:
         batch, grown = self._batch(look, metric, offer)
         self._say(look.node, state.degraded, offer)
         for problem in offer.problems:
-            look.complain(Complaint("OvercommitProblem", problem))
-        if problem := self._view.unread_metric_of(look.node.metadata.name):
+            look.complain(Complaint("OvercommitProblem", str(problem)))
+        if unread := self._view.unread_metric_of(look.node.metadata.name):
             counts = "it counts as none" if metric is None else "the last one that could be read counts"
-            look.complain(Complaint("OvercommitProblem", f"{problem}; {counts}"))
+            look.complain(Complaint("OvercommitProblem", f"{unread}; {counts}"))
         desired = Desired(
             batch=batch,
             mid=offer.mid,

@@ -39,8 +39,8 @@ class NodeSLOController:
             if stored is not None:
                 await nodeobject.delete(self._client, NODE_SLO, name, stored.metadata.uid)
             return None
-        desired, faults = self._view.config.node_slo(node.metadata.labels, node.metadata.annotations)
-        found = [Complaint("NodeSLOProblem", fault.message) for fault in faults]
+        desired, problems = self._view.config.node_slo(node.metadata.labels, node.metadata.annotations)
+        found = [Complaint("NodeSLOProblem", str(each)) for each in problems]
         before = self._complaints.get(name, frozenset())
         self._complaints[name] = complaints.tell(self._recorder, node, found, before)
         if stored is None:

@@ -34,10 +34,10 @@ def _lines(state: ClusterState, node: Node) -> Iterator[str]:
     yield f"Node {name} shows {_shown(shown, BATCH)}, {_shown(amounts.read(node.status.allocatable, MID), MID)}"
     entry = state.policy.config.colocation.entry(node.metadata.labels)
     source = "the cluster's strategy" if entry is None else f"the entry {entry.name or 'without a name'} of nodeConfigs"
-    for problem in state.policy.problems:
-        yield f"problem of slo-controller-config: {problem.message}; {problem.consequence}"
-    for message in state.faults(node):
-        yield f"problem of the Node: {message}"
+    for each in state.policy.rejected:
+        yield f"problem of slo-controller-config: {each.problem}; {each.consequence}"
+    for problem in state.problems(node):
+        yield f"problem of the Node: {problem}"
     absent = f"{state.absence_of_policy}: {WITHOUT_POLICY}" if state.absence_of_policy else ""
     covered = " but what running pods request" if strategy.covers_running_pods else ""
     disabled = f"colocation is not enabled for it, by {source} in slo-controller-config: it offers nothing{covered}"

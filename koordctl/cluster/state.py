@@ -16,6 +16,7 @@ from koord.kube.client import EVERYTHING, Client, Selection
 from koord.kube.kind import CONFIG_MAP, NODE, NODE_METRIC, NODE_SLO
 from koord.model.core import Node
 from koord.model.nodemetric import NodeMetric
+from koord.model.problem import Problem
 from koord.overcommit import ratios
 from koord.overcommit.amounts import CPUMemory
 from koord.overcommit.demand import allocated
@@ -49,10 +50,9 @@ class ClusterState:
     def strategy(self, node: Node) -> ColocationStrategy:
         return self.policy.config.strategy(node.metadata.labels, node.metadata.annotations)[0]
 
-    def faults(self, node: Node) -> Iterable[str]:
+    def problems(self, node: Node) -> Iterable[Problem]:
         """Returns what in the node's own annotation and labels about its strategy cannot be read."""
-        faults = self.policy.config.strategy(node.metadata.labels, node.metadata.annotations)[1]
-        return [fault.message for fault in faults]
+        return self.policy.config.strategy(node.metadata.labels, node.metadata.annotations)[1]
 
     def offer(self, node: Node) -> Overcommit:
         """Works out the offer by the formula, now, as koord-manager does when it looks at the node."""

@@ -83,7 +83,7 @@ def acting(node: NodeFiles, running: tuple[Process, ...]) -> OthersFacts:
 
 
 def _hook_files(node: NodeFiles) -> Iterator[HookFileFacts]:
-    for name in node.names(f"{HOOK_DIRECTORY}"):
+    for name in node.names(str(HOOK_DIRECTORY)):
         path = f"{HOOK_DIRECTORY}/{name}"
         if path == settings.HOOK_FILE or not name.endswith(_HOOK_SUFFIX):
             continue

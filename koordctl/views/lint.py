@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from koord.admission import Finding
+from koord.admission import ObjectProblem
 from koord.model.excerpt import shorten_list
 from koordctl.fields import Field, Layout, Listing
 from koordctl.linting import Report
 
 _MOST = 10
-FINDINGS: Listing[Finding] = Listing(
-    "findings", (Field("object", "OBJECT"), Field("path", "PATH"), Field("sentence", "FOUND"))
+FINDINGS: Listing[ObjectProblem] = Listing(
+    "findings",
+    (
+        Field("object", "OBJECT"),
+        Field("path", "PATH", value="problem.path"),
+        Field("sentence", "FOUND", value="problem.message"),
+    ),
 )
 
 
-def page(report: Report, layout: Layout[Finding]) -> str:
+def page(report: Report, layout: Layout[ObjectProblem]) -> str:
     """Renders the report, without a final line break."""
     lines = [layout.table(report.findings) if report.findings else _approval(report)]
     if report.passed_over:
@@ -23,7 +28,7 @@ def page(report: Report, layout: Layout[Finding]) -> str:
     return "\n".join(lines)
 
 
-def document(report: Report, layout: Layout[Finding]) -> dict[str, Any]:
+def document(report: Report, layout: Layout[ObjectProblem]) -> dict[str, Any]:
     """Returns the same for programs."""
     return {
         "findings": layout.objects(report.findings),

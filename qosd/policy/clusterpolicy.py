@@ -35,6 +35,7 @@ import msgspec
 
 from koord.model import schema, slo
 from koord.model.core import Node
+from koord.model.problem import Problem
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec
 from qosd.policy.kept import CopyUnusable, Kept, PolicyDocument
@@ -313,14 +314,14 @@ def _slo_word(spec: Mapping[str, Any] | None, generation: int) -> LastKnown[Node
     text = msgspec.json.encode({"generation": generation, "spec": spec}).decode()
     if spec is None:
         return LastKnown(f"the word that there is no {NODE_SLO}", None, text)
-    name, ignored, errors = _slo_name(generation), list[str](), list[SchemaError]()
+    name, ignored, problems = _slo_name(generation), list[str](), list[Problem]()
     value = slo.decode_spec(
         spec,
         unknown=lambda path: ignored.append(f"{name}: {path}: no such key in NodeSLO, ignored"),
-        bad=errors.append,
+        bad=problems.append,
     )
-    warnings = (*ignored, *[f"{name}: {error}; {NOT_SET}" for error in errors])
-    return LastKnown(name, value, text, warnings, generation, bad_settings(errors))
+    warnings = (*ignored, *[f"{name}: {problem}; {NOT_SET}" for problem in problems])
+    return LastKnown(name, value, text, warnings, generation, bad_settings(problems))
 
 
 def _kept_slo(text: str) -> LastKnown[NodeSLOSpec]:

@@ -17,8 +17,9 @@ from msgspec import Meta
 from koord.model import cfs, featuregates, quantity, schema
 from koord.model.cpuset import EMPTY, CPUSet
 from koord.model.priority import CPU, EXTENDED_RESOURCES, RENAMED
+from koord.model.problem import Bad
 from koord.model.quantity import Quantity
-from koord.model.schema import Bad, SchemaError
+from koord.model.schema import SchemaError
 from koord.model.slo_extensions import CPUSuppress
 from qosd.hooks.table import HOOK_NAMES
 from qosd.model.policy import CPUManagerPolicy, NodeSettings, Pool
@@ -127,7 +128,7 @@ def _features(settings: Mapping[str, bool], bad: Bad | None) -> Mapping[str, boo
             error = SchemaError("node.features", name, "is no feature gate")
             if bad is None:
                 raise error
-            bad(error)
+            bad(error.problem)
     return {name: is_on for name, is_on in settings.items() if featuregates.is_name(name)}
 
 

@@ -23,10 +23,10 @@ import msgspec
 
 from koord.model import cfs, quantity
 from koord.model.annotations.codecs import document, of_object
-from koord.model.annotations.decode import Bad
 from koord.model.core import Amount, Amounts, Node
 from koord.model.cpuset import CPUSet
 from koord.model.priority import EXTENDED_RESOURCES, RENAMED
+from koord.model.problem import Bad, Problem
 from koord.model.quantity import Quantity, QuantityError
 from koord.model.topologyannotations import RESERVATION, SYSTEM_QOS_RESOURCE
 from koord.overcommit import amounts, nodeamounts, ratios
@@ -107,14 +107,14 @@ def _normalization(facts: NodeFacts, bad: Bad) -> Changes:
         if ratios.normalization_switch(facts.labels) is False:
             return {"cpu_normalization_ratio": None}
     except ratios.NormalizationError as error:
-        bad(str(error))
+        bad(Problem("", str(error)))
     text = facts.annotations.get(ratios.NORMALIZATION)
     if text is None:
         return {}
     try:
         return {"cpu_normalization_ratio": cfs.parse_ratio(text), "is_ratio_announced": True}
     except cfs.RatioError as error:
-        bad(f"annotation {ratios.NORMALIZATION}: {error}")
+        bad(Problem(f"annotation {ratios.NORMALIZATION}", str(error)))
         return {}
 
 
@@ -136,9 +136,9 @@ def _amount(name: str, amount: Amount, bad: Bad) -> Quantity | None:
     try:
         read = quantity.from_json(amount)
     except QuantityError as error:
-        bad(f"status.allocatable: {name} {error}")
+        bad(Problem("status.allocatable", f"{name} {error}"))
         return None
     if read.nano >= 0:
         return read
-    bad(f"status.allocatable: {name} {str(amount)!r} is negative")
+    bad(Problem("status.allocatable", f"{name} {str(amount)!r} is negative"))
     return None

@@ -15,12 +15,11 @@ counts as not set in that layer, so what is below shows, and nothing else change
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from koord.model import schema, slo_defaults, slo_rules
-from koord.model.annotations.decode import Bad
-from koord.model.schema import SchemaError
+from koord.model import slo_defaults, slo_rules
+from koord.model.problem import Bad, Problem
 from koord.model.slo import NodeSLOSpec
 from qosd.model.policy import NodeSettings
 from qosd.policy import nodeobject
@@ -57,28 +56,28 @@ class ClusterOverrides:
     bad_settings: frozenset[str] = frozenset()
 
 
-def bad_settings(errors: Iterable[SchemaError]) -> frozenset[str]:
-    """Which settings of ``systemStrategy`` the ``errors`` in a document are about."""
-    return frozenset(each.path.removeprefix(_SETTINGS) for each in errors if each.path.startswith(_SETTINGS))
+def bad_settings(problems: Iterable[Problem]) -> frozenset[str]:
+    """Which settings of ``systemStrategy`` the ``problems`` of a document are about."""
+    return frozenset(each.path.removeprefix(_SETTINGS) for each in problems if each.path.startswith(_SETTINGS))
 
 
-def overlay(file: NodePolicy, cluster: ClusterOverrides, bad: Bad) -> NodePolicy:
-    """The cluster's word over the file's; ``bad`` is told of what does not count. The file's itself if that is all."""
+def overlay(file: NodePolicy, cluster: ClusterOverrides, warn: Callable[[str], None]) -> NodePolicy:
+    """The cluster's word over the file's; ``warn`` is told of what does not count. The file's itself if that is all."""
     node = file.node
     if cluster.node is not None:
-        node = nodeobject.over(node, cluster.node, lambda problem: bad(f"{cluster.node_source}: {problem}; {NOT_SET}"))
+        node = nodeobject.over(node, cluster.node, lambda problem: warn(f"{cluster.node_source}: {problem}; {NOT_SET}"))
     if cluster.slo is None:
         return file if node is file.node else replace(file, node=node)
-    spec = _laid_over(file, cluster.slo, cluster.slo_source, bad)
+    spec = _laid_over(file, cluster.slo, cluster.slo_source, warn)
     source = f"{cluster.slo_source} over {file.source}"
     return NodePolicy(spec, node, source, cluster.slo_generation, file.bad_settings | cluster.bad_settings)
 
 
-def _laid_over(file: NodePolicy, over: NodeSLOSpec, source: str, bad: Bad) -> NodeSLOSpec:
+def _laid_over(file: NodePolicy, over: NodeSLOSpec, source: str, warn: Callable[[str], None]) -> NodeSLOSpec:
     """The second look finds what of the file contradicts ``over``."""
 
-    def teller(place: str) -> schema.Bad:
-        return lambda error: bad(f"{place}: {error}; {NOT_SET}")
+    def teller(place: str) -> Bad:
+        return lambda problem: warn(f"{place}: {problem}; {NOT_SET}")
 
     over = slo_rules.checked(over, bad=teller(source), below=file.spec)
     spec = slo_defaults.overlaid(file.spec, over)

@@ -18,7 +18,8 @@ from typing import Any
 
 from koord.model import slo, slo_defaults, slo_rules
 from koord.model.excerpt import shorten_list
-from koord.model.schema import Bad, SchemaError, Unknown
+from koord.model.problem import Bad, Problem
+from koord.model.schema import SchemaError, Unknown
 from koord.service.config import ConfigError, parse_yaml, read_text
 from qosd.metrics import Metrics
 from qosd.model.policy import EffectivePolicy, HostFacts
@@ -101,7 +102,7 @@ class RulesFile:
             Path(document.source),
             parsed,
             lambda path: warnings.append(f"{document.source}: {path}: no such key in NodeSLO, ignored"),
-            lambda error: warnings.append(f"{document.source}: {error}; {NOT_SET}"),
+            lambda problem: warnings.append(f"{document.source}: {problem}; {NOT_SET}"),
         )
         self.unknown, self.warnings = "", shortened(document.source, warnings)
 
@@ -142,13 +143,13 @@ def read(
 
 def _read(file: Path, document: Mapping[str, Any], unknown: Unknown | None, bad: Bad | None) -> NodePolicy:
     """What the document says itself."""
-    errors: list[SchemaError] = []
+    problems: list[Problem] = []
 
-    def told(error: SchemaError) -> None:
+    def told(problem: Problem) -> None:
         if bad is None:
-            raise error
-        errors.append(error)
-        bad(error)
+            raise SchemaError.of(problem)
+        problems.append(problem)
+        bad(problem)
 
     for key in document:
         if key not in (*_SECTIONS, *_IGNORED):
@@ -158,8 +159,8 @@ def _read(file: Path, document: Mapping[str, Any], unknown: Unknown | None, bad:
         spec = slo_rules.checked(spec, bad=told)
         node = nodefile.read(document.get("node") or {}, bad)
     except SchemaError as error:
-        raise ConfigError(file, error.path, None, f"{error.value} {error.why}") from error
-    return NodePolicy(spec, node, str(file), bad_settings=bad_settings(errors))
+        raise ConfigError(file, error.path, None, error.problem.message) from error
+    return NodePolicy(spec, node, str(file), bad_settings=bad_settings(problems))
 
 
 def shortened(source: str, warnings: Sequence[str]) -> tuple[str, ...]:

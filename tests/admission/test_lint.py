@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from koord.admission import Finding, lint_pod, lint_profiles
+from koord.admission import ObjectProblem, lint_pod, lint_profiles
 from koord.admission.documents import typed
 from koord.model.profile import ClusterColocationProfile, ProfileSpec
 from koord.model.selector import LabelSelector, Requirement
@@ -91,9 +91,9 @@ def unchecked(**spec: Any) -> ClusterColocationProfile:
 def test_a_profile(item: ClusterColocationProfile, path: str, words: str) -> None:
     classes = {**CLASSES, "system": CLASSES["koord-prod"]._replace(value=2000000000)}
     (finding,) = lint_profiles([item], classes)
-    assert (finding.object, finding.path) == ("ClusterColocationProfile p", path)
+    assert (finding.object, finding.problem.path) == ("ClusterColocationProfile p", path)
     first, _, last = words.partition(".*")
-    assert first in finding.sentence and last in finding.sentence
+    assert first in finding.problem.message and last in finding.problem.message
 
 
 @pytest.mark.parametrize(
@@ -148,10 +148,9 @@ def test_a_profile_that_is_as_it_should_be(item: ClusterColocationProfile) -> No
 def test_two_profiles(first: dict[str, Any], last: dict[str, Any], paths: list[str]) -> None:
     items = [profile("b", **{**SELECTS, **last}), profile("a", **{**SELECTS, **first})]
     found = lint_profiles(items, CLASSES)
-    assert [finding.path for finding in found] == paths
-    assert all(
-        each.object == "ClusterColocationProfile a" and "which b overwrites by" in each.sentence for each in found
-    )
+    assert [finding.problem.path for finding in found] == paths
+    assert all(each.object == "ClusterColocationProfile a" for each in found)
+    assert all("which b overwrites by" in each.problem.message for each in found)
 
 
 @pytest.mark.parametrize(
@@ -188,9 +187,9 @@ def test_two_profiles(first: dict[str, Any], last: dict[str, Any], paths: list[s
 )
 def test_a_pod(document: dict[str, Any], path: str, words: str) -> None:
     (finding,) = lint_pod(typed(document))
-    assert (finding.object, finding.path) == ("Pod batch-demo/job-x7", path)
-    assert words in finding.sentence
-    assert str(finding) == f"Pod batch-demo/job-x7: {path}: {finding.sentence}"
+    assert (finding.object, finding.problem.path) == ("Pod batch-demo/job-x7", path)
+    assert words in finding.problem.message
+    assert str(finding) == f"Pod batch-demo/job-x7: {path}: {finding.problem.message}"
 
 
 @pytest.mark.parametrize(
@@ -207,4 +206,4 @@ def test_a_pod_that_is_as_it_should_be(document: dict[str, Any]) -> None:
 
 @given(PODS)
 def test_whatever_a_pod_says_nothing_is_raised(document: dict[str, Any]) -> None:
-    assert all(isinstance(finding, Finding) for finding in lint_pod(typed(document)))
+    assert all(isinstance(finding, ObjectProblem) for finding in lint_pod(typed(document)))

@@ -10,6 +10,7 @@ import pytest
 from koord.admission import ErrorType, FieldError, doubts, validate, validation
 from koord.admission.documents import typed
 from koord.admission.errors import UnreadableError
+from koord.model.problem import Problem
 from tests.admission.objects import BATCH_CPU, BATCH_MEMORY, CLASS, MID_CPU, PRIORITIES, QOS, SUB_PRIORITY, pod
 from tests.support.kubernetes import container
 
@@ -35,8 +36,8 @@ CELLS = [
 
 def errors(document: dict[str, Any], old: dict[str, Any] | None = None, **settings: bool) -> list[tuple[str, str]]:
     found = validate(typed(document), None if old is None else typed(old), **settings)
-    assert all(error.message for error in found)
-    return [(error.field, error.type.name) for error in found]
+    assert all(error.problem.message for error in found)
+    return [(error.problem.path, error.type.name) for error in found]
 
 
 def the_error(document: dict[str, Any]) -> FieldError:
@@ -57,7 +58,7 @@ def test_amounts_that_are_none(requests: dict[str, str]) -> None:
 def test_the_reserved_annotation_is_refused_before_all_else(value: str) -> None:
     document = pod(annotations={RESERVED: value}, labels={QOS: "BE"})
     assert errors(document) == [(f"annotations.{RESERVED}", "FORBIDDEN")]
-    assert "reserved" in the_error(document).message
+    assert "reserved" in the_error(document).problem.message
 
 
 @pytest.mark.parametrize(("qos", "cls", "is_accepted"), CELLS)
@@ -72,7 +73,7 @@ def test_the_matrix(qos: str | None, cls: str | None, is_accepted: bool, by: str
         document = pod(container(requests=amounts, limits=amounts), labels=labels, priority=PRIORITIES[cls])
     assert errors(document) == ([] if is_accepted else [(QOS_FIELD, "FORBIDDEN")])
     if not is_accepted:
-        assert f"{QOS}={qos} and priorityClass={cls or 'none'} cannot be used" in the_error(document).message
+        assert f"{QOS}={qos} and priorityClass={cls or 'none'} cannot be used" in the_error(document).problem.message
 
 
 @pytest.mark.parametrize(("qos", "cls"), list(itertools.product(MATRIX, PRIORITIES)))
@@ -103,7 +104,7 @@ def test_batch_resources_of_the_whole_pod_count(members: dict[str, Any]) -> None
     ],
 )
 def test_messages_say_what_to_write(document: dict[str, Any], message: str) -> None:
-    assert message in the_error(document).message
+    assert message in the_error(document).problem.message
 
 
 @pytest.mark.parametrize(
@@ -148,8 +149,9 @@ def test_cpus_of_lse_and_lsr(qos: str, requests: Any, limits: Any, expected: lis
     document = pod(container(requests=requests, limits=limits), labels={QOS: qos}, priority=9000)
     assert errors(document) == expected
     for error in validate(typed(document)):
-        assert qos in error.message and words in error.message
-        assert {"LSE", "LSR"} - {qos} - set(error.message.split()) == {"LSE", "LSR"} - {qos}, "the pod's class alone"
+        message = error.problem.message
+        assert qos in message and words in message
+        assert {"LSE", "LSR"} - {qos} - set(message.split()) == {"LSE", "LSR"} - {qos}, "the pod's class alone"
 
 
 @pytest.mark.parametrize("qos", ["LSE", "LSR"])
@@ -273,11 +275,11 @@ def test_an_update_is_judged_by_what_it_changes(
 @pytest.mark.parametrize(
     ("error", "text"),
     [
-        (FieldError("a.b", ErrorType.REQUIRED, "write c"), "a.b: Required value: write c"),
-        (FieldError("a.b", ErrorType.FORBIDDEN, "leave it out", "x"), "a.b: Forbidden: leave it out"),
-        (FieldError("a.b", ErrorType.INVALID, "write c", "x"), "a.b: Invalid value: 'x': write c"),
+        (FieldError(Problem("a.b", "write c"), ErrorType.REQUIRED), "a.b: Required value: write c"),
+        (FieldError(Problem("a.b", "leave it out"), ErrorType.FORBIDDEN, "x"), "a.b: Forbidden: leave it out"),
+        (FieldError(Problem("a.b", "write c"), ErrorType.INVALID, "x"), "a.b: Invalid value: 'x': write c"),
         (
-            FieldError("a.b", ErrorType.IMMUTABLE, "field is immutable", "x"),
+            FieldError(Problem("a.b", "field is immutable"), ErrorType.IMMUTABLE, "x"),
             "a.b: Invalid value: 'x': field is immutable",
         ),
     ],

@@ -15,7 +15,8 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.admission import Finding as LintFinding
+from koord.admission import ObjectProblem
+from koord.model.problem import Problem
 from koord.pb.koord import inspect_pb2 as inspect
 from koordctl import views
 from koordctl.cluster.nodes import NodeRow, Protection
@@ -166,7 +167,7 @@ ABSENT: dict[str, object] = {
     "cluster.nodes.NODES": NodeRow("", False, None, None, None, None, None, 0, None, 0, None, Protection.NONE, ""),
     "views.doctor.FINDINGS": Finding("", Status.OK, ""),
     "views.explain.LEFT": inspect.ExplainedFile(),
-    "views.lint.FINDINGS": LintFinding("", "", ""),
+    "views.lint.FINDINGS": ObjectProblem("", Problem("", "")),
     "views.metrics.METRICS": metrics.Line(inspect.Metric(), inspect.Sample()),
     "views.node.CLUSTER": inspect.ClusterPart(),
     "views.node.CONTESTED": inspect.Contested(),

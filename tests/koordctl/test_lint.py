@@ -160,17 +160,17 @@ OWN_CLASS = "kind: PriorityClass\nmetadata: {name: own-batch}\nvalue: 5100\n"
     ],
 )  # fmt: skip
 def test_findings(text: str, places: list[tuple[str, str]]) -> None:
-    assert [(each.object, each.path) for each in lint([("f", text.encode())]).findings] == places
+    assert [(each.object, each.problem.path) for each in lint([("f", text.encode())]).findings] == places
 
 
 def test_an_error_names_the_line_of_the_file() -> None:
     (found,) = lint([("f", b"# one\n---\nkind: Service\n---\na: [\n")]).findings
-    assert "line 6" in found.sentence
+    assert "line 6" in found.problem.message
 
 
 def test_a_priority_that_the_manifest_states_counts() -> None:
     stated = (MANUAL % ("BE", "koord-batch")).replace("schedulerName:", "priority: 9000\n      schedulerName:")
-    assert [each.path for each in lint([("f", stated.encode())]).findings] == [LABEL]
+    assert [each.problem.path for each in lint([("f", stated.encode())]).findings] == [LABEL]
 
 
 CONFIG_NAME = "ConfigMap koordinator-system/slo-controller-config"
@@ -235,13 +235,13 @@ def config(name: str = "slo-controller-config", **data: str) -> str:
 )
 def test_what_would_not_be_read_is_said(text: str, place: tuple[str, str], words: str) -> None:
     (found,) = lint([("f", text.encode())]).findings
-    assert (found.object, found.path) == place and words in found.sentence
+    assert (found.object, found.problem.path) == place and words in found.problem.message
 
 
 def test_one_bad_member_of_a_profile_hides_no_other() -> None:
     bad = PROFILE % "own-batch" + "  probability: often\n  koordinatorPriority: high\n  labels: {a: 1, b: 2}\n"
     bad = bad.replace("qosClass: BE", "qosClass: be")
-    assert [each.path for each in lint([("f", bad.encode())]).findings] == [
+    assert [each.problem.path for each in lint([("f", bad.encode())]).findings] == [
         "spec.qosClass",
         "spec.probability",
         "spec.koordinatorPriority",
@@ -253,7 +253,7 @@ def test_one_bad_member_of_a_profile_hides_no_other() -> None:
 
 def test_a_bad_selector_is_not_taken_for_an_absent_one() -> None:
     bad = (PROFILE % "koord-batch").replace("{matchLabels: {app-type: batch}}", "{matchLabels: {'a b': x}}")
-    assert [each.path for each in lint([("f", bad.encode())]).findings] == ["spec.selector.matchLabels"]
+    assert [each.problem.path for each in lint([("f", bad.encode())]).findings] == ["spec.selector.matchLabels"]
 
 
 @pytest.mark.parametrize(
@@ -325,14 +325,15 @@ REFUSING = ["spec.hard.requests.memory", "spec.hard.limits.cpu"]
 def test_a_quota_that_refuses_batch_pods(others: list[str], scopes: str, paths: list[str]) -> None:
     files = [("q", f"{QUOTA}  {scopes}\n".encode()), *(("o", text.encode()) for text in others)]
     found = [each for each in lint(files).findings if each.object == "ResourceQuota batch-demo/team"]
-    assert [each.path for each in found] == paths
-    assert all("is refused" in each.sentence and "scopes: [NotBestEffort]" in each.sentence for each in found)
+    assert [each.problem.path for each in found] == paths
+    assert all("is refused" in str(each) and "scopes: [NotBestEffort]" in str(each) for each in found)
 
 
 def test_a_quota_of_batch_resources_bounds_nothing() -> None:
     quota = QUOTA.replace("limits.cpu", "requests.kubernetes.io/batch-cpu").replace("requests.memory", "count/jobs")
     (found,) = lint([("q", quota.encode())]).findings
-    assert found.path == "spec.hard.requests.kubernetes.io/batch-cpu" and "bounds nothing" in found.sentence
+    assert found.problem.path == "spec.hard.requests.kubernetes.io/batch-cpu"
+    assert "bounds nothing" in found.problem.message
 
 
 async def test_a_file_that_is_not_utf_8_stops_no_other(tmp_path: Path) -> None:
@@ -430,7 +431,8 @@ zones: [5, {name: node-0, resources: [{name: cpu}]}, {name: node-1, resources: [
 def test_what_only_koordinators_manager_does_is_said(text: str, places: list[str], words: str) -> None:
     """With a way out; kinds and resources of other projects are none of it."""
     report = lint([("f", text.encode())])
-    said = [each for each in report.findings if "(docs/migration.md, Do not migrate yet)" in each.sentence]
-    assert [each.path for each in said] == places
-    assert len(report.findings) == len(said) and all("keep what Koordinator has" in each.sentence for each in said)
-    assert any(words in each.sentence for each in said) == bool(words)
+    said = [each for each in report.findings if "(docs/migration.md, Do not migrate yet)" in each.problem.message]
+    assert [each.problem.path for each in said] == places
+    assert len(report.findings) == len(said)
+    assert all("keep what Koordinator has" in each.problem.message for each in said)
+    assert any(words in each.problem.message for each in said) == bool(words)

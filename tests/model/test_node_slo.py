@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from koord.model import schema, slo, slo_defaults, slo_rules
 from koord.model.annotations.values import MemoryPolicy, PodMemoryQOS
 from koord.model.priority import PriorityClass
+from koord.model.problem import Problem
 from koord.model.qos import QoSClass
 from koord.model.qos_settings import CPUQOS, CPUBurst, CPUBurstPolicy, MemoryQOS, ResctrlQOS
 from koord.model.schema import SchemaError
@@ -75,11 +76,11 @@ LEAVES = [(path, value, message) for path, value, message in BAD if "object" not
 
 @pytest.mark.parametrize(("path", "value", "message"), LEAVES)
 def test_a_bad_leaf_is_told_and_counts_as_not_set(path: str, value: object, message: str) -> None:
-    told: list[SchemaError] = []
+    told: list[Problem] = []
     rest = {"cpuBurstStrategy": {"sharePoolThresholdPercent": 40}, "systemStrategy": {"memcgReapBackGround": 1}}
     spec = slo.decode_spec(merged(nest(path, value)["spec"], rest), bad=told.append)
     assert slo_defaults.in_force(spec) == slo_defaults.in_force(slo.decode_spec(rest)), "all the rest counts"
-    assert [error.path for error in told] == [path]
+    assert [each.path for each in told] == [path]
     assert message in str(told[0])
 
 
@@ -100,15 +101,15 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 )
 def test_what_is_no_leaf_refuses_the_whole(path: str, value: object) -> None:
     with pytest.raises(SchemaError):
-        slo.decode_spec(nest(path, value)["spec"], bad=lambda error: None)
+        slo.decode_spec(nest(path, value)["spec"], bad=lambda problem: None)
 
 
 def test_a_bad_host_application_costs_itself_only() -> None:
-    told: list[SchemaError] = []
+    told: list[Problem] = []
     applications = [{"name": "a"}, {"name": "b", "cgroupPath": {"base": "x"}}, {"name": "c"}]
     spec = slo.decode_spec({"hostApplications": applications}, bad=told.append)
     assert [each.name for each in spec.host_applications or ()] == ["a", "c"], "never in the cgroup root instead"
-    assert [error.path for error in told] == ["spec.hostApplications[1].cgroupPath.base"]
+    assert [each.path for each in told] == ["spec.hostApplications[1].cgroupPath.base"]
 
 
 THRESHOLDS, BURST, CACHE = "resourceUsedThresholdWithBE", "cpuBurstStrategy", "resourceQOSStrategy.beClass.resctrlQOS"
@@ -159,10 +160,10 @@ TOGETHER = [
 
 @pytest.mark.parametrize(("path", "said", "counts", "message"), TOGETHER)
 def test_fields_that_contradict_each_other(path: str, said: Any, counts: Any, message: str) -> None:
-    told: list[SchemaError] = []
+    told: list[Problem] = []
     spec = slo.decode_spec(nest(path, said))
     assert slo_rules.checked(spec, bad=told.append) == slo.decode_spec(nest(path, said if counts is None else counts))
-    assert [message in str(error) for error in told] == ([True] if message else [])
+    assert [message in str(each) for each in told] == ([True] if message else [])
     if message:
         assert told[0].path.startswith(f"spec.{path}.")
         with pytest.raises(SchemaError):
@@ -190,10 +191,10 @@ def test_fields_that_contradict_each_other(path: str, said: Any, counts: Any, me
     ],
 )
 def test_host_applications_are_told_apart(applications: Any, counting: list[str], complaints: list[str]) -> None:
-    told: list[SchemaError] = []
+    told: list[Problem] = []
     spec = slo_rules.checked(slo.decode_spec({"hostApplications": applications}), bad=told.append)
     assert [each.name for each in spec.host_applications or ()] == counting
-    assert [str(error) for error in told] == complaints
+    assert [str(each) for each in told] == complaints
     assert {each.qos for each in spec.host_applications or ()} <= {"", *QoSClass}
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Meta
 
 from koord.model import schema
+from koord.model.problem import Problem
 from koord.model.schema import SchemaError, json_name
 
 
@@ -64,10 +65,10 @@ def test_a_whole_number_is_read_as_a_fraction() -> None:
 
 
 def test_a_bad_fraction_counts_as_absent_for_who_listens() -> None:
-    told: list[SchemaError] = []
+    told: list[Problem] = []
     document = {"closedRatio": 9, "anyRatio": 2.5, "byName": {"cpu": 0, "memory": 3}}
     assert schema.read(Ratios, document, bad=told.append) == Ratios(any_ratio=2.5, by_name={"memory": 3.0})
-    assert [error.path for error in told] == ["closedRatio", "byName.cpu"]
+    assert [each.path for each in told] == ["closedRatio", "byName.cpu"]
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))

@@ -9,6 +9,7 @@ import pytest
 from msgspec import Meta
 
 from koord.model import schema, slo, slo_defaults, slo_extensions
+from koord.model.problem import Problem
 from koord.model.schema import SchemaError, json_name
 from koord.model.slo_extensions import EXTENSIONS, KoordExtension
 
@@ -26,7 +27,7 @@ class Toy(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
 REGISTRY = {"toy": Toy}
 
 
-def read(document: Any, told: list[str] | None = None, bad: list[SchemaError] | None = None) -> Any:
+def read(document: Any, told: list[str] | None = None, bad: list[Problem] | None = None) -> Any:
     return slo_extensions.read(
         document,
         "spec.extensions",
@@ -55,10 +56,10 @@ def test_an_error_names_path_and_value(document: Any, message: str) -> None:
 
 
 def test_a_bad_leaf_counts_as_not_set_and_the_rest_counts() -> None:
-    bad: list[SchemaError] = []
+    bad: list[Problem] = []
     found = read({"toy": {"cpuSuppress": {"ceilingPercent": 101, "enable": True}, "name": "a"}}, bad=bad)
     assert found == {"toy": Toy(cpu_suppress=Ceiling(enable=True), name="a")}
-    assert [error.path for error in bad] == ["spec.extensions.toy.cpuSuppress.ceilingPercent"]
+    assert [each.path for each in bad] == ["spec.extensions.toy.cpuSuppress.ceilingPercent"]
 
 
 def test_an_unknown_key_below_a_registered_one_is_told() -> None:

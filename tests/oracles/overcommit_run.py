@@ -21,7 +21,7 @@ import msgspec
 from koord.model import core, schema
 from koord.model.core import Node, Pod
 from koord.model.nodemetric import NodeMetric
-from koord.model.schema import SchemaError
+from koord.model.problem import Problem
 from koord.overcommit.amounts import CPUMemory
 from koord.overcommit.offer import offer
 from koord.overcommit.strategy import DEFAULTS, ColocationStrategy
@@ -71,7 +71,7 @@ def offered(case: Documents, of: Setting) -> dict[str, int | None]:
 
 
 def _strategy(document: Document) -> ColocationStrategy:
-    wrong = list[SchemaError]()
+    wrong = list[Problem]()
     strategy = colocation.checked(schema.read(ColocationStrategy, document), "strategy", wrong.append)
     assert not wrong
     return strategy

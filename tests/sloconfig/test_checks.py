@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koord.model.problem import Problem
 from koord.sloconfig import checks, mergedrules
 from koord.sloconfig.loading import load
 from koord.sloconfig.rows import ROWS, Layout
@@ -45,9 +46,8 @@ def bandwidth(cluster: str, *entries: dict[str, Any]) -> dict[str, str]:
 
 def messages(data: dict[str, str], **options: Any) -> list[tuple[Reason, str]]:
     violations = checks.check(data, **options)
-    assert all(each.message.startswith(f"{each.path}: ") for each in violations)
-    assert all(each.path.startswith(each.key) for each in violations)
-    return [(each.reason, each.message) for each in violations]
+    assert all(each.problem.path.startswith(each.key) for each in violations)
+    return [(each.reason, str(each.problem)) for each in violations]
 
 
 @pytest.mark.parametrize(
@@ -259,8 +259,8 @@ CLUSTER, ENTRY = "resource-qos-config.clusterStrategy", "resource-qos-config.nod
 )
 def test_requests_of_network_bandwidth(data: dict[str, str], paths: list[str], why: str) -> None:
     found = checks.check(data)
-    assert [each.path for each in found] == [f"{path}.{name}" for path in paths for name in (LS, BE)]
-    assert all(why in each.message for each in found)
+    assert [each.problem.path for each in found] == [f"{path}.{name}" for path in paths for name in (LS, BE)]
+    assert all(why in each.problem.message for each in found)
 
 
 def selecting(*selectors: Any, names: str = "") -> dict[str, str]:
@@ -363,9 +363,11 @@ NODES = [(f"node-{number}", {"pool": "a", "zone": "z"}) for number in range(7)] 
                 Violation(
                     EXISTING,
                     "colocation-config",
-                    at(1),
-                    f"{at(1)}: matches node-0, node-1, node-2, node-3, node-4, and 2 more, "
-                    "as does colocation-config.nodeConfigs[0]",
+                    Problem(
+                        at(1),
+                        "matches node-0, node-1, node-2, node-3, node-4, and 2 more, "
+                        "as does colocation-config.nodeConfigs[0]",
+                    ),
                     ("x", "y"),
                     ("node-0", "node-1", "node-2", "node-3", "node-4"),
                 )
@@ -378,9 +380,11 @@ NODES = [(f"node-{number}", {"pool": "a", "zone": "z"}) for number in range(7)] 
                 Violation(
                     EXISTING,
                     "colocation-config",
-                    at(1),
-                    f"{at(1)}: matches node-0, node-1, node-2, node-3, node-4, and 3 more, "
-                    "as does colocation-config.nodeConfigs[0]",
+                    Problem(
+                        at(1),
+                        "matches node-0, node-1, node-2, node-3, node-4, and 3 more, "
+                        "as does colocation-config.nodeConfigs[0]",
+                    ),
                     ("colocation-config.nodeConfigs[0]", "colocation-config.nodeConfigs[1]"),
                     ("node-0", "node-1", "node-2", "node-3", "node-4"),
                 )
@@ -422,8 +426,8 @@ def exists(key: str) -> dict[str, Any]:
 
 def test_the_list_of_wrong_pairs_ends_and_says_so() -> None:
     *listed, last = checks.check(pairs_of(60, "500G"))
-    assert len({each.path for each in listed}) < len(listed) == mergedrules.MOST_FAULTS
-    assert last.message == "resource-qos-config: has more faults than are listed"
+    assert len({each.problem.path for each in listed}) < len(listed) == mergedrules.MOST_PROBLEMS
+    assert str(last.problem) == "resource-qos-config: has more faults than are listed"
 
 
 @pytest.mark.parametrize(
@@ -439,7 +443,7 @@ def test_the_list_of_wrong_pairs_ends_and_says_so() -> None:
 )
 def test_more_pairs_than_can_be_checked_are_refused(data: dict[str, str], why: str) -> None:
     (violation,) = [each for each in checks.check(data) if each.reason is PARAMETER]
-    assert violation.path == "resource-qos-config" and why in violation.message
+    assert violation.problem.path == "resource-qos-config" and why in violation.problem.message
 
 
 def test_pairs_that_no_node_can_be_of_are_not_counted() -> None:
@@ -490,7 +494,7 @@ BAD_BURST, WORSE_BURST = (
     ],
 )
 def test_what_a_change_is_refused_for(old: dict[str, str], new: dict[str, str], paths: list[str]) -> None:
-    assert [each.path for each in checks.check(new, old=old)] == paths
+    assert [each.problem.path for each in checks.check(new, old=old)] == paths
 
 
 @pytest.mark.parametrize(
@@ -538,8 +542,8 @@ ENTRIES = st.tuples(STRATEGIES, st.sampled_from([None, {}, A, B, IN_AB, "x", {"m
 @given(st.sampled_from(list(LAYOUTS)), STRATEGIES, st.lists(ENTRIES, max_size=3))
 def test_loading_replaces_nothing_that_the_checks_let_pass(key: str, cluster: Any, entries: Any) -> None:
     data = text_of(key, cluster, *entries)
-    refused = {each.path for each in checks.check(data)}
-    assert {problem.path for problem in load(data).problems} <= refused
+    refused = {each.problem.path for each in checks.check(data)}
+    assert {each.problem.path for each in load(data).rejected} <= refused
 
 
 @given(st.dictionaries(st.sampled_from(list(LAYOUTS)), st.text()), st.booleans())

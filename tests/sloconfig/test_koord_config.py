@@ -62,10 +62,10 @@ def test_what_the_webhook_refuses_and_what_becomes_of_it_at_load(
 ) -> None:
     found = checks.check(config)
     assert [each.reason for each in found] == [reason for reason, _ in refused]
-    assert [each.message[: len(text)] for each, (_, text) in zip(found, refused, strict=True)] == [
+    assert [str(each.problem)[: len(text)] for each, (_, text) in zip(found, refused, strict=True)] == [
         text for _, text in refused
     ]
-    assert [problem.consequence for problem in load(config).problems] == consequences
+    assert [each.consequence for each in load(config).rejected] == consequences
 
 
 def test_a_node_that_two_entries_match_is_refused() -> None:
@@ -93,7 +93,7 @@ def test_a_node_that_two_entries_match_is_refused() -> None:
 def test_what_passes_and_what_is_told_of_it(config: dict[str, str], unknown: tuple[str, ...]) -> None:
     assert checks.check(config) == []
     loaded = load(config)
-    assert (loaded.problems, loaded.unknown) == ((), unknown)
+    assert (loaded.rejected, loaded.unknown) == ((), unknown)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +118,6 @@ def test_what_passes_and_what_is_told_of_it(config: dict[str, str], unknown: tup
 def test_what_each_node_gets(cluster: Any, entries: list[Any], of_a: Any, of_b: Any) -> None:
     config = load(data(cluster, *entries)).config
     for pool, expected in (("a", of_a), ("b", of_b)):
-        spec, faults = config.node_slo({"pool": pool}, {})
+        spec, problems = config.node_slo({"pool": pool}, {})
         extensions = json.loads(schema.encode(spec)).get("extensions", {})
-        assert (extensions.get("koord"), faults) == (expected, ())
+        assert (extensions.get("koord"), problems) == (expected, ())

@@ -24,7 +24,7 @@ SELECTOR = {"matchLabels": NODE}
 
 
 def told(loaded: Loaded) -> list[tuple[str, Consequence]]:
-    return [(problem.message, problem.consequence) for problem in loaded.problems]
+    return [(str(each.problem), each.consequence) for each in loaded.rejected]
 
 
 def of_node(config: SLOConfig, key: str, labels: dict[str, str] | None = None) -> Any:
@@ -49,11 +49,10 @@ def of_node(config: SLOConfig, key: str, labels: dict[str, str] | None = None) -
 def test_a_bad_key_keeps_what_was_in_force(key: str, text: str, message: str) -> None:
     good = load({**CHART, "cpu-burst-config": '{"clusterStrategy": {"policy": "auto"}}'}).config
     loaded = load({key: text}, good)
-    (problem,) = loaded.problems
-    assert message in problem.message
-    assert problem.message.startswith(f"{problem.path}: ")
-    assert (problem.key, problem.consequence) == (key, KEPT)
-    assert problem.event_reason == next(row.event_reason for row in ROWS if row.key == key)
+    (rejected,) = loaded.rejected
+    assert message in str(rejected.problem)
+    assert (rejected.key, rejected.consequence) == (key, KEPT)
+    assert rejected.event_reason == next(row.event_reason for row in ROWS if row.key == key)
     assert loaded.kept_keys == {key}
     assert of_node(loaded.config, key) == of_node(good, key)
 
@@ -115,10 +114,9 @@ def test_a_bad_key_keeps_what_was_in_force(key: str, text: str, message: str) ->
 )
 def test_a_bad_leaf_counts_as_absent_and_is_told(key: str, text: str, message: str) -> None:
     loaded = load({key: text}, load(CHART).config)
-    (problem,) = loaded.problems
-    assert message in problem.message
-    assert problem.message.startswith(f"{problem.path}: ")
-    assert (problem.key, problem.consequence) == (key, LEAF)
+    (rejected,) = loaded.rejected
+    assert message in str(rejected.problem)
+    assert (rejected.key, rejected.consequence) == (key, LEAF)
     assert loaded.kept_keys == frozenset()
     assert loaded.config.colocation == SLOConfig.defaults().colocation
 
@@ -182,13 +180,13 @@ def test_the_ratios_of_a_model_leave_another_models_alone() -> None:
 def test_a_bad_key_has_its_defaults_when_nothing_was_in_force() -> None:
     loaded = load({"colocation-config": "{bad"})
     assert loaded.config == SLOConfig.defaults()
-    assert [problem.event_reason for problem in loaded.problems] == [EventReason.COLOCATION]
+    assert [each.event_reason for each in loaded.rejected] == [EventReason.COLOCATION]
 
 
 def test_every_bad_leaf_of_a_key_is_told_and_the_others_count() -> None:
     text = json.dumps({"midUnallocatedPercent": 101, "degradeTimeMinutes": 0, "memoryReclaimThresholdPercent": 50})
     loaded = load({"colocation-config": text})
-    assert [problem.path.rpartition(".")[2] for problem in loaded.problems] == [
+    assert [each.problem.path.rpartition(".")[2] for each in loaded.rejected] == [
         "midUnallocatedPercent",
         "degradeTimeMinutes",
     ]
@@ -212,7 +210,7 @@ def test_every_bad_leaf_of_a_key_is_told_and_the_others_count() -> None:
     ],
 )
 def test_the_event_of_each_key(key: str, reason: str) -> None:
-    assert [problem.event_reason for problem in load({key: "{"}).problems] == [reason]
+    assert [each.event_reason for each in load({key: "{"}).rejected] == [reason]
 
 
 @pytest.mark.parametrize(
@@ -337,7 +335,7 @@ def test_entries_of_a_bad_key_do_not_count_either() -> None:
     good = load(qos({"nodeSelector": SELECTOR, **WMARK_90})).config
     document = {"clusterStrategy": {"lsClass": []}, "nodeStrategies": [{"nodeSelector": SELECTOR, **WMARK_150}]}
     loaded = load({"resource-qos-config": json.dumps(document)}, good)
-    assert {problem.consequence for problem in loaded.problems} == {KEPT}
+    assert {each.consequence for each in loaded.rejected} == {KEPT}
     assert loaded.config == good
 
 
@@ -362,7 +360,7 @@ def test_the_first_entry_that_matches_wins(labels: dict[str, str], percent: int)
 
 def test_the_charts_configmap() -> None:
     loaded = load(CHART)
-    assert loaded.problems == ()
+    assert loaded.rejected == ()
     assert loaded.config.colocation.cluster.enable is True
     thresholds = loaded.config.thresholds.cluster
     assert (thresholds.enable, thresholds.cpu_suppress_threshold_percent) == (True, 65)
@@ -376,7 +374,7 @@ def test_keys_that_no_field_has_are_told_and_stop_nobody() -> None:
         "resource-threshold-config": '{"clusterStrategy": {"cpuSupressPolicy": "x"}, "nodeConfigs": []}',
         "other": "{",
     })  # fmt: skip
-    assert loaded.problems == ()
+    assert loaded.rejected == ()
     assert loaded.unknown == (
         "other",
         "colocation-config.enabled",
@@ -423,7 +421,7 @@ DATA = st.dictionaries(st.sampled_from(KEYS), TEXTS)
 def test_nothing_raises_and_loading_again_changes_nothing(before: dict[str, str], data: dict[str, str]) -> None:
     loaded = load(data, load(before).config)
     assert load(data, loaded.config) == loaded
-    assert {problem.key for problem in loaded.problems} <= set(KEYS)
+    assert {each.key for each in loaded.rejected} <= set(KEYS)
 
 
 @given(DATA, st.sampled_from(KEYS), TEXTS)
@@ -432,4 +430,4 @@ def test_no_key_has_an_influence_on_another(data: dict[str, str], key: str, text
     for row in ROWS:
         if row.key != key:
             assert getattr(one.config, row.section) == getattr(other.config, row.section)
-    assert [each for each in one.problems if each.key != key] == [each for each in other.problems if each.key != key]
+    assert [each for each in one.rejected if each.key != key] == [each for each in other.rejected if each.key != key]

@@ -29,7 +29,7 @@ def merged(key: str, cluster: dict[str, Any], entry: dict[str, Any]) -> dict[str
     """The strategy of a node that the entry selects, as JSON."""
     row = BY_KEY[key]
     loaded = load({key: document_of(row, cluster, [{**SELECTOR, **entry}])})
-    assert loaded.problems == ()
+    assert loaded.rejected == ()
     strategy = getattr(loaded.config, row.section).strategy(NODE)
     document = json.loads(schema.encode(strategy))
     assert isinstance(document, dict)

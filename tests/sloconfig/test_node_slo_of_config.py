@@ -41,7 +41,7 @@ def written(config: SLOConfig, annotations: dict[str, str] | None = None, **labe
 
 def config_of(key: str, document: Any) -> SLOConfig:
     loaded = load({key: json.dumps(document)})
-    assert loaded.problems == ()
+    assert loaded.rejected == ()
     return loaded.config
 
 
@@ -68,11 +68,11 @@ def test_without_a_configmap_the_defaults_are_the_agents() -> None:
 )
 def test_the_nodes_bandwidth(text: str | None, bandwidth: str, message: str) -> None:
     config = config_of("system-config", {"clusterStrategy": {"totalNetworkBandwidth": "10G", "minFreeKbytesFactor": 9}})
-    spec, faults = config.node_slo({}, {} if text is None else {BANDWIDTH: text})
+    spec, problems = config.node_slo({}, {} if text is None else {BANDWIDTH: text})
     assert spec.system == slo.SystemStrategy(
         total_network_bandwidth=quantity.parse(bandwidth), min_free_kbytes_factor=9
     )
-    assert [message in fault.message for fault in faults] == ([True] if message else [])
+    assert [message in str(problem) for problem in problems] == ([True] if message else [])
 
 
 def test_every_section_is_the_nodes_own() -> None:

@@ -23,7 +23,7 @@ SELECTOR = {"matchLabels": {"pool": "a"}}
 
 def config_of(**strategy: Any) -> SLOConfig:
     loaded = load({"colocation-config": json.dumps({"enable": True, **strategy})})
-    assert loaded.problems == ()
+    assert loaded.rejected == ()
     return loaded.config
 
 
@@ -47,9 +47,9 @@ def config_of(**strategy: Any) -> SLOConfig:
 def test_the_label_counts_before_the_annotation_and_that_before_the_configmap(
     labels: dict[str, str], annotation: dict[str, Any], field: str, percent: int
 ) -> None:
-    strategy, faults = config_of().strategy(labels, {STRATEGY: json.dumps(annotation)})
+    strategy, problems = config_of().strategy(labels, {STRATEGY: json.dumps(annotation)})
     assert getattr(strategy, field) == percent
-    assert faults == ()
+    assert problems == ()
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def test_the_label_counts_before_the_annotation_and_that_before_the_configmap(
 )
 def test_a11_a_bad_ratio_is_ignored_and_said(label: str, text: str, message: str) -> None:
     config = config_of()
-    strategy, faults = config.strategy({label: text}, {})
+    strategy, problems = config.strategy({label: text}, {})
     assert strategy == config.colocation.cluster
-    (fault,) = faults
-    assert message in fault.message
-    assert fault.message.startswith(label)
+    (problem,) = problems
+    assert message in str(problem)
+    assert problem.path.startswith(label)
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,14 @@ def test_a11_a_bad_ratio_is_ignored_and_said(label: str, text: str, message: str
 )
 def test_a_bad_part_of_the_annotation_costs_itself(text: str, stated: ColocationStrategy, messages: list[str]) -> None:
     config = config_of()
-    strategy, faults = config.strategy({}, {STRATEGY: text})
+    strategy, problems = config.strategy({}, {STRATEGY: text})
     expected = config.colocation.cluster
     assert strategy.enable is (stated.enable is not False)
     assert strategy.extensions == stated.extensions
     assert strategy.mid_unallocated_percent == expected.mid_unallocated_percent
     assert strategy.metric_aggregate_policy == expected.metric_aggregate_policy
-    assert len(faults) == len(messages)
-    assert all(message in fault.message for fault, message in zip(faults, messages, strict=True))
+    assert len(problems) == len(messages)
+    assert all(message in str(problem) for problem, message in zip(problems, messages, strict=True))
 
 
 @pytest.mark.parametrize("cluster", [False, True])
@@ -184,7 +184,7 @@ def test_a14_a_broken_key_changes_no_policy(broken: str) -> None:
     before = config_of(metricReportIntervalSeconds=20)
     loaded = load({"colocation-config": broken}, before)
     assert loaded.config.collect_policy({}, {}) == collect(report_interval_seconds=20)
-    assert [problem.event_reason for problem in loaded.problems] == ["ColocationCfgUnmarshalFailed"]
+    assert [each.event_reason for each in loaded.rejected] == ["ColocationCfgUnmarshalFailed"]
 
 
 @given(st.text(), st.text(), st.text())

@@ -14,6 +14,7 @@ import msgspec
 
 from koord.model.annotations import decode
 from koord.model.excerpt import shorten_list
+from koord.model.problem import Bad, Problem
 from koord.model.schema import clip
 
 T = TypeVar("T")
@@ -48,12 +49,12 @@ def annotation(name: str, parse: Callable[[str], object]) -> Key:
     return Key(name, _whole(parse))
 
 
-def document(name: str, parse: type[msgspec.Struct] | Callable[[str, decode.Bad], object]) -> Key:
+def document(name: str, parse: type[msgspec.Struct] | Callable[[str, Bad], object]) -> Key:
     """An annotation in JSON, read as the struct ``parse`` or by that function; a bad leaf costs itself only."""
     return Key(name, _by_leaf(functools.partial(decode.read, parse) if isinstance(parse, type) else parse))
 
 
-def of_object(annotations: Mapping[str, str], key: Key, kind: type[T], bad: decode.Bad) -> T | None:
+def of_object(annotations: Mapping[str, str], key: Key, kind: type[T], bad: Bad) -> T | None:
     """Returns the ``kind`` that ``key`` has on an object with these annotations; None without the annotation, or where
     nothing in it can be read. ``bad`` is told each thing in it that is wrong.
     """
@@ -62,7 +63,7 @@ def of_object(annotations: Mapping[str, str], key: Key, kind: type[T], bad: deco
         return None
     value, problems = key.decoded(text)
     for problem in problems:
-        bad(f"annotation {key.name}: {clip(text, 60)}: {problem}")
+        bad(Problem(f"annotation {key.name}", f"{clip(text, 60)}: {problem}"))
     return value if isinstance(value, kind) else None
 
 
@@ -83,16 +84,16 @@ def _whole(parse: Callable[[str], object]) -> Codec:
     return codec
 
 
-def _by_leaf(parse: Callable[[str, decode.Bad], object]) -> Codec:
+def _by_leaf(parse: Callable[[str, Bad], object]) -> Codec:
     """What is good counts; a document of which nothing is left does not."""
 
     def codec(text: str) -> Decoded:
-        wrong: list[str] = []
+        wrong: list[Problem] = []
         try:
             value = parse(text, wrong.append)
         except decode.BadValue as error:
             return None, (str(error),)
         is_empty = bool(wrong) and value == type(value)()
-        return None if is_empty else value, shorten_list(wrong, _MOST_PROBLEMS)
+        return None if is_empty else value, shorten_list([str(each) for each in wrong], _MOST_PROBLEMS)
 
     return codec

@@ -1,7 +1,7 @@
 """One function per kind of text from it to its value. Each raises ``BadValue`` with the reason, and nothing else.
 
-Those with ``bad`` tell it of each leaf that is wrong (path, value, reason) and give the rest; without it a bad leaf is
-a ``BadValue`` of the whole. JSON keys count in any case and unknown ones are ignored, as in the Go programs that write
+Those with ``bad`` hand it each leaf that is wrong and return the rest; without it a bad leaf is a ``BadValue`` of the
+whole. JSON keys count in any case and unknown ones are ignored, as in the Go programs that write
 these annotations.
 """
 
@@ -29,6 +29,7 @@ from koord.model.annotations.values import (
 )
 from koord.model.featuregates import GATES
 from koord.model.priority import PriorityClass
+from koord.model.problem import Bad, Problem
 from koord.model.qos import QoSClass
 
 T = TypeVar("T")
@@ -37,9 +38,6 @@ S = TypeVar("S", bound=msgspec.Struct)
 _DEVICE_ID = re.compile(r"(?:[0-9A-Za-z][0-9A-Za-z:._-]{0,127})?", re.ASCII)
 """GPU UUID or PCI address: it ends up in paths below /sys, so it has no slash and does not start with a dot."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-
-
-Bad = Callable[[str], None]
 
 
 class BadValue(ValueError):
@@ -101,7 +99,7 @@ def eviction_policy(text: str, bad: Bad | None = None) -> tuple[str, ...]:
         if name in GATES:
             gates.append(name)
         else:
-            _wrong(f"[{index}]: {schema.clip(name)} is no feature gate", bad)
+            _wrong(schema.wrong(f"[{index}]", name, "is no feature gate"), bad)
     return tuple(gates)
 
 
@@ -196,7 +194,7 @@ def read(cls: type[S], text: str, bad: Bad | None = None) -> S:
     """A document that is an object at its top; null is an empty one."""
     document = _json(text)
     try:
-        return schema.read(cls, {} if document is None else document, bad=_of_leaf(bad))
+        return schema.read(cls, {} if document is None else document, bad=bad)
     except schema.SchemaError as error:
         raise BadValue(str(error)) from error
 
@@ -205,24 +203,20 @@ def _wrapped(cls: type[S], field: str, text: str, bad: Bad | None = None) -> S:
     """A document that is a list or a map at its top, read as the only field of ``cls``."""
     document = _json(text)
     try:
-        return cls(**{field: schema.read_member(cls, field, document, bad=_of_leaf(bad))})
+        return cls(**{field: schema.read_member(cls, field, document, bad=bad)})
     except schema.SchemaError as error:
         raise BadValue(str(error)) from error
-
-
-def _of_leaf(bad: Bad | None) -> schema.Bad | None:
-    return None if bad is None else lambda error: bad(str(error))
 
 
 def _core_sched_policy(text: str) -> CoreSchedPolicy | None:
     return next((policy for policy in CoreSchedPolicy if policy.value == text), None)
 
 
-def _wrong(why: str, bad: Bad | None) -> None:
-    """A leaf is wrong: it is told, or ends all."""
+def _wrong(problem: Problem, bad: Bad | None) -> None:
+    """Hands a wrong leaf to ``bad``; without it, the whole is wrong."""
     if bad is None:
-        raise BadValue(why)
-    bad(why)
+        raise BadValue(str(problem))
+    bad(problem)
 
 
 def _good_amounts(
@@ -230,7 +224,7 @@ def _good_amounts(
 ) -> dict[str, quantity.Quantity]:
     good = {}
     for name, amount in resources.items():
-        wrong = values.complaint(path, name, amount)
+        wrong = values.problem_of(path, name, amount)
         if wrong is None:
             good[name] = amount
         else:
@@ -255,5 +249,5 @@ def _good_shares(name: str, resource: ResctrlResource | None, bad: Bad | None) -
 def _is_range(bounds: Sequence[int] | None, path: str, bad: Bad | None) -> bool:
     if bounds is None or (len(bounds) == 2 and bounds[0] < bounds[1]):
         return True
-    _wrong(f"{path}.range: {list(bounds[:4])} is not [from, to] with from < to", bad)
+    _wrong(Problem(f"{path}.range", f"{list(bounds[:4])} is not [from, to] with from < to"), bad)
     return False

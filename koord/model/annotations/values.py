@@ -15,6 +15,7 @@ from msgspec import Meta
 from koord.model import quantity
 from koord.model.cpuset import EMPTY, CPUSet
 from koord.model.priority import BATCH_CPU, CPU, MID_CPU, RENAMED
+from koord.model.problem import Problem
 from koord.model.qos_settings import MemoryQOS, Percent
 from koord.model.quantity import Bytes, MilliCPU, Quantity
 from koord.model.schema import child, json_name
@@ -159,12 +160,13 @@ def in_bytes(resources: Mapping[str, Quantity], name: str) -> Bytes | None:
     return None if amount is None else quantity.memory_bytes(amount)
 
 
-def complaint(path: str, name: str, amount: Quantity) -> str | None:
-    """What is wrong with ``amount`` of resource ``name`` at ``path``; None when nothing is."""
+def problem_of(path: str, name: str, amount: Quantity) -> Problem | None:
+    """Returns the problem of ``amount`` of resource ``name`` at ``path``; None when there is none."""
     measured = amount.milli_value() if RENAMED.get(name, name) == CPU else amount.value()
     if 0 <= measured <= quantity.MAX_INT64:
         return None
-    return f"{child(path, name)}: {str(amount)!r} {'is negative' if measured < 0 else 'does not fit 64 bits'}"
+    why = "is negative" if measured < 0 else "does not fit 64 bits"
+    return Problem(child(path, name), f"{str(amount)!r} {why}")
 
 
 def _amount(resources: Mapping[str, Quantity], name: str) -> Quantity | None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from koord.model.core import Node, NodeStatus, ObjectMeta
+from koord.model.problem import Problem
 from qosd.model.policy import NodeSettings
 from qosd.policy import nodefile, nodeobject
 from qosd.policy.nodeobject import NodeFacts
@@ -40,8 +41,9 @@ def facts(
 
 
 def read(node: NodeFacts, policy: NodeSettings = RULES) -> tuple[NodeSettings, list[str]]:
-    problems: list[str] = []
-    return nodeobject.over(policy, node, problems.append), problems
+    problems: list[Problem] = []
+    policy = nodeobject.over(policy, node, problems.append)
+    return policy, [str(each) for each in problems]
 
 
 def test_a_node_that_says_nothing_changes_nothing() -> None:

@@ -7,6 +7,7 @@ import msgspec
 from koord.model import core
 from koord.model.nodemetric import NodeMetric
 from koord.model.priority import PriorityClass
+from koord.model.problem import Problem
 from koord.model.qos import QoSClass
 from koord.overcommit import demand, report
 from koord.overcommit.amounts import CPUMemory
@@ -30,7 +31,7 @@ def consumed() -> NodeMetric:
 
 
 def test_the_managers_figures_are_ours() -> None:
-    metric, problems = consumed(), list[str]()
+    metric, problems = consumed(), list[Problem]()
     usage = report.usage(metric, problems.append)
     assert usage is not None and problems == []
     assert usage.system_usage == gib(500, 1)
@@ -68,7 +69,7 @@ def test_the_manager_makes_its_offer_of_it() -> None:
 
 
 def test_demand_knows_every_pod_of_it() -> None:
-    problems: list[str] = []
+    problems: list[Problem] = []
     pods = [demand.of_pod(kube_pod("web", "shop", "2", "4Gi")), demand.of_pod(kube_pod("cache", "shop", "1", "1Gi"))]
     total = demand.total(pods, consumed().status.pods_metric, problems.append)
     assert (total.used, total.dangling, problems) == (gib(750, 1.5), CPUMemory(), [])
