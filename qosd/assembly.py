@@ -24,7 +24,7 @@ from koord.host.reader import KeptFiles
 from koord.host.reconcile.systemd_sync import Units
 from koord.host.undo import UNKNOWN_BOOT, UndoError, UndoRecord, boot_id
 from koord.host.writer import Writer
-from qosd import figures
+from qosd import gauges
 from qosd.act.actor import entry_of
 from qosd.act.actuator import Actuator
 from qosd.act.cristop import CRIStop
@@ -45,7 +45,6 @@ from qosd.nri.plugin import Plugin
 from qosd.nri.service import Hooks
 from qosd.options import Options
 from qosd.originals import OriginalsRecorder
-from qosd.pace import Pace
 from qosd.pods.cpumanager import CPUManagerFile
 from qosd.pods.cri import Runtime
 from qosd.pods.http import Access
@@ -60,11 +59,12 @@ from qosd.policy.source import PolicySource
 from qosd.policy.tiercpus import TierCPUs
 from qosd.predict import checkpoint
 from qosd.predict.predictor import Predictor
+from qosd.pressuretriggers import PressureTriggers
 from qosd.sense.build import Sense, build
 from qosd.sense.host import Host
 from qosd.strategies import STRATEGIES
 from qosd.strategies.reconciler import HookReconciler
-from qosd.urgency import Urgency
+from qosd.tickscheduler import TickScheduler
 
 KUBELET_TIMEOUT_S = 3.0
 _SPARE_DESCRIPTORS = 256
@@ -78,7 +78,7 @@ def assemble(
 
     Raises ConfigError, and UndoError if another koord-qosd runs or there is no room for even an empty file.
     """
-    event_loop, pace = asyncio.get_running_loop(), Pace(options.tick_interval)
+    event_loop, scheduler = asyncio.get_running_loop(), TickScheduler(options.tick_interval)
     disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
     locator = locator or CgroupLocator(options)
     runtime, kubelet = _runtime(options, event_loop), _kubelet(options, metrics)
@@ -86,11 +86,11 @@ def assemble(
 
     def kubelet_policy_changed() -> None:
         pods.hint()
-        pace.wake()
+        scheduler.wake()
 
     def cluster_policy_changed() -> None:
         if policy.recompose():
-            pace.wake()
+            scheduler.wake()
 
     def set_limits(limits: BestEffortLimits) -> None:
         besteffort.save(options.run_dir / BEST_EFFORT, limits.by_strategy)
@@ -103,7 +103,7 @@ def assemble(
         cluster_policy_changed, is_expected=bool(options.kubeconfig), kept_slo=kept_slo, kept_node=kept_node
     )
     cpu_manager = CPUManagerFile(event_loop, options.kubelet_state_dir / "cpu_manager_state", kubelet_policy_changed)
-    kubelet_config = KubeletConfigSource(kubelet, lambda: policy.current.host.memory_total_bytes, pace.wake)
+    kubelet_config = KubeletConfigSource(kubelet, lambda: policy.current.host.memory_total_bytes, scheduler.wake)
     policy = PolicySource(
         options.rules_file, partial(_host_facts, locator), metrics, kept_policy, gate_flags=options.feature_gates,
         cluster=cluster_policy, kubelet=partial(kubeletpolicy.said_by, cpu_manager, kubelet_config),
@@ -129,21 +129,21 @@ def assemble(
         wall=time.time_ns, monotonic=time.monotonic_ns, dry=bool(read_only), set_limits=set_limits,
     )  # fmt: skip
     pods = PodSource(
-        runtime, pod_lists, lambda: policy.current.node.derivation, pace.wake,
+        runtime, pod_lists, lambda: policy.current.node.derivation, scheduler.wake,
         modified=actuator.files.touched, owns=actuator.files.owns, period_us=partial(cfs_period_in, locator.tree),
     )  # fmt: skip
-    urgency = Urgency(event_loop, locator.tree, pace.urge)
+    pressure_triggers = PressureTriggers(event_loop, locator.tree, scheduler.urge)
     node = Node(
-        options=options, metrics=metrics, pace=pace, locator=locator,
+        options=options, metrics=metrics, scheduler=scheduler, locator=locator,
         kept_policies=(kept_policy, kept_slo, kept_node), cluster_policy=cluster_policy,
         cpu_manager=cpu_manager, kubelet_config=kubelet_config, pod_lists=pod_lists, policy=policy, undo=undo,
         read_only=read_only, writer=writer, journal=journal, actuator=actuator, files=kept_files, sense=sense,
         predictor=predictor, loop=loop, pods=pods, disk=disk, end_temporary=end_temporary,
         tier_cpus=TierCPUs(locator.tree, LOOK_FOR_S),
-        host=HostWatch(locator, policy, cpu_manager, pods, actuator.files, pace, urgency),
+        host=HostWatch(locator, policy, cpu_manager, pods, actuator.files, scheduler, pressure_triggers),
     )  # fmt: skip
     _add_front_ends(node)
-    metrics.gauges = figures.of(loop, journal, kept_files, policy)
+    metrics.gauges = gauges.of(loop, journal, kept_files, policy)
     return node
 
 

@@ -27,7 +27,7 @@ from koord.service.lines import LineWriter
 from koord.service.notify import Notifier, watchdog_interval_us
 from koord.service.statuspages import StatusPages
 from koord.service.statusserver import Maker
-from qosd import keptfiles, standby, status
+from qosd import standby, state_files, status
 from qosd.assembly import assemble
 from qosd.health import Health, feed_watchdog
 from qosd.hookserver import registration
@@ -38,8 +38,8 @@ from qosd.metrics import Metrics
 from qosd.metricspage import MetricsPage
 from qosd.node import UNDO, Node
 from qosd.options import Options, is_node_name, node_name
-from qosd.pace import TickReason
 from qosd.policy.watching import PolicyWatch
+from qosd.tickscheduler import TickReason
 
 if TYPE_CHECKING:
     from qosd.cluster.session import Session
@@ -93,7 +93,7 @@ async def run(options: Options, environ: Mapping[str, str], lines: LineWriter) -
 def _clear_away(node: Node) -> None:
     """What is kept, where Koord is uninstalled and no kernel file holds a value of ours."""
     if node.is_uninstalled() and node.undo.is_empty:
-        keptfiles.remove(node.options)
+        state_files.remove(node.options)
 
 
 async def _serve(node: Node, health: Health, environ: Mapping[str, str], stack: AsyncExitStack) -> Callable[[], None]:
@@ -112,7 +112,7 @@ def _tasks(
     node: Node, health: Health, notifier: Notifier, environ: Mapping[str, str], group: asyncio.TaskGroup,
     ticked: Callable[[], None],
 ) -> list[asyncio.Task[None]]:  # fmt: skip
-    tasks = [group.create_task(node.pace.run(_tick_of(node, ticked)), name="ticks")]
+    tasks = [group.create_task(node.scheduler.run(_tick_of(node, ticked)), name="ticks")]
     if node.plugin is not None:
         tasks.append(group.create_task(node.plugin.run(), name="nri"))
     if node.options.kubeconfig:

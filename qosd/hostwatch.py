@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from qosd.act.fileactor import FileActor
 from qosd.locator import USUAL, CgroupLocator
 from qosd.model.snapshot import PressureTrigger
-from qosd.pace import Pace
 from qosd.pods.cpumanager import CPUManagerFile
 from qosd.pods.source import PodSource
 from qosd.pods.watch import CgroupWatch
 from qosd.policy.resctrlwatch import ResctrlWatch
 from qosd.policy.source import PolicySource
-from qosd.urgency import Urgency
+from qosd.pressuretriggers import PressureTriggers
+from qosd.tickscheduler import TickScheduler
 
 _LOOK_AGAIN_S = 10.0
 _NEVER_S = float("-inf")
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 class HostWatch:
     """Keeps ``locator``, and what ``policy`` knows of the host, in step with the host.
 
-    ``pods`` and ``files`` hear of what happens below kubelet's cgroups; ``urgency`` has its triggers in the tiers.
+    ``pods`` and ``files`` hear of what happens below kubelet's cgroups; ``pressure_triggers`` are armed in the tiers.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class HostWatch:
         cpu_manager: CPUManagerFile,
         pods: PodSource,
         files: FileActor,
-        pace: Pace,
-        urgency: Urgency,
+        scheduler: TickScheduler,
+        pressure_triggers: PressureTriggers,
     ) -> None:
         self._locator, self._policy, self._cpu_manager = locator, policy, cpu_manager
-        self._pods, self._files, self._pace, self._urgency = pods, files, pace, urgency
+        self._pods, self._files, self._scheduler, self._pressure_triggers = pods, files, scheduler, pressure_triggers
         self._event_loop = asyncio.get_running_loop()
         self._looked_s = self._counted_s = _NEVER_S
         self._resctrl: ResctrlWatch | None = None
@@ -58,10 +58,10 @@ class HostWatch:
     @property
     def problems(self) -> tuple[str, ...]:
         """What cannot be followed, one sentence each."""
-        return (*self._locator.topology.problems, *self._locator.layout.problems, *self._urgency.problems)
+        return (*self._locator.topology.problems, *self._locator.layout.problems, *self._pressure_triggers.problems)
 
     def close(self) -> None:
-        self._urgency.close()
+        self._pressure_triggers.close()
         for watch in self._watches:
             watch.close()
         self._cpu_manager.close()
@@ -70,7 +70,7 @@ class HostWatch:
 
     def watch_pressure(self, triggers: tuple[PressureTrigger, ...]) -> None:
         """What the newest tick wants to be woken by."""
-        self._urgency.watch(triggers, self._locator.tiers)
+        self._pressure_triggers.watch(triggers, self._locator.tiers)
 
     def look_again(self) -> None:
         """At each tick: look where that is due."""
@@ -86,7 +86,7 @@ class HostWatch:
         if time.monotonic() - self._counted_s >= _LOOK_AGAIN_S:
             self._counted_s = time.monotonic()
             self._cpu_manager.look_again()
-            self._urgency.arm(self._locator.tiers)
+            self._pressure_triggers.arm(self._locator.tiers)
             if self._resctrl is not None:
                 self._resctrl.look_again()
             if self._locator.count_cpus():
@@ -108,15 +108,15 @@ class HostWatch:
 
     def _host_changed(self) -> None:
         if self._policy.look_at_host():
-            self._pace.wake()
+            self._scheduler.wake()
 
     def _look_soon(self) -> None:
         self._looked_s = _NEVER_S
-        self._pace.wake()
+        self._scheduler.wake()
 
     def _follow(self) -> None:
         """Watch the directories in which pods appear, and those in which values are written; arm the triggers."""
-        self._urgency.arm(self._locator.tiers)
+        self._pressure_triggers.arm(self._locator.tiers)
         for problem in self._locator.layout.problems:
             _log.warning("%s", problem)
         for watch in self._watches:

@@ -24,17 +24,16 @@ from qosd.decide.runner import (
     BY_OPERATOR,
     NO_STATES,
     Decisions,
-    Relieving,
+    EvictionStrategy,
     StrategyStates,
     decide_all,
-    relieved,
     triggers_of,
     windows_of,
+    with_relief,
 )
 from qosd.model.besteffort import NO_LIMITS, BestEffortLimits
 from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import Aggregate, NodeSnapshot, PodView, Window
-from qosd.pace import TickReason
 from qosd.predict import gauges
 from qosd.predict.predictor import NOT_STATED, Predictor
 from qosd.report import NOT_DECIDED, TickReport
@@ -42,6 +41,7 @@ from qosd.sense import window
 from qosd.sense.build import Sense
 from qosd.sense.prediction import PredictionRow
 from qosd.sense.targets import Tiers
+from qosd.tickscheduler import TickReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class NodeLoop:
         """The names of the strategies that are off: all of them where Koord is taken off the node."""
         if not self._is_dismissed:
             return self.switched_off
-        return frozenset((*(strategy.name for strategy in self._strategies), Relieving.name))
+        return frozenset((*(strategy.name for strategy in self._strategies), EvictionStrategy.name))
 
     def look(self, inputs: TickInputs, reason: TickReason = TickReason.BEAT) -> NodeSnapshot:
         """Sense: the new snapshot."""
@@ -170,8 +170,8 @@ class NodeLoop:
     def _with_acts(self, snapshot: NodeSnapshot) -> NodeSnapshot:
         """``snapshot`` with what the acts until now have left."""
         files, evictions = self._actuator.files.report, self._actuator.evictions.under_way
-        orders = self._actuator.orders.ended
-        return replace(snapshot, files=files.states, refused=files.refused, evictions=evictions, orders=orders)
+        one_shots = self._actuator.one_shots.ended
+        return replace(snapshot, files=files.states, refused=files.refused, evictions=evictions, one_shots=one_shots)
 
     def _follow(self, pods: tuple[PodView, ...], now_ns: int) -> None:
         self._actuator.files.follow(pods, now_ns)
@@ -210,4 +210,4 @@ class NodeLoop:
     def _decided(self, snapshot: NodeSnapshot) -> tuple[Decisions, StrategyStates]:
         off, off_by = self.off, "since Koord is being uninstalled" if self._is_dismissed else BY_OPERATOR
         decisions, states = decide_all(snapshot, self._strategies, self._states, off, off_by)
-        return relieved(snapshot, decisions, states, self._states, off, off_by)
+        return with_relief(snapshot, decisions, states, self._states, off, off_by)

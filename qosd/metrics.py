@@ -22,7 +22,7 @@ _HOOK_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.2
 
 @dataclass(slots=True)
 class Metrics:
-    """``gauges``: of what others keep (see ``figures``)."""
+    """``gauges``: of what others keep (see ``qosd.gauges``)."""
 
     log_lines_dropped: Live = counter("Lines of the log that nobody read in time.")
     hook_calls: Counter[Labels] = counter(

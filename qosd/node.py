@@ -40,7 +40,6 @@ from qosd.model.pod import PodContext
 from qosd.model.snapshot import PodView
 from qosd.nri.plugin import Plugin
 from qosd.options import Options
-from qosd.pace import Pace, TickReason
 from qosd.pods.cpumanager import CPUManagerFile
 from qosd.pods.kubeletconfig import KubeletConfigSource
 from qosd.pods.podlists import PodLists
@@ -54,6 +53,7 @@ from qosd.predict import checkpoint
 from qosd.predict.predictor import NOT_STATED, Predictor
 from qosd.sense.build import Sense
 from qosd.startgate import StartGate
+from qosd.tickscheduler import TickReason, TickScheduler
 
 JOURNAL, MODELS, POLICY, UNDO = "journal.db", "models.json", "policy.yaml", undo.FILE_NAME
 BEST_EFFORT = "besteffort.json"
@@ -72,7 +72,7 @@ class Node:
 
     options: Options
     metrics: Metrics
-    pace: Pace
+    scheduler: TickScheduler
     locator: CgroupLocator
     kept_policies: tuple[Keeper, ...]
     cluster_policy: ClusterPolicy
@@ -151,7 +151,7 @@ class Node:
         await self.pods.close()
         self.host.close()
         self.thread.shutdown(wait=True)
-        self.actuator.orders.close()
+        self.actuator.one_shots.close()
         self.cluster_policy.close()
         self.disk.shutdown(wait=True)
         for kept in self.kept_policies:
@@ -173,7 +173,7 @@ class Node:
     def reload_policy(self) -> None:
         """Read the rules file again."""
         self.policy.load()
-        self.pace.wake()
+        self.scheduler.wake()
 
     async def tick(self, reason: TickReason) -> Result | None:
         """One turn of the loop, in its thread; what it came to is counted and said. None once it is to end."""
@@ -201,7 +201,7 @@ class Node:
 
     def _bound_tier(self) -> None:
         if self.policy.bound_tier(self.tier_cpus.read(self.locator.tiers, time.monotonic_ns())):
-            self.pace.wake()
+            self.scheduler.wake()
 
     async def plan(self) -> Plan | None:
         """What the next tick would write."""
@@ -286,4 +286,4 @@ class Node:
             self.host.look([pod.request.cgroup_parent])
         if self.policy.expect(pod, time.monotonic_ns()):
             self.start_gate.expect(pod.request.uid)
-            self.pace.wake()
+            self.scheduler.wake()

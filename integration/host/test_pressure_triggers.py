@@ -18,8 +18,8 @@ from koord.host import pressuretrigger
 from koord.host.cgroup import Tree, detect
 from koord.model.qos import KubeQoS
 from qosd.model.snapshot import PressureTrigger
-from qosd.pace import Pace, TickReason
-from qosd.urgency import Urgency
+from qosd.pressuretriggers import PressureTriggers
+from qosd.tickscheduler import TickReason, TickScheduler
 
 BE = KubeQoS.BEST_EFFORT
 CPU = PressureTrigger("cpu", "some", 50_000, 500_000, BE)
@@ -64,13 +64,13 @@ def large_file(path: Path) -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def armed(tier: str, trigger: PressureTrigger, urge: Callable[[], None]) -> AsyncIterator[Urgency]:
-    urgency = Urgency(asyncio.get_running_loop(), tree(), urge)
+async def armed(tier: str, trigger: PressureTrigger, urge: Callable[[], None]) -> AsyncIterator[PressureTriggers]:
+    pressure_triggers = PressureTriggers(asyncio.get_running_loop(), tree(), urge)
     try:
-        urgency.watch((trigger,), {BE: tier})
-        yield urgency
+        pressure_triggers.watch((trigger,), {BE: tier})
+        yield pressure_triggers
     finally:
-        urgency.close()
+        pressure_triggers.close()
 
 
 @contextmanager
@@ -90,14 +90,14 @@ async def test_tasks_that_wait_make_an_urgent_tick(tier: str) -> None:
     """From the kernel to the tick: the next beat is a minute away."""
     cgroup = _directory("unified", tier)
     cgroup.mkdir()
-    pace, ticks = Pace(60), list[tuple[float, TickReason]]()
+    scheduler, ticks = TickScheduler(60), list[tuple[float, TickReason]]()
 
     async def tick(reason: TickReason) -> None:
         ticks.append((time.monotonic(), reason))
 
-    async with armed(tier, CPU, pace.urge) as urgency:
-        assert urgency.problems == ()
-        running = asyncio.create_task(pace.run(tick))
+    async with armed(tier, CPU, scheduler.urge) as pressure_triggers:
+        assert pressure_triggers.problems == ()
+        running = asyncio.create_task(scheduler.run(tick))
         await asyncio.sleep(0.5)
         with busy(cgroup):
             began_s = time.monotonic()
@@ -110,21 +110,21 @@ async def test_tasks_that_wait_make_an_urgent_tick(tier: str) -> None:
 async def test_a_tier_that_goes_and_comes_again_has_its_trigger_again(tier: str) -> None:
     cgroup, urged = _directory("unified", tier), asyncio.Event()
     cgroup.mkdir()
-    async with armed(tier, CPU, urged.set) as urgency:
+    async with armed(tier, CPU, urged.set) as pressure_triggers:
         cgroup.rmdir()
         for _ in range(100):
-            if urgency.problems:
+            if pressure_triggers.problems:
                 break
             await asyncio.sleep(0.05)
-        assert urgency.problems[0].endswith("its cgroup is gone")
+        assert pressure_triggers.problems[0].endswith("its cgroup is gone")
         used_ns = time.thread_time_ns()
         await asyncio.sleep(1.0)
         assert time.thread_time_ns() - used_ns < 200_000_000, "what ended is not heard again and again"
-        urgency.arm({BE: tier})
-        assert "No such file or directory" in urgency.problems[0]
+        pressure_triggers.arm({BE: tier})
+        assert "No such file or directory" in pressure_triggers.problems[0]
         cgroup.mkdir()
-        urgency.arm({BE: tier})
-        assert urgency.problems == ()
+        pressure_triggers.arm({BE: tier})
+        assert pressure_triggers.problems == ()
         with busy(cgroup):
             await asyncio.wait_for(urged.wait(), LONGEST_S)
 
@@ -136,8 +136,8 @@ async def test_memory_of_a_tier_without_psi(tier: str) -> None:
     (cgroup / "memory.limit_in_bytes").write_text(str(LIMIT_BYTES))
     with large_file(Path(f"/var/tmp{tier}")) as file:
         order = f"echo $$ > {cgroup}/cgroup.procs && head -c {CACHE_BYTES} /dev/zero > {file} && cat {file} > /dev/null"
-        async with armed(tier, MEMORY, urged.set) as urgency:
-            assert urgency.problems == ()
+        async with armed(tier, MEMORY, urged.set) as pressure_triggers:
+            assert pressure_triggers.problems == ()
             await asyncio.sleep(0.2)
             urged.clear()
             process = await asyncio.create_subprocess_exec("sh", "-c", order)

@@ -35,8 +35,8 @@ from qosd.model.snapshot import NodeSnapshot
 from qosd.node import JOURNAL
 from qosd.node import Node as Qosd
 from qosd.options import Options
-from qosd.pace import TickReason
 from qosd.sense.table import METRICS
+from qosd.tickscheduler import TickReason
 
 HZ = 20
 BEAT = 20  # ticks from one sample to the next

@@ -45,16 +45,16 @@ class Actuator:
         page_bytes: int = mmap.PAGESIZE,
         units: Units | None = None,
         evictor: Evictor | None = None,
-        orders: OneShotWriter | None = None,
+        one_shots: OneShotWriter | None = None,
     ) -> None:
         self.files = FileActor(writer, undo, journal, owners, page_bytes, units)
         self.tasks = TaskMover(writer, undo, journal)
-        self.orders = orders or OneShotWriter(writer, journal)
+        self.one_shots = one_shots or OneShotWriter(writer, journal)
         self.evictions = evictor or Evictor(undo, journal)
         cgroups = ResctrlGroupMaker(writer, undo, journal, kept=lambda: self.tasks.placed)
         attributes, rehearsals = TaskAttributeWriter(writer, undo, journal), Rehearsals(journal)
         self.actors: tuple[Actor[Any], ...] = (
-            cgroups, self.files, self.tasks, attributes, self.orders, self.evictions, rehearsals,
+            cgroups, self.files, self.tasks, attributes, self.one_shots, self.evictions, rehearsals,
         )  # fmt: skip
         self._followed = {kind for actor in self.actors for kind in actor.follows}
 

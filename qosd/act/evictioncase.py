@@ -51,16 +51,16 @@ class EvictionCase(msgspec.Struct, frozen=True):
     @property
     def noted(self) -> NotedEviction:
         """For the undo record."""
-        order, state = self.eviction, self.state
+        eviction, state = self.eviction, self.state
         return NotedEviction(
-            order.uid,
-            order.pod,
+            eviction.uid,
+            eviction.pod,
             self.owner,
-            order.cgroup,
+            eviction.cgroup,
             state.attempts,
-            order.grace_s,
+            eviction.grace_s,
             is_stopped=state.phase in (EvictionPhase.STOPPED, EvictionPhase.RESTARTED),
-            gate=order.gate,
+            gate=eviction.gate,
             at_ns=max(state.since_ns, self.ended_ns),
         )
 
@@ -119,26 +119,26 @@ def controller_of(pod: PodView) -> Controller | None:
 
 def succeeded(case: EvictionCase, pod: PodView, now_ns: int) -> EvictionCase:
     """The eviction as that of ``pod``, which the controller has made since: its pause begins now."""
-    order = replace(case.eviction, uid=pod.uid, pod=pod.key, cgroup=pod.cgroup)
-    state = _stopping(case.owner, order, case.state.attempts, now_ns)
+    eviction = replace(case.eviction, uid=pod.uid, pod=pod.key, cgroup=pod.cgroup)
+    state = _stopping(case.owner, eviction, case.state.attempts, now_ns)
     state = replace(state, phase=EvictionPhase.RESTARTED, is_replacement=True)
-    return replace(case, eviction=order, state=state, earlier_ids=frozenset(), is_executed=True, ended_ns=now_ns)
+    return replace(case, eviction=eviction, state=state, earlier_ids=frozenset(), is_executed=True, ended_ns=now_ns)
 
 
 def adopted(note: NotedEviction, now_ns: int) -> EvictionCase:
     """What an earlier run left: to be executed again, unless its containers had been stopped."""
-    order = Eviction(note.uid, note.pod, _EARLIER_RUN, note.cgroup, note.grace_s, gate=note.gate)
-    state = _stopping(note.owner, order, note.attempts, now_ns)
+    eviction = Eviction(note.uid, note.pod, _EARLIER_RUN, note.cgroup, note.grace_s, gate=note.gate)
+    state = _stopping(note.owner, eviction, note.attempts, now_ns)
     if note.is_stopped:
         state = replace(state, phase=EvictionPhase.STOPPED)
-    return EvictionCase(note.owner, 0, order, state, is_executed=note.is_stopped, ended_ns=note.at_ns)
+    return EvictionCase(note.owner, 0, eviction, state, is_executed=note.is_stopped, ended_ns=note.at_ns)
 
 
-def _stopping(owner: str, order: Eviction, attempts: int, now_ns: int) -> EvictionState:
+def _stopping(owner: str, eviction: Eviction, attempts: int, now_ns: int) -> EvictionState:
     """At the begin of an attempt."""
     retry_ns = now_ns + _backoff_ns(attempts)
     return EvictionState(
-        order.uid, order.pod, EvictionPhase.STOPPING, attempts, now_ns, retry_ns, owner=owner, why=order.why
+        eviction.uid, eviction.pod, EvictionPhase.STOPPING, attempts, now_ns, retry_ns, owner=owner, why=eviction.why
     )
 
 

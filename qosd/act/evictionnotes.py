@@ -49,21 +49,21 @@ class EvictionNotes:
         self, case: EvictionCase, result: str, why: str, values: tuple[str | None, str | None] = (RUNNING, STOPPED)
     ) -> None:
         """A row of the journal. ``values``: before and after."""
-        order = case.eviction
+        eviction = case.eviction
         self._journal.record(
             Entry(
                 wall_ns=self._wall(),
                 monotonic_ns=self._monotonic(),
                 tick=case.tick,
                 owner=case.owner,
-                pod=order.pod,
-                cgroup=order.cgroup,
+                pod=eviction.pod,
+                cgroup=eviction.cgroup,
                 name=EVICTION,
-                path=order.cgroup,
+                path=eviction.cgroup,
                 before=values[0],
                 after=values[1],
                 result=str(result),
                 why=why,
-                inputs=order.inputs,
+                inputs=eviction.inputs,
             )
         )

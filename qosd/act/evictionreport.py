@@ -55,12 +55,12 @@ class EvictionCounts(msgspec.Struct, frozen=True):
     total: Mapping[str, int] = MappingProxyType({})
     recent: RecentCounts = MappingProxyType({})
 
-    def with_one(self, order: Eviction, now_ns: int) -> EvictionCounts:
+    def with_one(self, eviction: Eviction, now_ns: int) -> EvictionCounts:
         """With one more, and without those that are no longer recent."""
-        key, since_ns = (order.gate, order.pod), now_ns - RECENT_S * _S
+        key, since_ns = (eviction.gate, eviction.pod), now_ns - RECENT_S * _S
         recent = {each: count for each, count in self.recent.items() if count.last_ns >= since_ns}
         before = recent.get(key, _NO_COUNT)
         return EvictionCounts(
-            MappingProxyType({**self.total, order.gate: self.total.get(order.gate, 0) + 1}),
+            MappingProxyType({**self.total, eviction.gate: self.total.get(eviction.gate, 0) + 1}),
             MappingProxyType({**recent, key: EvictionCount(before.count + 1, now_ns)}),
         )

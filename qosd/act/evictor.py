@@ -66,11 +66,11 @@ _log = logging.getLogger(__name__)
 class EvictionPlan(msgspec.Struct, frozen=True):
     """The evictions of one tick, each with the strategy behind it."""
 
-    orders: tuple[tuple[str, Eviction], ...] = ()
+    evictions: tuple[tuple[str, Eviction], ...] = ()
 
     @property
     def writes(self) -> tuple[PlannedWrite, ...]:
-        return tuple(_as_write(owner, order) for owner, order in self.orders)
+        return tuple(_as_write(owner, eviction) for owner, eviction in self.evictions)
 
 
 _NOTHING = EvictionPlan()
@@ -144,16 +144,16 @@ class Evictor(Actor[EvictionPlan]):
 
     def plan(self, decisions: Decisions) -> EvictionPlan:
         """What ``apply`` would order."""
-        orders = decisions.evictions
-        return EvictionPlan(orders) if orders else _NOTHING
+        evictions = decisions.evictions
+        return EvictionPlan(evictions) if evictions else _NOTHING
 
     def apply(self, decisions: Decisions, plan: EvictionPlan) -> tuple[Outcome, ...]:
         """Take the orders. STARTED: it is noted, and will be executed; REFUSED: nothing is stopped."""
         self._emergency = decisions.emergency
-        if not plan.orders:
+        if not plan.evictions:
             return ()
         with self._lock:
-            results = [self._order(owner, eviction, decisions.tick) for owner, eviction in plan.orders]
+            results = [self._order(owner, eviction, decisions.tick) for owner, eviction in plan.evictions]
         return tuple(Outcome(act, *result) for act, result in zip(plan.writes, results, strict=True))
 
     def follow(self, pods: tuple[PodView, ...]) -> None:
@@ -344,9 +344,11 @@ class Evictor(Actor[EvictionPlan]):
             self._under_way = _states(self._cases)
 
 
-def _as_write(strategy: str, order: Eviction) -> PlannedWrite:
-    target = Target(order.cgroup, EVICTION)
-    return PlannedWrite(target, order.cgroup, RUNNING, STOPPED, True, strategy, order.why, order.inputs, order.pod)
+def _as_write(strategy: str, eviction: Eviction) -> PlannedWrite:
+    target = Target(eviction.cgroup, EVICTION)
+    return PlannedWrite(
+        target, eviction.cgroup, RUNNING, STOPPED, True, strategy, eviction.why, eviction.inputs, eviction.pod
+    )
 
 
 def _states(cases: Mapping[str, EvictionCase]) -> Mapping[str, EvictionState]:

@@ -1,4 +1,4 @@
-"""Orders to the kernel: values that are written once, hold nothing and cannot be given back (``memory.reclaim``).
+"""One-shot writes: values that are written once, hold nothing and cannot be given back (``memory.reclaim``).
 
 The kernel may work for seconds on such a write, so a thread of its own makes them, in their order. Invariants: a tick
 never waits for one; of one file at most one is under way, and at most ``MOST_UNDER_WAY`` of all, what is beyond is
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class OneShotPlan(msgspec.Struct, frozen=True):
-    """The orders of one tick."""
+    """The one-shot writes of one tick."""
 
     writes: tuple[PlannedWrite, ...] = ()
 
@@ -41,34 +41,36 @@ _NOTHING = OneShotPlan()
 
 
 class OneShotWriter(Actor[OneShotPlan]):
-    """Writes through ``writer``; ``executor``: the thread, else one is made with the first order."""
+    """Writes through ``writer``; ``executor``: the thread, else one is made with the first write."""
 
     def __init__(self, writer: Writer, journal: Recorder, executor: Executor | None = None) -> None:
         self._writer, self._journal, self._executor = writer, journal, executor
         self._under_way: set[Target] = set()
         self._lock = threading.Lock()
         self.ended: Mapping[Target, str] = MappingProxyType({})
-        """The result of the newest order to each file, the last ``MOST_REMEMBERED``; replaced whole."""
+        """The result of the newest write to each file, the last ``MOST_REMEMBERED``; replaced whole."""
 
     def plan(self, decisions: Decisions) -> OneShotPlan:
-        """The orders of these decisions, but for files where one is under way."""
+        """The writes of these decisions, but for files where one is under way."""
         if not any(result.decision.one_shots for result in decisions.results):
             return _NOTHING
         return OneShotPlan(tuple(dict(self._planned(decisions)).values()))
 
     def _planned(self, decisions: Decisions) -> Iterator[tuple[Target, PlannedWrite]]:
-        """By file; of several orders to one the last counts."""
+        """By file; of several writes to one the last counts."""
         for result in decisions.results:
-            for order in result.decision.one_shots:
-                if order.target not in self._under_way:
-                    yield order.target, self._as_write(result.name, order)
+            for one_shot in result.decision.one_shots:
+                if one_shot.target not in self._under_way:
+                    yield one_shot.target, self._as_write(result.name, one_shot)
 
-    def _as_write(self, strategy: str, order: OneShot) -> PlannedWrite:
+    def _as_write(self, strategy: str, one_shot: OneShot) -> PlannedWrite:
         try:
-            path = str(self._writer.path(order.target) or "")
+            path = str(self._writer.path(one_shot.target) or "")
         except (files.UnknownRow, ValueError):
             path = ""  # it will be refused
-        return PlannedWrite(order.target, path, "", order.value, True, strategy, order.why, order.inputs, order.pod)
+        return PlannedWrite(
+            one_shot.target, path, "", one_shot.value, True, strategy, one_shot.why, one_shot.inputs, one_shot.pod
+        )
 
     def apply(self, decisions: Decisions, plan: OneShotPlan) -> tuple[Outcome, ...]:
         """Hand them to the thread."""
@@ -85,7 +87,7 @@ class OneShotWriter(Actor[OneShotPlan]):
         return Outcome(write, STARTED)
 
     def _problem(self, write: PlannedWrite) -> str:
-        """Why the order cannot be given; "" if it can."""
+        """Why the write cannot be made; "" if it can."""
         if len(self._under_way) >= MOST_UNDER_WAY:
             return f"{MOST_UNDER_WAY} orders are under way"
         try:

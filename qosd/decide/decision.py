@@ -121,7 +121,7 @@ Acts = tuple[Act, ...]
 
 
 class OneShot(msgspec.Struct, frozen=True):
-    """A value to be written once: it is an order to the kernel, holds nothing, and cannot be given back."""
+    """A value to be written once: it makes the kernel do something, holds nothing, and cannot be given back."""
 
     target: Target
     value: Value
@@ -164,11 +164,11 @@ class Decision(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
     def lasting(self) -> Self:
-        """What is in force until the strategy decides again: an order is given once."""
+        """What is in force until the strategy decides again: a one-shot write is made once."""
         return replace(self, one_shots=()) if self.one_shots else self
 
-    def standing_still(self, sentence: str) -> Self:
-        """What stays in force of a strategy that cannot decide: nobody is made to give for it."""
+    def without_shortages(self, sentence: str) -> Self:
+        """What stays in force of a strategy that cannot decide: no pod has to give for it."""
         return replace(self, sentence=sentence, shortages=())
 
 

@@ -4,7 +4,7 @@ What would be done is said as acts that an actor shows and journals. A rehearsal
 helps, since none is taken, so each is followed by the next one; and a pod that would have been evicted counts as about
 to go for as long as the shortage lasts, so that nobody is named twice for it, and nobody else in its place.
 
-Invariant: what it returns has no opinion, no order and no eviction.
+Invariant: what it returns has no opinion, no one-shot write and no eviction.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def rehearse(claims: tuple[Claim, ...], node: NodeSnapshot, state: ReliefState) 
 
 
 def _about_to_go(uid: str, victim: Victim) -> EvictionState:
-    pod = victim.order.pod if victim.order is not None else ""
+    pod = victim.eviction.pod if victim.eviction is not None else ""
     return EvictionState(uid, pod, EvictionPhase.STOPPING, 1, victim.since_ns, _NEVER_NS)
 
 
@@ -63,8 +63,8 @@ def _acts(relief: Relief, after: ReliefState) -> Iterator[Rehearsed]:
     for target, opinion in relief.opinions.items():
         assert isinstance(opinion.value, int), "relief sets and bounds numbers"
         yield Rehearsed(target, opinion.value, opinion.why, opinion.inputs, opinion.pod)
-    for order in relief.one_shots:
-        yield Rehearsed(order.target, order.value, order.why, order.inputs, order.pod)
+    for write in relief.one_shots:
+        yield Rehearsed(write.target, write.value, write.why, write.inputs, write.pod)
     for victim in after.victims.values():
-        if (eviction := victim.order) is not None:
+        if (eviction := victim.eviction) is not None:
             yield Rehearsed(Target(eviction.cgroup, EVICTION), STOPPED, eviction.why, eviction.inputs, eviction.pod)

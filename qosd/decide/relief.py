@@ -1,4 +1,4 @@
-"""One ladder for every shortage: reclaim, throttle, freeze and, only if all that was not enough, evict.
+"""The same steps for every shortage: reclaim, throttle, freeze and, only if all that was not enough, evict.
 
 Strategies state what lacks; if each took its victims itself, two of them would take twice what lacked once, and a step
 would be repeated before its effect can be seen. So one engine makes all steps, and waits for samples after each:
@@ -9,7 +9,7 @@ would be repeated before its effect can be seen. So one engine makes all steps, 
     evict       as few pods, in the claim's order, as cover what lacks, of the rate ``EVICTIONS_PER_MINUTE`` allows, and
                 ``COOL_NS`` after the last round for the resource
 
-An episode of a claim begins when it is first stated and ends when it has not been for ``CALM_NS``. In it a mild rung is
+An episode of a claim begins when it is first stated and ends when it has not been for ``CALM_NS``. In it a mild step is
 taken at most once, and what it bounded stays bounded. What is on its way already counts before anybody is chosen: pods
 that go in time, for every claim; mild steps of other claims of the same resource, until their effect can be measured.
 Where it is soon too late (``Shortage.left_s``), no step is waited for longer than that.
@@ -29,22 +29,22 @@ from msgspec.structs import replace
 
 from qosd.decide.decision import NO_OPINIONS, Eviction, OneShot, Opinion, Opinions
 from qosd.decide.reliefstate import NO_RELIEF, Episode, Relief, ReliefState, Victim
-from qosd.decide.rungs import (
+from qosd.decide.reliefsteps import (
     COOL_NS,
     EVICTIONS_PER_MINUTE,
     FLOORS,
     HIGH,
-    NO_STEP,
-    RUNGS,
+    NO_EFFECTS,
     SECOND_NS,
+    STEPS,
     Case,
     Freeze,
-    Step,
+    StepEffects,
     Throttle,
     pods,
     throttled,
 )
-from qosd.decide.shortage import Claim, Key, Measure, Resource, Rung
+from qosd.decide.shortage import Claim, Key, Measure, ReliefStep, Resource
 from qosd.decide.victims import (
     Amounts,
     Owner,
@@ -120,7 +120,7 @@ class _Tick:
         self._episodes = self._stated(claims)
         self._amounts = Amounts(node, {})
         self._pods: Mapping[str, PodView] = {}
-        self._steps: dict[Key, Step] = {}
+        self._effects: dict[Key, StepEffects] = {}
         self._one_shots: list[OneShot] = []
         self._evictions: list[Eviction] = []
         self._taken: Counter[Owner] = Counter()
@@ -245,37 +245,37 @@ class _Tick:
             self._rests_ns(claim.shortage.resource),
         )
         episode = self._episodes[claim.key]
-        for rung, act in RUNGS.items():
-            if rung in claim.shortage.rungs and rung >= episode.rung:
-                step = act(case)
-                if step is not None and not case.waits_in_vain(step):
-                    if step.is_any:
-                        self._record(claim, step)
-                    return step.remark
+        for step, act in STEPS.items():
+            if step in claim.shortage.steps and step >= episode.step:
+                effects = act(case)
+                if effects is not None and not case.waits_in_vain(effects):
+                    if effects.is_any:
+                        self._record(claim, effects)
+                    return effects.remark
         return "nothing is left to do" if case.candidates else "no pod is left to be chosen"
 
-    def _record(self, claim: Claim, step: Step) -> None:
+    def _record(self, claim: Claim, effects: StepEffects) -> None:
         episode = self._episodes[claim.key]
         self._episodes[claim.key] = replace(
             episode,
-            rung=Rung.EVICT if step.rung is Rung.EVICT else Rung(step.rung + 1),
+            step=ReliefStep.EVICT if effects.step is ReliefStep.EVICT else ReliefStep(effects.step + 1),
             sampled_ns=self._sampled_for(claim),
-            wait_ns=self._now_ns + step.wait_ns,
+            wait_ns=self._now_ns + effects.wait_ns,
             measure=claim.shortage.measure,
-            gives=step.gives,
-            throttles={**episode.throttles, **step.throttles},
+            gives=effects.gives,
+            throttles={**episode.throttles, **effects.throttles},
         )
-        self._steps[claim.key] = step
-        self._one_shots += step.one_shots
-        self._freezes |= step.freezes
-        for eviction in step.evictions:
+        self._effects[claim.key] = effects
+        self._one_shots += effects.one_shots
+        self._freezes |= effects.freezes
+        for eviction in effects.evictions:
             self._evictions.append(eviction)
             self._evicted_ns.append(self._now_ns)
             self._taken[owner_of(self._pods[eviction.uid])] += 1
             known = self._victims.get(eviction.uid, Victim(None, self._now_ns))
             keys = (known.keys or frozenset()) | {claim.key}
-            self._victims[eviction.uid] = replace(known, keys=keys, order=eviction)
-        if step.evictions:
+            self._victims[eviction.uid] = replace(known, keys=keys, eviction=eviction)
+        if effects.evictions:
             self._settled_ns = self._rounds_ns[claim.shortage.resource] = self._now_ns
 
     def hold_victims(self) -> None:
@@ -292,7 +292,7 @@ class _Tick:
             is_back = uid in under_way and under_way[uid].phase is EvictionPhase.RESTARTED
             lacks = self._lacking(keys) if is_back else frozenset()
             floors = self._floors(self._pods[uid], victim.floors, lacks)
-            self._victims[uid] = Victim(keys, victim.since_ns, floors, victim.order if keys else None)
+            self._victims[uid] = Victim(keys, victim.since_ns, floors, victim.eviction if keys else None)
 
     def _lacking(self, keys: Set[Key] | None) -> frozenset[Resource]:
         """What the pod must not take again; whatever lacks if nobody knows for whom it, or the one before, was evicted.
@@ -361,15 +361,15 @@ class _Tick:
 
     def _stands(self, key: Key) -> list[str]:
         """What is in force for the claim, and what goes at this tick."""
-        step = self._steps.get(key, NO_STEP)
+        effects = self._effects.get(key, NO_EFFECTS)
         frozen = [each for each in self._freezes.values() if each.key == key and each.over_ns is None]
         phases = Counter(each.phase for each in self._node.evictions.values())
         under_way = phases[EvictionPhase.STOPPING]
         counts = {
-            "reclaiming memory of": len(step.one_shots),
+            "reclaiming memory of": len(effects.one_shots),
             "throttling": len(self._episodes[key].throttles),
             "freezing": len(frozen),
-            "evicting": len(step.evictions),
+            "evicting": len(effects.evictions),
         }
         said = [f"{verb} {pods(count)}" for verb, count in counts.items() if count]
         return [*said, *([f"{under_way} eviction{'s' * (under_way > 1)} under way"] if under_way else [])]

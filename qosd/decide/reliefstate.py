@@ -10,16 +10,17 @@ import msgspec
 from msgspec.structs import replace
 
 from qosd.decide.decision import NO_OPINIONS, Acts, Decision, Eviction, Opinions
-from qosd.decide.rungs import NO_GIFTS, Freeze, Throttle
-from qosd.decide.shortage import Key, Measure, Resource, Rung
+from qosd.decide.reliefsteps import NO_GIFTS, Freeze, Throttle
+from qosd.decide.shortage import Key, Measure, ReliefStep, Resource
 
 
 class Episode(msgspec.Struct, frozen=True, eq=False):
-    """How far the ladder of a claim is. ``gives``: by UID what the last mild step is to give until ``wait_ns``."""
+    """How far the steps for a claim have gone. ``gives``: by UID what the last mild step is to give until
+    ``wait_ns``."""
 
     stated_ns: int
-    rung: Rung = Rung.RECLAIM
-    """The lowest that may still be taken."""
+    step: ReliefStep = ReliefStep.RECLAIM
+    """The mildest that may still be taken."""
     sampled_ns: int = 0
     wait_ns: int = 0
     measure: Measure = Measure.USAGE
@@ -30,13 +31,13 @@ class Episode(msgspec.Struct, frozen=True, eq=False):
 class Victim(msgspec.Struct, frozen=True, eq=False):
     """A pod that was evicted. ``keys``: for whom, as far as these episodes last; None: nobody knows any more.
 
-    ``order``: the last one.
+    ``eviction``: the last one.
     """
 
     keys: frozenset[Key] | None
     since_ns: int
     floors: tuple[Throttle, ...] = ()
-    order: Eviction | None = None
+    eviction: Eviction | None = None
 
 
 class ReliefState(msgspec.Struct, frozen=True, eq=False):

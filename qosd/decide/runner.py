@@ -24,10 +24,10 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from qosd.decide import gates, rehearsal, relief, rungs
+from qosd.decide import gates, rehearsal, relief, reliefsteps
 from qosd.decide.decision import NO_OPINIONS, Act, AnyStrategy, Decision, Eviction, Op, Opinions, S, Stage, Strategy
 from qosd.decide.reliefstate import NOTHING_DONE, Relief, ReliefState
-from qosd.decide.shortage import Claim, Rung
+from qosd.decide.shortage import Claim, ReliefStep
 from qosd.model.besteffort import NO_LIMITS, BestEffortLimits
 from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
@@ -128,7 +128,7 @@ class Decisions(msgspec.Struct, frozen=True):
         """Why nobody may be waited for: what lacks is soon all gone; "" = there is time."""
         for result in self.results:
             for lack in result.decision.shortages:
-                if lack.left_s is not None and Rung.EVICT in lack.rungs:
+                if lack.left_s is not None and ReliefStep.EVICT in lack.steps:
                     return f"it is too late in {lack.left_s:.0f} s ({result.name}: {lack.why})"
         return ""
 
@@ -179,13 +179,13 @@ def _limits(snapshot: NodeSnapshot, limiting: Sequence[StrategyResult]) -> BestE
     return scheduling.limits_on(snapshot, {name: each for name, each in left.items() if each is not None})
 
 
-class Relieving(Strategy[ReliefState]):
+class EvictionStrategy(Strategy[ReliefState]):
     """The strategy ``eviction``: what is done about the shortages that the others state. Always on: without a shortage
     it holds nothing, and what it has frozen it must be able to thaw, whatever nobody knows."""
 
     name: ClassVar[str] = "eviction"
     stage: ClassVar[Stage] = Stage.RELIEF
-    rows: ClassVar[frozenset[str]] = rungs.ROWS
+    rows: ClassVar[frozenset[str]] = reliefsteps.ROWS
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({})
 
     def __init__(self, claims: tuple[Claim, ...] = ()) -> None:
@@ -200,7 +200,7 @@ class Relieving(Strategy[ReliefState]):
         return engine(self._claims, snapshot, (last or NOTHING_DONE).of_kind(is_rehearsal))
 
 
-def relieved(
+def with_relief(
     snapshot: NodeSnapshot,
     decisions: Decisions,
     states: StrategyStates,
@@ -213,7 +213,7 @@ def relieved(
     A relief that fails lets go of everything: nobody else would end a freeze.
     """
     claims = [Claim(result.name, shortage) for result in decisions.results for shortage in result.decision.shortages]
-    strategy, state = Relieving(tuple(claims)), before.get(Relieving.name, StrategyState())
+    strategy, state = EvictionStrategy(tuple(claims)), before.get(EvictionStrategy.name, StrategyState())
     result, after = _guarded(
         strategy,
         state,
@@ -248,10 +248,10 @@ def windows_of(strategies: Iterable[AnyStrategy], policy: EffectivePolicy, decis
 def _result(
     snapshot: NodeSnapshot, strategy: Strategy[S], state: StrategyState[S], off_by: str
 ) -> tuple[StrategyResult, StrategyState[S]]:
-    return _guarded(strategy, state, lambda: _turn(snapshot, strategy, state, off_by))
+    return _guarded(strategy, state, lambda: _evaluate(snapshot, strategy, state, off_by))
 
 
-def _turn(
+def _evaluate(
     snapshot: NodeSnapshot, strategy: Strategy[S], state: StrategyState[S], off_by: str
 ) -> tuple[StrategyResult, StrategyState[S]]:
     if off_by:
@@ -299,7 +299,7 @@ def _standing(
 ) -> tuple[StrategyResult, StrategyState[S]]:
     """The last opinions stay in force."""
     stays = f"what was decided stays ({state.decision.sentence})" if state.decided else "it has not decided yet"
-    return _result_of(strategy, standing, state.decision.standing_still(f"{standing}: {why}; {stays}"), state), state
+    return _result_of(strategy, standing, state.decision.without_shortages(f"{standing}: {why}; {stays}"), state), state
 
 
 def _result_of(strategy: Strategy[S], state: State, decision: Decision, after: StrategyState[S]) -> StrategyResult:

@@ -29,14 +29,16 @@ class Resource(StrEnum):
 
 
 class Measure(StrEnum):
-    """A victim's part: what it uses, or what it requests of the account (batch-cpu, mid-memory …; else native)."""
+    """A victim's part: what it uses, or what it requests of the extended resource (batch-cpu, mid-memory …; else
+    native)."""
 
     USAGE = "usage"
     REQUEST = "request"
 
 
-class Rung(IntEnum):
-    """The steps, mildest first: what is idle is reclaimed, what grows is throttled, frozen, and at last evicted."""
+class ReliefStep(IntEnum):
+    """The steps of relief, mildest first: what is idle is reclaimed, what grows is throttled, frozen, and at last
+    evicted."""
 
     RECLAIM = 0
     THROTTLE = 1
@@ -82,9 +84,10 @@ class Victims(msgspec.Struct, frozen=True):
 
 
 class Shortage(msgspec.Struct, frozen=True):
-    """``amount`` of ``resource`` must be given back, in the resource's unit, above 0. ``rungs``: what may be done.
+    """``amount`` of ``resource`` must be given back, in the resource's unit, above 0. ``steps``: those that may be
+    taken.
 
-    ``account``: the extended resource of which requests count; "" = the pods' own, else native. ``sampled_ns``: the
+    ``extended_resource``: the one whose requests count; "" = the pods' own, else native. ``sampled_ns``: the
     instant of the oldest samples that it rests on, None: those of the snapshot. ``left_s``: when it is too late, so
     that a step that takes longer to be felt is not waited for, and whoever grows by the window ``growth`` is stopped
     too; None: nobody can tell.
@@ -96,9 +99,9 @@ class Shortage(msgspec.Struct, frozen=True):
     order: tuple[OrderKey, ...]
     why: str
     measure: Measure = Measure.USAGE
-    rungs: frozenset[Rung] = frozenset(Rung)
+    steps: frozenset[ReliefStep] = frozenset(ReliefStep)
     inputs: Inputs = NO_INPUTS
-    account: str = ""
+    extended_resource: str = ""
     sampled_ns: int | None = None
     left_s: float | None = None
     growth: Window | None = None
@@ -110,7 +113,7 @@ class Shortage(msgspec.Struct, frozen=True):
 
 
 Key = tuple[str, Resource, str]
-"""Who lacks what, of which account."""
+"""The strategy, what it lacks, and of which extended resource."""
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -121,4 +124,4 @@ class Claim(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> Key:
-        return self.strategy, self.shortage.resource, self.shortage.account
+        return self.strategy, self.shortage.resource, self.shortage.extended_resource

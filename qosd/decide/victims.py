@@ -65,7 +65,7 @@ class Amounts(msgspec.Struct, frozen=True, eq=False):
         """The pod's part, in the resource's unit; None if nobody tells."""
         if shortage.measure is Measure.USAGE:
             return self.usage(pod, shortage.resource)
-        return request_of(pod, shortage.resource, shortage.account)
+        return request_of(pod, shortage.resource, shortage.extended_resource)
 
     def usage(self, pod: PodView, resource: Resource) -> int | None:
         sample = _whole(self.node.value(_POD_USAGE[resource], pod.cgroup), resource)
@@ -98,13 +98,13 @@ def _whole(sample: float | None, resource: Resource) -> int | None:
     return round(sample * 1000) if resource is Resource.CPU_MILLI else int(sample)
 
 
-def request_of(pod: PodView, resource: Resource, account: str = "") -> int | None:
-    """The pod's request, summed as the scheduler does, of the extended resource ``account``.
+def request_of(pod: PodView, resource: Resource, extended_resource: str = "") -> int | None:
+    """The pod's request, summed as the scheduler does, of ``extended_resource``.
 
     Without one: of its band's resource, or of the native one if it has no other.
     """
-    if account:
-        return podtotal.total(_of_account(pod, resource, account))
+    if extended_resource:
+        return podtotal.total(_of_extended_resource(pod, resource, extended_resource))
     is_cpu = resource is Resource.CPU_MILLI
     parts = [
         (role, amounts.cpu_request_milli if is_cpu else amounts.memory_request_bytes)
@@ -116,12 +116,16 @@ def request_of(pod: PodView, resource: Resource, account: str = "") -> int | Non
     return pod.cpu_request_milli if is_cpu else pod.memory_request_bytes
 
 
-def _of_account(pod: PodView, resource: Resource, account: str) -> Iterator[tuple[Role, int]]:
+def _of_extended_resource(pod: PodView, resource: Resource, extended_resource: str) -> Iterator[tuple[Role, int]]:
     for name, role in _container_names(pod):
         resources = pod.context.extended_of(name)
         if resources is not None:
             is_cpu = resource is Resource.CPU_MILLI
-            yield role, (resources.request_milli(account) if is_cpu else resources.request_bytes(account)) or 0
+            yield (
+                role,
+                (resources.request_milli(extended_resource) if is_cpu else resources.request_bytes(extended_resource))
+                or 0,
+            )
 
 
 def _container_names(pod: PodView) -> Iterator[tuple[str, Role]]:
@@ -137,7 +141,7 @@ def is_pending(pod: PodView, node: NodeSnapshot) -> bool:
     if eviction is not None and eviction.phase is EvictionPhase.STOPPED:
         return False
     is_stopping = eviction is not None and eviction.phase is EvictionPhase.STOPPING
-    return live(pod) and (is_stopping or _is_going(pod, node))
+    return live(pod) and (is_stopping or _is_terminating(pod, node))
 
 
 def gives_soon(pod: PodView, node: NodeSnapshot, left_s: float | None) -> bool:
@@ -156,7 +160,7 @@ def gives_soon(pod: PodView, node: NodeSnapshot, left_s: float | None) -> bool:
     return rest_s <= PATIENCE_S if left_s is None else 0 < rest_s <= left_s
 
 
-def _is_going(pod: PodView, node: NodeSnapshot) -> bool:
+def _is_terminating(pod: PodView, node: NodeSnapshot) -> bool:
     """Does somebody delete the pod, who may still come to it? One that is stuck must not keep others from relief."""
     by_unix_s = pod.facts.deletion_unix_s
     return by_unix_s is not None and node.wall_ns < (by_unix_s + LATE_S) * 1e9
@@ -181,7 +185,7 @@ def candidates(shortage: Shortage, node: NodeSnapshot, amounts: Amounts) -> tupl
             amount = amounts.of(pod, shortage)
             usage = amounts.usage(pod, shortage.resource)
             if amount is not None and amount > 0 and usage is not None:
-                use = _use_of_request(usage, request_of(pod, shortage.resource, shortage.account) or 0)
+                use = _use_of_request(usage, request_of(pod, shortage.resource, shortage.extended_resource) or 0)
                 able.append(Candidate(pod, amount, use, amounts.lost_work_s(pod)))
     return tuple(sorted(able, key=lambda each: (each.pod.key, each.pod.uid)))
 
@@ -245,10 +249,10 @@ def is_victim(pod: PodView, shortage: Shortage, node: NodeSnapshot) -> bool:
     is_alive = pod.phase in _ALIVE or (not pod.phase and victims.priority_at_most is None)
     is_willing = annotations.may_be_evicted_by(victims.gate)
     is_labelled = annotations.eviction_enabled or not victims.is_opt_in
-    return is_alive and is_willing and is_labelled and is_of_account(pod, victims)
+    return is_alive and is_willing and is_labelled and belongs_to(pod, victims)
 
 
-def is_of_account(pod: PodView, victims: Victims) -> bool:
+def belongs_to(pod: PodView, victims: Victims) -> bool:
     """Is the pod one of those whose requests are summed where ``victims`` are to give, willing or not?"""
     if victims.classes is not None and pod.context.raw_qos not in victims.classes:
         return False
@@ -259,8 +263,8 @@ def is_of_account(pod: PodView, victims: Victims) -> bool:
 
 
 def pending_amount(pod: PodView, shortage: Shortage, amounts: Amounts) -> int:
-    """What a pod that goes gives to the shortage: its usage in any case, its request only to the account it is in."""
-    if shortage.measure is Measure.REQUEST and not is_of_account(pod, shortage.victims):
+    """What a pod that goes gives to the shortage: its usage in any case, its request only to its extended resource."""
+    if shortage.measure is Measure.REQUEST and not belongs_to(pod, shortage.victims):
         return 0
     return amounts.of(pod, shortage) or 0
 

@@ -234,8 +234,8 @@ class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
     """(strategy, why) of the opinions that the last tick did not follow, by file."""
     evictions: Mapping[str, EvictionState] = MappingProxyType({})
     """Those under way, by the pod's UID: who is still releasing counts as having given what it has."""
-    orders: Mapping[Target, str] = MappingProxyType({})
-    """What the newest order to each file came to, in the journal's words; of those given in this run."""
+    one_shots: Mapping[Target, str] = MappingProxyType({})
+    """What the newest one-shot write to each file came to, in the journal's words; of those made in this run."""
     absent: Mapping[str, str] = MappingProxyType({})
     """Inputs that this node cannot have, with the reason: a strategy falls back where one that is late would freeze."""
 

@@ -114,7 +114,7 @@ def tier_milli(cpu_milli: int, pods: Iterable[PodView], node: NodeSettings = NO_
     """
     if not cpu_milli:
         return 0
-    others = [pod for pod in pods if is_guest(pod, node)]
+    others = [pod for pod in pods if is_uncovered(pod, node)]
     limits = [_limit_milli(pod) for pod in others]
     return cpu_milli + sum(limits) if all(limits) else 0
 
@@ -134,8 +134,8 @@ def is_covered(pod: PodView, node: NodeSettings) -> bool:
     return pod.context.is_best_effort and not is_kata(pod, node)
 
 
-def is_guest(pod: PodView, node: NodeSettings) -> bool:
-    """Is the pod in kubelet's BestEffort tier, and not covered?"""
+def is_uncovered(pod: PodView, node: NodeSettings) -> bool:
+    """Is the pod in kubelet's BestEffort tier, and not covered: an LS or a mid pod, or one in a virtual machine?"""
     return pod.kube_qos is KubeQoS.BEST_EFFORT and live(pod) and not is_covered(pod, node)
 
 

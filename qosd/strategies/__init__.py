@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from koord.model.formulas import FORMULAS, Formula
 from qosd.decide.decision import AnyStrategy
-from qosd.decide.runner import Relieving
+from qosd.decide.runner import EvictionStrategy
 from qosd.strategies.besteffort.slices import BestEffortSlices
 from qosd.strategies.besteffort.strategy import BestEffort
 from qosd.strategies.burst.strategy import CPUBurst
@@ -55,7 +55,7 @@ STRATEGIES: tuple[AnyStrategy, ...] = (
 
 def speakers() -> tuple[AnyStrategy, ...]:
     """All that have opinions: the strategies, and after them the relief of the shortages that they state."""
-    return (*STRATEGIES, Relieving())
+    return (*STRATEGIES, EvictionStrategy())
 
 
 def formulas() -> Mapping[str, Formula]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from koord.service.metrics import Family, Kind, families
 from koord_manager.metrics import PREFIX as MANAGER
 from koord_manager.metrics import Metrics as ManagerMetrics
-from qosd import figures
+from qosd import gauges
 from qosd.metrics import PREFIX as QOSD
 from qosd.metrics import Metrics as QosdMetrics
 from qosd.model.metric import Kind as MeasuredKind
@@ -69,7 +69,7 @@ metrics](koordlet-metrics.md) is made of it. More: [what koord-qosd measures](me
 def text() -> str:
     return _TEXT.format(
         proxy=table(_HEAD, _counted(PROXY, families(ProxyMetrics))),
-        qosd=table(_HEAD, _counted(QOSD, (*families(QosdMetrics), *figures.FAMILIES))),
+        qosd=table(_HEAD, _counted(QOSD, (*families(QosdMetrics), *gauges.FAMILIES))),
         measured=table((*_HEAD, "Unit", "Every", "Kept", "koordlet's name"), map(_measured, METRICS)),
         manager=table(_HEAD, _counted(MANAGER, families(ManagerMetrics))),
     )

@@ -15,7 +15,7 @@ from koord.host.writer import Writer
 from qosd import assembly
 from qosd.metrics import Metrics
 from qosd.node import UNDO
-from qosd.pace import TickReason
+from qosd.tickscheduler import TickReason
 from tests.qosd.machine import Machine
 from tests.support.forked import Forked, run_module
 

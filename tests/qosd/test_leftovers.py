@@ -25,8 +25,8 @@ from qosd.inspect import daemon
 from qosd.metrics import Metrics
 from qosd.node import UNDO, Node
 from qosd.nri.service import Hooks
-from qosd.pace import TickReason
 from qosd.policy import hostfacts
+from qosd.tickscheduler import TickReason
 from tests.qosd.contexts import QOS
 from tests.qosd.machine import Machine
 from tests.qosd.test_node import on_runtime, planned_writes

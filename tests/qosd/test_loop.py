@@ -32,7 +32,6 @@ from qosd.metrics import Metrics
 from qosd.model.metric import Scope
 from qosd.model.policy import EffectivePolicy, HostFacts, NodeSettings
 from qosd.model.snapshot import NodeSnapshot, PodView, PressureTrigger, Window
-from qosd.pace import TickReason
 from qosd.policy.source import PolicySource
 from qosd.predict.bank import Bank
 from qosd.predict.predictor import Predictor
@@ -46,6 +45,7 @@ from qosd.sense.system import System, SystemRow
 from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
 from qosd.sense.usage import USAGE
+from qosd.tickscheduler import TickReason
 from tests.fakes.clock import Clock, S
 from tests.qosd.machine import Machine
 from tests.qosd.podviews import machine as cpus

@@ -37,7 +37,6 @@ from qosd.model.metric import Scope
 from qosd.model.pod import Resources, SpecContainer
 from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import PodView
-from qosd.pace import TickReason
 from qosd.policy import hostfacts
 from qosd.predict.predictor import Predictor
 from qosd.sense.build import Sense
@@ -50,6 +49,7 @@ from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
 from qosd.sense.usage import USAGE
 from qosd.strategies import STRATEGIES, speakers
+from qosd.tickscheduler import TickReason
 from tests.fakes.clock import Clock, S
 from tests.fakes.processes import Processes, ScoreWriter
 from tests.fakes.runtime import TIERS
@@ -180,7 +180,7 @@ class Node:
         self.undo = UndoRecord(self.root / "undo", "6f1d")
         self.writer = Dying(self.tree)
         orders = OneShotWriter(self.writer, self, Inline())
-        self.actuator = Actuator(self.writer, self.undo, self, orders=orders)
+        self.actuator = Actuator(self.writer, self.undo, self, one_shots=orders)
         store = Store(PANELS)
         sense = Sense(Sampler([Memory(), Pressure()], store, self.clock), store, System(None))  # type: ignore[arg-type]
         self.loop = NodeLoop(

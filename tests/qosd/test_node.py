@@ -39,9 +39,9 @@ from qosd.inspect.inspector import Inspector
 from qosd.metrics import Metrics
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger
 from qosd.node import JOURNAL, MODELS, UNDO, Node
-from qosd.pace import TickReason
 from qosd.pods import cpumanager
 from qosd.strategies import speakers
+from qosd.tickscheduler import TickReason
 from tests.qosd.contexts import EXTENDED, QOS, STATUS, extended
 from tests.qosd.machine import Machine
 

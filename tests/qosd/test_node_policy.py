@@ -13,12 +13,12 @@ import pytest
 from koord.host.files import Target
 from koord.host.writer import Writer
 from koord.model import core
-from qosd import figures
-from qosd.decide.runner import Relieving, State, StrategyResult
+from qosd import gauges
+from qosd.decide.runner import EvictionStrategy, State, StrategyResult
 from qosd.inspect import daemon
 from qosd.node import POLICY
-from qosd.pace import TickReason
 from qosd.policy.provenance import Origin
+from qosd.tickscheduler import TickReason
 from tests.qosd.machine import Machine
 from tests.qosd.test_node import Living, living, on_runtime
 
@@ -116,7 +116,7 @@ async def test_a_policy_that_nobody_can_tell_freezes(machine: Machine, change: C
             assert (alive.node.policy.file.provenance.origin, alive.writes_done) == (Origin.UNKNOWN, 0)
             assert low(machine, container) == PROTECTED
             states = {result.name: result.state for result in _turns(alive)}
-            assert states.pop(Relieving.name) is State.ACTIVE, "without a shortage it holds nothing"
+            assert states.pop(EvictionStrategy.name) is State.ACTIVE, "without a shortage it holds nothing"
             assert set(states.values()) == {State.FROZEN}
             assert "no policy is known" in _turns(alive)[0].sentence
             machine.put("rules.yaml", "spec: {}\n")
@@ -133,8 +133,8 @@ async def test_a_removed_file_does_not_stop_a_running_node(machine: Machine) -> 
         await ticked(alive)
         assert (low(machine, container), alive.node.policy.file.provenance.origin) == (PROTECTED, Origin.LAST_GOOD)
         node = alive.node
-        gauges = {family.name: read() for family, read in figures.of(node.loop, node.journal, node.files, node.policy)}
-        assert (gauges["policy_is_last_good"], gauges["policy_is_unknown"]) == (1, 0)
+        values = {family.name: read() for family, read in gauges.of(node.loop, node.journal, node.files, node.policy)}
+        assert (values["policy_is_last_good"], values["policy_is_unknown"]) == (1, 0)
 
 
 async def test_kubelets_place_may_be_found_while_the_file_is_being_saved(machine: Machine) -> None:

@@ -34,11 +34,10 @@ from qosd.act.journal import Entry
 from qosd.act.oneshots import OneShotWriter
 from qosd.act.ownership import Ownership
 from qosd.decide.decision import Eviction
-from qosd.decide.runner import Relieving
+from qosd.decide.runner import EvictionStrategy
 from qosd.loop import NodeLoop, TickInputs
 from qosd.model.metric import Scope
 from qosd.model.policy import EffectivePolicy, HostFacts
-from qosd.pace import TickReason
 from qosd.predict.predictor import Predictor
 from qosd.sense.build import Sense
 from qosd.sense.node import NodeRow
@@ -48,6 +47,7 @@ from qosd.sense.system import System
 from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
 from qosd.sense.usage import USAGE
+from qosd.tickscheduler import TickReason
 from tests.fakes.clock import Clock, S
 from tests.fakes.resctrl import GroupWriter
 from tests.qosd.machine import Machine
@@ -61,7 +61,7 @@ GAPS_NS = {TickReason.BEAT: S, TickReason.CHANGE: S // 50, TickReason.URGENT: S 
 MAIN = f"{JOB}/main"
 FILES_V1 = frozenset({"memory.force_empty", "cgroup.freeze"})
 FILES_V2 = frozenset({"memory.reclaim", "memory.high", "cgroup.freeze"})
-OWNERS: Mapping[str, Ownership] = {each.name: Ownership(each.stage, each.rows) for each in (*TOYS, Relieving())}
+OWNERS: Mapping[str, Ownership] = {each.name: Ownership(each.stage, each.rows) for each in (*TOYS, EvictionStrategy())}
 
 
 class Killed(BaseException):
@@ -147,7 +147,7 @@ class Node:
         self.events = asyncio.new_event_loop()
         evictor = Evictor(self.undo, self, self, self.events, monotonic=self.clock, wall=self.clock)
         orders = OneShotWriter(self.writer, self, Inline())
-        self.actuator = Actuator(self.writer, self.undo, self, OWNERS, evictor=evictor, orders=orders)
+        self.actuator = Actuator(self.writer, self.undo, self, OWNERS, evictor=evictor, one_shots=orders)
         store = Store(PANELS)
         sense = Sense(Sampler([Load(Random(self.seed))], store, self.clock), store, System(None))  # type: ignore[arg-type]
         self.loop = NodeLoop(

@@ -13,7 +13,7 @@ import yaml
 from koord.service.metrics import Kind, families
 from koord_manager.metrics import PREFIX as MANAGER
 from koord_manager.metrics import Metrics as ManagerMetrics
-from qosd import figures
+from qosd import gauges
 from qosd.metrics import PREFIX as QOSD
 from qosd.metrics import Metrics as QosdMetrics
 from qosd.sense.exposition import LABELS
@@ -32,7 +32,7 @@ def known() -> dict[str, set[str]]:
     found = {measured_name(each): set(LABELS[each.scope]) for each in METRICS}
     for prefix, declared in (
         (PROXY, families(ProxyMetrics)),
-        (QOSD, (*families(QosdMetrics), *figures.FAMILIES)),
+        (QOSD, (*families(QosdMetrics), *gauges.FAMILIES)),
         (MANAGER, families(ManagerMetrics)),
     ):
         for family in declared:

@@ -4,7 +4,8 @@ A strategy that holds best-effort work back says so of all best-effort pods toge
 it holds for the pods that run and for those that come (``qosd.policy.scheduling``). Here it is put on cgroups:
 
     CPU time        the quota of kubelet's BestEffort tier where all of them, and nobody else, are below it, and nobody
-                    fights for it; else one quota for each container of theirs, with which the tier's guests keep theirs
+                    fights for it; else one quota for each container of theirs, with which the tier's uncovered pods
+                    keep theirs
     lowest weight   their pods' shares where others' pods stand beside them, in proportion, 2 for each on the average
     idle            ``cpu.idle`` of their pods
 
@@ -35,7 +36,7 @@ from qosd.decide.decision import Decision, Opinion, Opinions, Stage, Strategy
 from qosd.model.besteffort import BestEffortLimits
 from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, live, running_containers
-from qosd.policy.scheduling import is_covered, is_guest
+from qosd.policy.scheduling import is_covered, is_uncovered
 from qosd.strategies.besteffort.division import FLOOR_MILLI, Division, divide
 
 QUOTA, SHARES, IDLE = "cpu_quota", "cpu_shares", "cpu.idle"
@@ -80,14 +81,14 @@ class BestEffort(Strategy[_Memory]):
         holds = last is not None and last.holds(snapshot, is_contested)
         if last is not None and holds and last.division is _NO_DIVISION:
             return last.decision, last
-        scene = _Scene(snapshot, is_contested)
+        pods = BestEffortPods(snapshot, is_contested)
         division = _NO_DIVISION
-        if scene.is_divided:
+        if pods.is_divided:
             before = last.division if last is not None else _NO_DIVISION
-            division = divide(snapshot, scene.left.cpu_milli, scene.containers, before)
+            division = divide(snapshot, pods.left.cpu_milli, pods.containers, before)
         if last is not None and holds and last.division is division:
             return last.decision, last
-        decision = scene.decision(division)
+        decision = pods.decision(division)
         if last is not None and last.decision == decision:
             decision = last.decision
         return decision, _Memory(
@@ -101,7 +102,7 @@ def _is_contested(snapshot: NodeSnapshot) -> bool:
     return state is not None and state.is_contested
 
 
-class _Scene:
+class BestEffortPods:
     """The best-effort pods of a snapshot, and what is left to them."""
 
     def __init__(self, snapshot: NodeSnapshot, is_contested: bool) -> None:
@@ -111,13 +112,13 @@ class _Scene:
         self._tier = snapshot.tiers.get(KubeQoS.BEST_EFFORT, "")
         node = snapshot.policy.node
         self._pods = [pod for pod in snapshot.pods if is_covered(pod, node) and pod.cgroup and live(pod)]
-        self._has_guests = any(is_guest(pod, node) for pod in snapshot.pods)
+        self._has_uncovered = any(is_uncovered(pod, node) for pod in snapshot.pods)
         self._tier_milli = snapshot.limits.tier_milli if self._tier else 0
 
     @property
     def is_divided(self) -> bool:
         """Are containers bounded one by one? Where the tier's quota bounds them all, and nobody else, that will do."""
-        is_enough = not (self._is_contested or self._has_guests or any(map(_is_outside, self._pods)))
+        is_enough = not (self._is_contested or self._has_uncovered or any(map(_is_outside, self._pods)))
         return bool(self.left.cpu_milli) and not is_enough
 
     @property
@@ -141,8 +142,8 @@ class _Scene:
         milli = self._tier_milli
         if not milli:
             return {}
-        guests_milli = milli - self.left.cpu_milli
-        room = f"; and {guests_milli}m for pods of other classes" if guests_milli else ""
+        uncovered_milli = milli - self.left.cpu_milli
+        room = f"; and {uncovered_milli}m for pods of other classes" if uncovered_milli else ""
         return {Target(self._tier, QUOTA): _quota(milli, f"{self.left.why}{room}")}
 
     def _of_containers(self, division: Division) -> Opinions:
@@ -161,10 +162,10 @@ class _Scene:
             yield pod, container, division.parts[container.cgroup]
 
     def _of_weights(self) -> Opinions:
-        """Pods that stand beside others' pods: outside of the tier, and in it if it has guests."""
+        """Pods that stand beside others' pods: outside of the tier, and in it if it has uncovered pods."""
         if not self.left.has_lowest_weight:
             return {}
-        beside = [pod for pod in self._pods if _is_outside(pod) or self._has_guests]
+        beside = [pod for pod in self._pods if _is_outside(pod) or self._has_uncovered]
         total = sum(map(_requested_shares, beside))
         factor = Fraction(MIN_SHARES * len(beside), total) if beside else Fraction(1)
         if factor >= 1:

@@ -20,8 +20,8 @@ from koord.model.quantity import Quantity
 from koord.model.schema import json_name
 from koord.model.slo import ResourceThresholds
 from qosd.decide.decision import Decision
-from qosd.decide.shortage import Measure, Resource, Rung, Shortage, Victims
-from qosd.decide.victims import is_of_account, request_of
+from qosd.decide.shortage import Measure, ReliefStep, Resource, Shortage, Victims
+from qosd.decide.victims import belongs_to, request_of
 from qosd.model.snapshot import NodeSnapshot, PodView, live
 from qosd.strategies.eviction.evicting import (
     BY_PRIORITY,
@@ -33,7 +33,7 @@ from qosd.strategies.eviction.evicting import (
     required,
 )
 
-_ACCOUNTS: Mapping[Resource, Mapping[str, PriorityClass]] = {
+_BANDS: Mapping[Resource, Mapping[str, PriorityClass]] = {
     Resource.CPU_MILLI: {BATCH_CPU: PriorityClass.BATCH, MID_CPU: PriorityClass.MID},
     Resource.MEMORY_BYTES: {BATCH_MEMORY: PriorityClass.BATCH, MID_MEMORY: PriorityClass.MID},
 }
@@ -58,11 +58,11 @@ RELEASE = Formula(
 
 
 class _Requested(msgspec.Struct, frozen=True, eq=False):
-    """What pods requested by account, and what that was summed of."""
+    """What pods requested, by extended resource, and what that was summed of."""
 
     pods: tuple[PodView, ...]
     priority_at_most: int
-    by_account: Mapping[str, int]
+    by_resource: Mapping[str, int]
 
 
 class Allocatable(Evicting[_Requested]):
@@ -80,11 +80,11 @@ class Allocatable(Evicting[_Requested]):
         upper, lower = self._percents(thresholds)
         priority_at_most = self._priority(thresholds)
         allocatable = snapshot.policy.node.allocatable
-        if not allocatable.keys() & _ACCOUNTS[self.resource].keys():
-            names = " nor of ".join(_ACCOUNTS[self.resource])
+        if not allocatable.keys() & _BANDS[self.resource].keys():
+            names = " nor of ".join(_BANDS[self.resource])
             return Decision(f"node.allocatable says nothing of {names}, so nobody is evicted by them"), last
         requested = self._requested(snapshot, priority_at_most, last)
-        said = list(self._by_account(snapshot, requested, allocatable, (upper, lower)))
+        said = list(self._by_resource(snapshot, requested, allocatable, (upper, lower)))
         shortages = tuple([shortage for _, shortage in said if shortage is not None])
         return Decision("; ".join(sentence for sentence, _ in said), shortages=shortages), requested
 
@@ -104,8 +104,8 @@ class Allocatable(Evicting[_Requested]):
             raise SettingError(name, priority_at_most, f"is more than {_HIGHEST_PRIORITY}")
         return priority_at_most
 
-    def _victims(self, account: str, priority_at_most: int) -> Victims:
-        bands = frozenset({_ACCOUNTS[self.resource][account]})
+    def _victims(self, extended_resource: str, priority_at_most: int) -> Victims:
+        bands = frozenset({_BANDS[self.resource][extended_resource]})
         return msgspec.structs.replace(by_priority(self.gate, priority_at_most), bands=bands)
 
     def _requested(self, snapshot: NodeSnapshot, priority_at_most: int, last: _Requested | None) -> _Requested:
@@ -113,30 +113,33 @@ class Allocatable(Evicting[_Requested]):
         if last is not None and last.pods is snapshot.pods and last.priority_at_most == priority_at_most:
             return last
         pods = [pod for pod in snapshot.pods if live(pod)]
-        sums = {account: self._sum(pods, account, priority_at_most) for account in _ACCOUNTS[self.resource]}
+        sums = {
+            extended_resource: self._sum(pods, extended_resource, priority_at_most)
+            for extended_resource in _BANDS[self.resource]
+        }
         return _Requested(snapshot.pods, priority_at_most, sums)
 
-    def _sum(self, pods: list[PodView], account: str, priority_at_most: int) -> int:
-        victims = self._victims(account, priority_at_most)
-        return sum([request_of(pod, self.resource, account) or 0 for pod in pods if is_of_account(pod, victims)])
+    def _sum(self, pods: list[PodView], extended_resource: str, priority_at_most: int) -> int:
+        victims = self._victims(extended_resource, priority_at_most)
+        return sum([request_of(pod, self.resource, extended_resource) or 0 for pod in pods if belongs_to(pod, victims)])
 
-    def _by_account(
+    def _by_resource(
         self,
         snapshot: NodeSnapshot,
         requested: _Requested,
         allocatable: Mapping[str, Quantity],
         percents: tuple[int, int],
     ) -> Iterator[tuple[str, Shortage | None]]:
-        """A sentence of each account, and what lacks in it."""
+        """A sentence on each extended resource, and what lacks of it."""
         upper, lower = percents
-        for account, sum_ in requested.by_account.items():
-            if account not in allocatable:
+        for extended_resource, sum_ in requested.by_resource.items():
+            if extended_resource not in allocatable:
                 if sum_:
-                    yield f"node.allocatable says nothing of {account}", None
+                    yield f"node.allocatable says nothing of {extended_resource}", None
                 continue
-            there = allocatable[account].value()
+            there = allocatable[extended_resource].value()
             whose = f"pods of a priority of {requested.priority_at_most} at most"
-            has = f"{sum_} of {there} {account} are requested by {whose}"
+            has = f"{sum_} of {there} {extended_resource} are requested by {whose}"
             is_over = sum_ * 100 > upper * there if there else sum_ > 0
             if not is_over:
                 yield f"{has}, no more than {upper} %", None
@@ -148,13 +151,13 @@ class Allocatable(Evicting[_Requested]):
             shortage = Shortage(
                 self.resource,
                 amount,
-                self._victims(account, requested.priority_at_most),
+                self._victims(extended_resource, requested.priority_at_most),
                 BY_PRIORITY,
                 why,
                 Measure.REQUEST,
-                frozenset({Rung.EVICT}),
+                frozenset({ReliefStep.EVICT}),
                 inputs,
-                account,
+                extended_resource,
                 snapshot.sampled_by("usage"),
             )
             yield f"{why}: {self.resource.said(amount)} of them must be freed", shortage

@@ -1,15 +1,15 @@
-"""Pods are made to give memory back before somebody hits a wall: best-effort ones, or by priority.
+"""Pods give memory back before an allocation fails at a memory limit: best-effort ones, or by priority.
 
-There are two walls: the node's memory, and the limit of the cgroup of all pods, which kubelet sets on most nodes. What
-counts at the wall is what the kernel cannot take back by itself: of the node MemTotal - MemAvailable, of the pods'
-cgroup ``memory_unreclaimable_bytes``. What it can take back (page cache, dentries and inodes) never gets anybody
-throttled, frozen or evicted; if the working set (kubelet's measure, in which that counts) comes too near to the pods'
+There are two memory limits: the node's memory, and the limit of the cgroup of all pods, which kubelet sets on most
+nodes. What counts is what the kernel cannot take back by itself: of the node MemTotal - MemAvailable, of the pods'
+cgroup ``memory_unreclaimable_bytes``. What it can take back (page cache, dentries and inodes) is never a reason
+to throttle, freeze or evict; if the working set (kubelet's measure, in which that counts) comes too near to the pods'
 limit, best-effort pods' cache is reclaimed before latency-sensitive ones have to wait for that. No more is done either
-where the pods that nobody may evict fill the pods' limit beyond the threshold by themselves: no eviction could bring
+where the pods that may not be evicted fill the pods' limit beyond the threshold by themselves: no eviction could bring
 the usage below it. Nor is more demanded than what brings it down to what they have, where that is above the lower
-percent. Where the wall will be hit soon, evicting still gives time.
+percent. Where a limit will be reached soon, evicting still gives time.
 
-A percent is met too late by whoever fills memory fast: so the slope of the last seconds counts too, and a wall that
+A percent is reached too late where memory fills fast: so the slope of the last seconds counts too, and a limit that
 would be reached within ``HORIZON_S`` is as near as one at the threshold. Never is more demanded than what is in use
 above the lower percent. The kernel wakes the daemon when tasks stall for want of memory.
 """
@@ -28,7 +28,7 @@ from koord.model.formulas import Formula
 from koord.model.qos import KubeQoS
 from koord.model.slo import ResourceThresholds
 from qosd.decide.decision import Decision
-from qosd.decide.shortage import OrderKey, Resource, Rung, Shortage, Victims
+from qosd.decide.shortage import OrderKey, ReliefStep, Resource, Shortage, Victims
 from qosd.decide.victims import is_victim
 from qosd.model.metric import Metric, Scope
 from qosd.model.policy import EffectivePolicy
@@ -54,9 +54,9 @@ from qosd.strategies.eviction.evicting import (
 )
 
 HORIZON_S = 10.0
-"""As long as the mild steps take before somebody is evicted."""
+"""As long as the mild steps take before a pod is evicted."""
 LAST_PERCENT = 99
-"""Of the wall: beyond it the kernel is reclaiming, or about to kill, whatever the slope is."""
+"""Of the limit: beyond it the kernel is reclaiming, or about to kill, whatever the slope is."""
 SLOPE_S = 6.0
 """A little more than the time after which every cgroup's memory is read anew, whatever its charge is."""
 _SLOPE_SAMPLES, _SLOPE_SPAN_S = 3, 1.5
@@ -71,7 +71,7 @@ GROWTH = Window(_POD.memory_usage_bytes, SLOPE_S)
 _TRIGGERS = tuple([PressureTrigger("memory", "some", 100_000, 1_000_000, tier) for tier in (None, _ROOT)])
 
 
-class _Wall(msgspec.Struct, frozen=True):
+class _MemoryLimit(msgspec.Struct, frozen=True):
     """``used_bytes``: what cannot be taken back; ``with_cache_bytes``: and what counts too while it is not.
 
     ``is_of_pods``: it is the limit of all pods, beside which the node may have memory left.
@@ -99,13 +99,13 @@ class _Wall(msgspec.Struct, frozen=True):
 
 
 class _Demand(msgspec.Struct, frozen=True):
-    """What has to go because of one wall, down to ``lower_percent``, and for which steps it is reason enough."""
+    """What has to go because of one limit, down to ``lower_percent``, and for which steps it is reason enough."""
 
-    wall: _Wall
+    limit: _MemoryLimit
     amount: int
     used_bytes: int
     lower_percent: int
-    rungs: frozenset[Rung]
+    steps: frozenset[ReliefStep]
     why: str
 
 
@@ -124,29 +124,33 @@ class _Memory(Evicting[None]):
     def states(self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, last: None) -> tuple[Decision, None]:
         upper, lower = usage_percents(thresholds, "memory_evict_threshold_percent", "memory_evict_lower_percent")
         victims = self.victims(thresholds)
-        walls = list(_walls(snapshot))
-        if not walls:
+        limits = list(_limits(snapshot))
+        if not limits:
             return Decision("the node's memory has not been measured yet"), None
         demands = [
             demand
-            for wall in walls
-            if (demand := _demand(wall, upper, lower, lambda: self._evictable_bytes(victims, snapshot))) is not None
+            for limit in limits
+            if (demand := _demand(limit, upper, lower, lambda: self._evictable_bytes(victims, snapshot))) is not None
         ]
         if not demands:
-            has = " and ".join(f"{percent_of(wall.used_bytes, wall.capacity_bytes)} % of {wall.name}" for wall in walls)
+            has = " and ".join(
+                f"{percent_of(limit.used_bytes, limit.capacity_bytes)} % of {limit.name}" for limit in limits
+            )
             return Decision(f"{has} is in use: no pod is evicted below {upper} %"), None
-        worst = max(demands, key=lambda demand: (len(demand.rungs), demand.amount))
-        inputs = release_inputs(Resource.MEMORY_BYTES, worst.used_bytes, worst.wall.capacity_bytes, worst.lower_percent)
+        worst = max(demands, key=lambda demand: (len(demand.steps), demand.amount))
+        inputs = release_inputs(
+            Resource.MEMORY_BYTES, worst.used_bytes, worst.limit.capacity_bytes, worst.lower_percent
+        )
         shortage = Shortage(
             Resource.MEMORY_BYTES,
             worst.amount,
             victims,
             self.order,
             worst.why,
-            rungs=worst.rungs,
+            steps=worst.steps,
             inputs=inputs,
             sampled_ns=snapshot.sampled_by("node", "usage"),
-            left_s=min((late_s for each in demands if (late_s := each.wall.late_s) is not None), default=None),
+            left_s=min((late_s for each in demands if (late_s := each.limit.late_s) is not None), default=None),
             growth=GROWTH,
         )
         return Decision(f"{worst.why}: {readable.memory(worst.amount)} must be freed", shortages=(shortage,)), None
@@ -182,17 +186,17 @@ class MemoryByPriority(_Memory):
         return by_priority(self.gate, required(thresholds, "evict_enabled_priority_threshold"))
 
 
-def _walls(snapshot: NodeSnapshot) -> Iterator[_Wall]:
+def _limits(snapshot: NodeSnapshot) -> Iterator[_MemoryLimit]:
     """Those of which everything is known."""
     total, used = (_bytes(snapshot, metric) for metric in (NodeRow.memory_total_bytes, NodeRow.memory_usage_bytes))
     if total and used is not None:
-        yield _Wall("the node's memory", total, used, used, _slope(snapshot, _NODE_SLOPE, ""))
+        yield _MemoryLimit("the node's memory", total, used, used, _slope(snapshot, _NODE_SLOPE, ""))
     root = snapshot.tiers.get(_ROOT, "")
     metrics = (_LIMIT, _TIER.memory_unreclaimable_bytes, _TIER.memory_working_set_bytes)
     limit, used, working_set = (_bytes(snapshot, metric, root) for metric in metrics)
     if limit and used is not None and working_set is not None:
         slope = _slope(snapshot, _ROOT_SLOPE, root)
-        yield _Wall("the pods' limit", limit, used, max(used, working_set), slope, is_of_pods=True)
+        yield _MemoryLimit("the pods' limit", limit, used, max(used, working_set), slope, is_of_pods=True)
 
 
 def _bytes(snapshot: NodeSnapshot, metric: Metric, subject: str = "") -> int | None:
@@ -208,39 +212,41 @@ def _slope(snapshot: NodeSnapshot, window: Window, subject: str) -> float:
     return aggregate.slope_per_s
 
 
-def _demand(wall: _Wall, upper_percent: int, lower_percent: int, evictable_bytes: Callable[[], int]) -> _Demand | None:
-    """None: the wall is far. ``evictable_bytes``: what all pods have that may be evicted."""
-    percent = percent_of(wall.used_bytes, wall.capacity_bytes)
-    amount = to_release(wall.used_bytes, wall.capacity_bytes, lower_percent)
-    size = readable.memory(wall.capacity_bytes)
-    of_wall = f"{percent} % of {wall.name} ({size}) is in use"
+def _demand(
+    limit: _MemoryLimit, upper_percent: int, lower_percent: int, evictable_bytes: Callable[[], int]
+) -> _Demand | None:
+    """None: the limit is far. ``evictable_bytes``: what all pods have that may be evicted."""
+    percent = percent_of(limit.used_bytes, limit.capacity_bytes)
+    amount = to_release(limit.used_bytes, limit.capacity_bytes, lower_percent)
+    size = readable.memory(limit.capacity_bytes)
+    has = f"{percent} % of {limit.name} ({size}) is in use"
     if amount > 0 and percent >= upper_percent:
         stops_at, remark = lower_percent, ""
-        if wall.is_of_pods and wall.late_s is None:
-            others = percent_of(max(0, wall.used_bytes - evictable_bytes()), wall.capacity_bytes)
+        if limit.is_of_pods and limit.late_s is None:
+            others = percent_of(max(0, limit.used_bytes - evictable_bytes()), limit.capacity_bytes)
             if others >= upper_percent:
                 return _of_cache(
-                    wall,
+                    limit,
                     lower_percent,
-                    f"{of_wall}; without the pods that may be evicted it would be {others} %, and eviction starts at "
+                    f"{has}; without the pods that may be evicted it would be {others} %, and eviction starts at "
                     f"{upper_percent} %: page cache alone is reclaimed",
                 )
             if others > lower_percent:
                 stops_at, remark = others, ", what it would be without the pods that may be evicted"
-        why = f"{of_wall}; eviction starts at {upper_percent} % and stops at {stops_at} %{remark}"
-        amount = to_release(wall.used_bytes, wall.capacity_bytes, stops_at)
-        return _Demand(wall, amount, wall.used_bytes, stops_at, frozenset(Rung), why)
-    if amount > 0 and wall.left_s is not None:
-        why = f"{of_wall}, and all of it in {wall.left_s:.0f} s if that goes on"
-        return _Demand(wall, amount, wall.used_bytes, lower_percent, frozenset(Rung), why)
-    percent = percent_of(wall.with_cache_bytes, wall.capacity_bytes)
+        why = f"{has}; eviction starts at {upper_percent} % and stops at {stops_at} %{remark}"
+        amount = to_release(limit.used_bytes, limit.capacity_bytes, stops_at)
+        return _Demand(limit, amount, limit.used_bytes, stops_at, frozenset(ReliefStep), why)
+    if amount > 0 and limit.left_s is not None:
+        why = f"{has}, and all of it in {limit.left_s:.0f} s if that goes on"
+        return _Demand(limit, amount, limit.used_bytes, lower_percent, frozenset(ReliefStep), why)
+    percent = percent_of(limit.with_cache_bytes, limit.capacity_bytes)
     if percent < upper_percent:
         return None
-    why = f"{percent} % of {wall.name} ({size}) is in use with page cache, which can be reclaimed"
-    return _of_cache(wall, lower_percent, why)
+    why = f"{percent} % of {limit.name} ({size}) is in use with page cache, which can be reclaimed"
+    return _of_cache(limit, lower_percent, why)
 
 
-def _of_cache(wall: _Wall, lower_percent: int, why: str) -> _Demand:
+def _of_cache(limit: _MemoryLimit, lower_percent: int, why: str) -> _Demand:
     """For which only what the kernel can take back is reclaimed."""
-    amount = to_release(wall.with_cache_bytes, wall.capacity_bytes, lower_percent)
-    return _Demand(wall, amount, wall.with_cache_bytes, lower_percent, frozenset({Rung.RECLAIM}), why)
+    amount = to_release(limit.with_cache_bytes, limit.capacity_bytes, lower_percent)
+    return _Demand(limit, amount, limit.with_cache_bytes, lower_percent, frozenset({ReliefStep.RECLAIM}), why)

@@ -21,7 +21,7 @@ from koord.model.formulas import FORMULA, Formula, Inputs, number
 from koord.model.priority import BATCH_CPU
 from koord.model.slo import CPUEvictPolicy, ResourceThresholds
 from qosd.decide.decision import Decision
-from qosd.decide.shortage import Measure, Resource, Rung, Shortage
+from qosd.decide.shortage import Measure, ReliefStep, Resource, Shortage
 from qosd.model.metric import Metric
 from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot, Window
@@ -164,7 +164,7 @@ def _decision(snapshot: NodeSnapshot, percents: _Percents, mean: _CPU, last: _CP
         BEST_EFFORT_BY_USE_OF_REQUEST,
         why,
         Measure.REQUEST,
-        frozenset({Rung.EVICT}),  # a pod that is throttled has requested no less
+        frozenset({ReliefStep.EVICT}),  # a pod that is throttled has requested no less
         inputs,
         BATCH_CPU,
         snapshot.sampled_by("besteffort", "usage"),

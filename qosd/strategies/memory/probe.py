@@ -88,7 +88,7 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """``value``: the order to the kernel, with the inputs of the formula that made it."""
+    """``value``: what is written, with the inputs of the formula that made it."""
 
     value: Value
     amount_bytes: int

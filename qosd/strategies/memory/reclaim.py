@@ -1,4 +1,5 @@
-"""Background reclaim and page-cache limits where the kernel has no files for them: orders to ``memory.reclaim``.
+"""Background reclaim and page-cache limits where the kernel has no files for them: one-shot writes to
+``memory.reclaim``.
 
 Vendor kernels reclaim a cgroup by themselves (``memory.wmark_ratio``, ``memory.pagecache_limit.*``; the hook ``memory``
 writes them). Elsewhere, on cgroup v2 from Linux 5.19 on, the same settings are the work of this strategy:
@@ -12,7 +13,7 @@ How much and when is ``probe``'s. A container whose class does not enable backgr
 below its mark, is left alone. At most ``MOST_ORDERS`` are given in a tick. Without pressure files (PSI) nobody can tell
 whether a step hurts, so only the limits of file pages are kept then. What this node cannot do is in the sentence.
 
-Invariants: pure; no sample counts twice; a tick without an order returns the same decision. Pods in virtual machines
+Invariants: pure; no sample counts twice; a tick without a write returns the same decision. Pods in virtual machines
 are left alone: their memory is the guest's.
 """
 
@@ -31,7 +32,7 @@ from koord.model.formulas import Formula
 from koord.model.memory_qos_messages import WITHOUT_FILE_PAGES, WITHOUT_PSI, can_take_file_pages, without_reclaim
 from koord.model.qos import QoSClass
 from qosd.decide.decision import Decision, OneShot, Stage, Strategy
-from qosd.decide.rungs import MEMORY_FLOOR_BYTES
+from qosd.decide.reliefsteps import MEMORY_FLOOR_BYTES
 from qosd.hooks import memoryqos
 from qosd.hooks.memory import CACHE_SIZE, WMARK_RATIO
 from qosd.hooks.memoryqos import MemoryCase
@@ -60,7 +61,7 @@ from qosd.strategies.reconciler import container_cgroup, pod_cgroup
 RECLAIM = "memory.reclaim"
 MOST_ORDERS = 4
 LESS_THAN_ORDERED = "failed EAGAIN"
-"""What an order comes to of which the kernel could reclaim less."""
+"""What a write comes to of which the kernel could reclaim less."""
 _NEW = Probe()
 _STALLS: Mapping[Scope, tuple[Metric, ...]] = {
     Scope.POD: (PRESSURE[Scope.POD].memory_pressure_some_us_per_s,),
@@ -89,7 +90,7 @@ _ByUid = Mapping[str, tuple[PodView, tuple[Watched, ...]]]
 @dataclass(frozen=True, slots=True)
 class ReclaimMemo:
     """What was seen of which objects. ``policy``: what of the effective policy memory QoS depends on. ``standing``: the
-    decision without an order."""
+    decision without a write."""
 
     policy: tuple[object, ...]
     has_psi: bool
@@ -118,8 +119,8 @@ class MemoryReclaim(Strategy[ReclaimMemo]):
         memo = _followed(snapshot, last)
         if not memo.watched or memo.sampled_ns == snapshot.sampled_ns:
             return memo.standing, memo
-        orders, probes = _orders(snapshot, memo)
-        decision = msgspec.structs.replace(memo.standing, one_shots=orders) if orders else memo.standing
+        one_shots, probes = _one_shots(snapshot, memo)
+        decision = msgspec.structs.replace(memo.standing, one_shots=one_shots) if one_shots else memo.standing
         return decision, replace(memo, probes=probes, sampled_ns=snapshot.sampled_ns)
 
 
@@ -141,9 +142,9 @@ def _followed(snapshot: NodeSnapshot, last: ReclaimMemo | None) -> ReclaimMemo:
     )
 
 
-def _orders(snapshot: NodeSnapshot, memo: ReclaimMemo) -> tuple[tuple[OneShot, ...], Mapping[str, Probe]]:
+def _one_shots(snapshot: NodeSnapshot, memo: ReclaimMemo) -> tuple[tuple[OneShot, ...], Mapping[str, Probe]]:
     """Those of this tick, one for a cgroup, and what is remembered of each; the same mapping if nothing is new."""
-    orders: dict[str, OneShot] = {}
+    one_shots: dict[str, OneShot] = {}
     new: dict[str, Probe] = {}
     elapsed_s = (snapshot.sampled_ns - memo.sampled_ns) / SECOND_NS if memo.sampled_ns else 0.0
     host = snapshot.policy.host
@@ -151,13 +152,13 @@ def _orders(snapshot: NodeSnapshot, memo: ReclaimMemo) -> tuple[tuple[OneShot, .
         before = memo.probes.get(watched.key, _NEW)
         probe = _felt(snapshot, watched, before, elapsed_s)
         sample = _sample(snapshot, watched) if snapshot.monotonic_ns >= probe.due_ns else None
-        if sample is not None and len(orders) < MOST_ORDERS and watched.cgroup not in orders:
+        if sample is not None and len(one_shots) < MOST_ORDERS and watched.cgroup not in one_shots:
             step, probe = next_step(watched.bounds, probe, sample, host.page_bytes, snapshot.monotonic_ns)
             if step is not None:
-                orders[watched.cgroup] = _order(watched, sample, step)
+                one_shots[watched.cgroup] = _one_shot(watched, sample, step)
         if probe is not before:
             new[watched.key] = probe
-    return tuple(orders.values()), {**memo.probes, **new} if new else memo.probes
+    return tuple(one_shots.values()), {**memo.probes, **new} if new else memo.probes
 
 
 def _felt(snapshot: NodeSnapshot, watched: Watched, probe: Probe, elapsed_s: float) -> Probe:
@@ -185,11 +186,11 @@ def _sample(snapshot: NodeSnapshot, watched: Watched) -> Sample | None:
         charged_bytes=file_bytes if is_of_cache else int(charged),
         reclaimable_bytes=int(charged) if can_swap else file_bytes,
         stall_us_per_s=next((stall for stall in stalls if stall is not None), None),
-        is_in_vain=snapshot.orders.get(Target(cgroup, RECLAIM)) == LESS_THAN_ORDERED,
+        is_in_vain=snapshot.one_shots.get(Target(cgroup, RECLAIM)) == LESS_THAN_ORDERED,
     )
 
 
-def _order(watched: Watched, sample: Sample, step: Step) -> OneShot:
+def _one_shot(watched: Watched, sample: Sample, step: Step) -> OneShot:
     stall = "" if sample.stall_us_per_s is None else f", memory stall {sample.stall_us_per_s:.0f} us/s"
     budget = "" if watched.bounds.kind is Kind.CACHE else f" of at most {STALL_BUDGET_US_PER_S}"
     why = f"{watched.why}: {sample.charged_bytes} bytes{stall}{budget}"

@@ -4,9 +4,9 @@ strategy   one of three policies decides, and ``qosd.strategies.besteffort`` put
 allowance  upstream's formula
 formula    its policies: whole CPUs, or CPU time
 cpuchoice  which CPUs, so that few change hands
-pain       how much latency-sensitive containers suffer from best-effort work
-ladder     steps against it, kept only where they help
+cpuwait    how long best-effort pods make latency-sensitive containers wait for CPUs
+steps      steps against it, kept only where they help
 trial      does a step help?
-line       what would a container wait anyway?
-regulator  a limit that follows the pain
+loadbaseline  what would a container wait anyway?
+regulator  a limit that follows the wait
 """

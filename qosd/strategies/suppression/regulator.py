@@ -1,11 +1,11 @@
-"""How much CPU time best-effort pods may have, regulated by the pain of latency-sensitive ones.
+"""How much CPU time best-effort pods may have, regulated by how long they make latency-sensitive containers wait.
 
     above the set point and its dead band   shrink, in proportion to the excess, from what they use now, not from what
                                             they might (so that a limit that nobody reached shrinks at once)
     below it for ``CALM_NS``                grow, ``GROWTH_PERCENT`` of the node a second
     between                                 as it is
 
-Pain is filtered twice: a little excess counts when it lasts, a large one (``SEVERE``) at once.
+The wait is filtered twice: a little excess counts when it lasts, a large one (``SEVERE``) at once.
 
 What hurt once is remembered: growth stops short of it until ``PATIENCE_NS`` is over (twice as long each time, up to
 ``PATIENCE_MOST_NS``), or until the others use clearly more or less than they did then. So a steady load is not tried
@@ -33,7 +33,7 @@ FAST_S, SLOW_S = 2.0, 8.0
 CALM_NS = 3 * SECOND_NS
 DWELL_NS = 1 * SECOND_NS
 TURN_NS = 3 * SECOND_NS
-"""Pain is measured over a second, and filtered: so late its fall, or its rise, is seen."""
+"""The wait is measured over a second, and filtered: so late its fall, or its rise, is seen."""
 PATIENCE_NS = 60 * SECOND_NS
 PATIENCE_MOST_NS = 960 * SECOND_NS
 DEAD_BAND = 0.25
@@ -47,7 +47,7 @@ _OTHER_LOAD_PERCENT = 10
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """In thousandths of a CPU, but ``set_point``: the pain, in µs per second, that is none."""
+    """In thousandths of a CPU, but ``set_point``: the wait, in µs per second, that counts as none."""
 
     floor_milli: int
     ceiling_milli: int
@@ -60,15 +60,15 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class Filtered(msgspec.Struct, frozen=True):
-    """Pain in µs per second, as it is just now and as it has been for some seconds."""
+    """The wait in µs per second, as it is just now and as it has been for some seconds."""
 
     fast: float = 0.0
     slow: float = 0.0
 
-    def fed(self, pain: float, passed_s: float) -> Filtered:
+    def fed(self, wait: float, passed_s: float) -> Filtered:
         """With one sample more, ``passed_s`` after the one before."""
         fast, slow = (1 - math.exp(-passed_s / constant_s) for constant_s in (FAST_S, SLOW_S))
-        return Filtered(self.fast + fast * (pain - self.fast), self.slow + slow * (pain - self.slow))
+        return Filtered(self.fast + fast * (wait - self.fast), self.slow + slow * (wait - self.slow))
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -95,10 +95,10 @@ class Limit(msgspec.Struct, frozen=True):
         return bool(self.reached_ns) and now_ns - self.reached_ns >= NEEDLESS_NS and not is_patient
 
 
-def regulated(limit: Limit, bounds: Bounds, pain: Filtered, used_milli: int, load_milli: int, now_ns: int) -> Limit:
+def regulated(limit: Limit, bounds: Bounds, wait: Filtered, used_milli: int, load_milli: int, now_ns: int) -> Limit:
     """``limit`` after one sample. ``used_milli``: by best-effort pods; ``load_milli``: by all others."""
     limit = _forgiven(limit, bounds, load_milli)
-    fast, slow = pain.fast / bounds.set_point, pain.slow / bounds.set_point
+    fast, slow = wait.fast / bounds.set_point, wait.slow / bounds.set_point
     if max(fast, slow) < 1 - DEAD_BAND:
         limit = _grown(replace(limit, calm_ns=limit.calm_ns or now_ns), bounds, now_ns)
         is_first = not limit.reached_ns and limit.milli >= bounds.ceiling_milli

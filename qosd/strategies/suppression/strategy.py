@@ -31,12 +31,12 @@ from qosd.model.policy import PressurePolicy, join
 from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, Window, live
 from qosd.policy.scheduling import is_covered
 from qosd.predict.workload import workload_name
-from qosd.strategies.suppression import allowance, formula, ladder, pain
+from qosd.strategies.suppression import allowance, cpuwait, formula, steps
 from qosd.strategies.suppression.allowance import Uses
+from qosd.strategies.suppression.cpuwait import CPUWait
 from qosd.strategies.suppression.formula import Steady
-from qosd.strategies.suppression.ladder import LIMITING, LadderState, Rung, Scene
-from qosd.strategies.suppression.pain import Pain
 from qosd.strategies.suppression.regulator import Bounds, Limit
+from qosd.strategies.suppression.steps import LIMITING, SuppressionInput, SuppressionState, SuppressionStep
 
 GATE = "BECPUSuppress"
 SLICE_US = 100_000
@@ -44,11 +44,21 @@ SLICE_US = 100_000
 _NODE = Window(allowance.NODE, over_s=3.0)
 _ROUND_NS = 900_000_000
 """Growth is by the second; the beat is not exact."""
-_NO_PAIN = Pain(0.0)
-_WORDS = {Rung.SLICES: "long slices", Rung.IDLE: "cpu.idle", Rung.TIME: "less CPU time", Rung.CPUS: "fewer CPUs"}
+_NO_WAIT = CPUWait(0.0)
+_WORDS = {
+    SuppressionStep.SLICES: "long slices",
+    SuppressionStep.IDLE: "cpu.idle",
+    SuppressionStep.TIME: "less CPU time",
+    SuppressionStep.CPUS: "fewer CPUs",
+}
 
 
-_FIELDS = {Rung.SLICES: "slice_us", Rung.IDLE: "is_idle", Rung.TIME: "cpu_milli", Rung.CPUS: "cpus"}
+_FIELDS = {
+    SuppressionStep.SLICES: "slice_us",
+    SuppressionStep.IDLE: "is_idle",
+    SuppressionStep.TIME: "cpu_milli",
+    SuppressionStep.CPUS: "cpus",
+}
 """What each step says to best-effort pods."""
 
 
@@ -57,7 +67,7 @@ class _Memory(msgspec.Struct, frozen=True, eq=False):
 
     left: BestEffortScheduling
     grown_ns: int = 0
-    ladder: LadderState = LadderState()
+    steps: SuppressionState = SuppressionState()
     steady: Steady | None = None
 
     def steadied(self, snapshot: NodeSnapshot, allowed_milli: int) -> Steady:
@@ -89,11 +99,11 @@ class CPUSuppress(Strategy[_Memory]):
         policy = snapshot.policy.pressure_policy
         if policy is None:
             return _by_formula(snapshot, uses, last)
-        pains = pain.all_of(snapshot, uses)
-        if not pains and _lacks_pressure(snapshot):
+        waits = cpuwait.of_containers(snapshot, uses)
+        if not waits and _lacks_pressure(snapshot):
             decision, after = _by_formula(snapshot, uses, last)
             return replace(decision, sentence=f"{_lacks_pressure(snapshot)}; {decision.sentence}"), after
-        return _by_pressure(snapshot, uses, pains, policy, last)
+        return _by_pressure(snapshot, uses, waits, policy, last)
 
 
 def _resumed(snapshot: NodeSnapshot) -> _Memory:
@@ -102,11 +112,11 @@ def _resumed(snapshot: NodeSnapshot) -> _Memory:
     Steps that limit nothing are tried anew, since nobody knows whether they helped or were on trial.
     """
     left, now_ns = snapshot.limits.scheduling, snapshot.monotonic_ns
-    limits = ((Rung.TIME, bool(left.cpu_milli)), (Rung.CPUS, bool(left.cpus)))
-    taken = frozenset([rung for rung, is_in_force in limits if is_in_force])
+    limits = ((SuppressionStep.TIME, bool(left.cpu_milli)), (SuppressionStep.CPUS, bool(left.cpus)))
+    taken = frozenset([step for step, is_in_force in limits if is_in_force])
     milli = left.cpu_milli or 1000 * len(cpuset.parse(left.cpus))
     limit = Limit(milli, now_ns) if milli else None
-    return _Memory(left, now_ns - _ROUND_NS, LadderState(taken=taken, limit=limit))
+    return _Memory(left, now_ns - _ROUND_NS, SuppressionState(taken=taken, limit=limit))
 
 
 def _lacks_pressure(snapshot: NodeSnapshot) -> str:
@@ -152,80 +162,84 @@ def _kept(left: BestEffortScheduling, before: BestEffortScheduling) -> BestEffor
 
 
 def _by_pressure(
-    snapshot: NodeSnapshot, uses: Uses, pains: tuple[Pain, ...], policy: PressurePolicy, last: _Memory
+    snapshot: NodeSnapshot, uses: Uses, waits: tuple[CPUWait, ...], policy: PressurePolicy, last: _Memory
 ) -> tuple[Decision, _Memory]:
-    now_ns, worst = snapshot.monotonic_ns, max(pains, default=_NO_PAIN)
+    now_ns, worst = snapshot.monotonic_ns, max(waits, default=_NO_WAIT)
     thresholds = snapshot.policy.slo.thresholds
     least_percent = None if thresholds is None else allowance.percents(thresholds)[1]
     steady = last.steadied(snapshot, allowance.allowance_milli(uses, policy.ceiling_percent, least_percent))
     floor_milli = max(formula.LEAST_MILLI, uses.capacity_milli * (least_percent or 0) // 100)
     bounds = Bounds(floor_milli, max(floor_milli, steady.milli), uses.capacity_milli, policy.set_point_us)
-    scene = Scene(
+    inputs = SuppressionInput(
         now_ns=now_ns,
-        pains={each.name: each for each in pains},
+        waits={each.name: each for each in waits},
         used_milli=uses.best_effort_milli,
         load_milli=uses.others_milli + uses.other_apps_milli + uses.system_milli,
         bounds=bounds,
-        rungs=_rungs(snapshot),
+        steps=_steps(snapshot),
         workloads=_workloads(snapshot, worst),
     )
-    state = ladder.climbed(last.ladder, scene)
+    state = steps.advanced(last.steps, inputs)
     left = _kept(_scheduling(snapshot, state, bounds, worst, last.left), last.left)
     return Decision(_sentence(state, worst, bounds, left), best_effort=left), _Memory(left, now_ns, state, steady)
 
 
-def _rungs(snapshot: NodeSnapshot) -> tuple[Rung, ...]:
+def _steps(snapshot: NodeSnapshot) -> tuple[SuppressionStep, ...]:
     """Those that this node can have."""
     host = snapshot.policy.host
     has_slices = host.has_task_slices and GATE not in host.lacking
-    has = {Rung.SLICES: has_slices, Rung.IDLE: "cpu.idle" in (host.files or ()), Rung.TIME: True}
-    has[Rung.CPUS] = len(cpuset.parse(join(snapshot.policy.node.be_pools))) > formula.LEAST_CPUS
-    return tuple([rung for rung in Rung if has[rung]])
+    has = {
+        SuppressionStep.SLICES: has_slices,
+        SuppressionStep.IDLE: "cpu.idle" in (host.files or ()),
+        SuppressionStep.TIME: True,
+    }
+    has[SuppressionStep.CPUS] = len(cpuset.parse(join(snapshot.policy.node.be_pools))) > formula.LEAST_CPUS
+    return tuple([step for step in SuppressionStep if has[step]])
 
 
-def _workloads(snapshot: NodeSnapshot, suffering: Pain) -> frozenset[str]:
+def _workloads(snapshot: NodeSnapshot, suffering: CPUWait) -> frozenset[str]:
     """Of who suffers most, and of all best-effort pods: a step that does not help them may help others."""
     jobs = [pod.key for pod in snapshot.pods if is_covered(pod, snapshot.policy.node) and live(pod)]
     return frozenset([workload_name(key) for key in (*jobs, *filter(None, (suffering.pod,)))])
 
 
 def _scheduling(
-    snapshot: NodeSnapshot, state: LadderState, bounds: Bounds, suffering: Pain, before: BestEffortScheduling
+    snapshot: NodeSnapshot, state: SuppressionState, bounds: Bounds, suffering: CPUWait, before: BestEffortScheduling
 ) -> BestEffortScheduling:
     """What the steps in force leave to best-effort pods."""
-    rung, why = state.limiting, "latency-sensitive pods come first"
+    step, why = state.limiting, "latency-sensitive pods come first"
     milli, cpus = 0, ""
-    if rung is not None and state.limit is not None:
+    if step is not None and state.limit is not None:
         limit_milli = bounds.of(state.limit)
-        milli = limit_milli if rung is Rung.TIME else 0
-        cpus = str(formula.cpus(snapshot, limit_milli, before.cpus)) if rung is Rung.CPUS else ""
-        why = f"{suffering.pod or 'nobody'} waits {state.pain.slow / 1000:.0f} ms/s for best-effort work"
+        milli = limit_milli if step is SuppressionStep.TIME else 0
+        cpus = str(formula.cpus(snapshot, limit_milli, before.cpus)) if step is SuppressionStep.CPUS else ""
+        why = f"{suffering.pod or 'nobody'} waits {state.wait.slow / 1000:.0f} ms/s for best-effort work"
     return BestEffortScheduling(
         why,
         cpus,
         milli,
         has_lowest_weight=True,
-        is_idle=Rung.IDLE in state.in_force,
-        slice_us=SLICE_US if Rung.SLICES in state.in_force else 0,
+        is_idle=SuppressionStep.IDLE in state.in_force,
+        slice_us=SLICE_US if SuppressionStep.SLICES in state.in_force else 0,
         on_trial="" if state.tried is None else _FIELDS[state.tried],
     )
 
 
-def _sentence(state: LadderState, suffering: Pain, bounds: Bounds, left: BestEffortScheduling) -> str:
+def _sentence(state: SuppressionState, suffering: CPUWait, bounds: Bounds, left: BestEffortScheduling) -> str:
     whose = suffering.name or "no container"
-    pains = f"{state.pain.slow / 1000:.1f} ms/s (set point {bounds.set_point / 1000:g})"
-    parts = [f"pressure: {whose} waits {pains} for best-effort work", "lowest weight"]
-    for rung in Rung:
-        if rung is state.tried:
-            parts.append(f"trying {_WORDS[rung]}")
-        elif rung in state.taken:
-            outcome = state.helped.get(rung)
+    waits = f"{state.wait.slow / 1000:.1f} ms/s (set point {bounds.set_point / 1000:g})"
+    parts = [f"pressure: {whose} waits {waits} for best-effort work", "lowest weight"]
+    for step in SuppressionStep:
+        if step is state.tried:
+            parts.append(f"trying {_WORDS[step]}")
+        elif step in state.taken:
+            outcome = state.helped.get(step)
             shown = f" ({outcome.before / 1000:.0f} → {outcome.after / 1000:.0f} ms/s)" if outcome else ""
-            parts.append(f"{_WORDS[rung]}{shown}")
-        elif rung in state.refused:
-            refusal = state.refused[rung]
+            parts.append(f"{_WORDS[step]}{shown}")
+        elif step in state.refused:
+            refusal = state.refused[step]
             figures = f"{refusal.before / 1000:.0f} → {refusal.after / 1000:.0f} ms/s"
-            parts.append(f"{_WORDS[rung]} did not help ({figures}) and was undone")
+            parts.append(f"{_WORDS[step]} did not help ({figures}) and was undone")
     if state.limiting in LIMITING:
         parts.append(f"best-effort pods have {left.cpu_milli}m" if left.cpu_milli else f"CPUs {left.cpus}")
     return "; ".join(parts)

@@ -15,7 +15,7 @@ from enum import Enum
 
 import msgspec
 
-from qosd.strategies.suppression.line import Line
+from qosd.strategies.suppression.loadbaseline import LoadBaseline
 
 SECOND_NS = 1_000_000_000
 SETTLE_NS = 2 * SECOND_NS
@@ -60,9 +60,9 @@ class Trial(msgspec.Struct, frozen=True):
         return mean(_waits(self.before)), mean(_waits(self.after))
 
     @property
-    def line(self) -> Line:
+    def baseline(self) -> LoadBaseline:
         """How its wait goes with what best-effort pods use."""
-        return Line.through((sample.used_milli, sample.waited) for sample in (*self.before, *self.after))
+        return LoadBaseline.through((sample.used_milli, sample.waited) for sample in (*self.before, *self.after))
 
     def verdict(self, now_ns: int) -> Verdict:
         """Before its time only harm is sure."""

@@ -23,7 +23,7 @@ from koordctl.node.facts import (
     RuntimeFacts,
 )
 from koordctl.node.files import NodeFiles
-from qosd.decide.rungs import CPU_FLOOR_MILLI
+from qosd.decide.reliefsteps import CPU_FLOOR_MILLI
 from runtimeproxy.options import Options
 from tests.koordctl.doctor.goodnode import DAEMON, GOOD, KUBELET, V2, record
 

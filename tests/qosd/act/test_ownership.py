@@ -10,7 +10,7 @@ from koord.host.files import ROWS, Target
 from koord.model.crifields import SCALARS
 from qosd.act.ownership import OWNERS, arbitrate
 from qosd.decide.decision import Decision, Op, Opinion, Stage
-from qosd.decide.runner import Relieving, State, StrategyResult
+from qosd.decide.runner import EvictionStrategy, State, StrategyResult
 from qosd.hooks.table import HOOKS, ROWS_OF_HOOKS, Hook
 from qosd.strategies import STRATEGIES
 from tests.qosd.act.rig import CPUS, QUOTA, SHARES, wants
@@ -62,7 +62,7 @@ def test_who_has_not_decided_yet_keeps_what_an_earlier_run_left() -> None:
 
 
 def test_every_strategy_owns_rows_that_there_are() -> None:
-    assert [*OWNERS] == [*(strategy.name for strategy in STRATEGIES), Relieving.name]
+    assert [*OWNERS] == [*(strategy.name for strategy in STRATEGIES), EvictionStrategy.name]
     assert all(name in ROWS for owner in OWNERS.values() for name in owner.rows)
 
 

@@ -19,7 +19,7 @@ from qosd.cluster.apieviction import APIEviction
 from qosd.cluster.session import Session
 from qosd.metrics import Metrics
 from qosd.node import Node
-from qosd.pace import TickReason
+from qosd.tickscheduler import TickReason
 from tests.kube.server import Server
 from tests.kube.support import NODES, PODS
 from tests.qosd.cluster.test_feed import OWN, slo

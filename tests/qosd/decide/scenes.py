@@ -12,7 +12,7 @@ from msgspec import structs
 from koord.model.qos import QoSClass
 from qosd.decide.relief import relieve
 from qosd.decide.reliefstate import Relief, ReliefState
-from qosd.decide.shortage import Claim, Measure, OrderKey, Resource, Rung, Shortage, Victims
+from qosd.decide.shortage import Claim, Measure, OrderKey, ReliefStep, Resource, Shortage, Victims
 from qosd.model.metric import Scope
 from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodFacts, PodView
 from qosd.sense.node import NodeRow
@@ -106,15 +106,15 @@ def under_way(name: str, phase: EvictionPhase, since_s: float = 0, retry_s: floa
 def lacks(
     amount: int,
     resource: Resource = MEMORY,
-    *rungs: Rung,
+    *steps: ReliefStep,
     strategy: str = WHO,
     victims: Victims = BE,
     order: tuple[OrderKey, ...] = BY_AMOUNT,
     measure: Measure = Measure.USAGE,
     **more: Any,
 ) -> Claim:
-    """``strategy`` lacks ``amount``; without ``rungs`` all may be taken."""
-    allowed = frozenset(rungs or Rung)
+    """``strategy`` lacks ``amount``; without ``steps`` all may be taken."""
+    allowed = frozenset(steps or ReliefStep)
     said = Shortage(resource, amount, victims, order, "too much", measure, allowed, {"limit": 70}, **more)
     return Claim(strategy, said)
 

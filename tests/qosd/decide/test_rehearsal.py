@@ -10,12 +10,12 @@ from koord.host.evictions import EVICTION
 from qosd.decide.decision import NO_OPINIONS, Decision, Stage
 from qosd.decide.rehearsal import Rehearsed
 from qosd.decide.reliefstate import Relief
-from qosd.decide.runner import NO_STATES, Decisions, State, StrategyResult, StrategyStates, relieved
-from qosd.decide.shortage import Claim, Rung
+from qosd.decide.runner import NO_STATES, Decisions, State, StrategyResult, StrategyStates, with_relief
+from qosd.decide.shortage import Claim, ReliefStep
 from qosd.model.snapshot import EvictionPhase, NodeSnapshot
 from tests.qosd.decide.scenes import MEMORY, MIB, WHO, be, evicted, lacks, node, under_way
 
-RECLAIM, THROTTLE, FREEZE, EVICT = Rung
+RECLAIM, THROTTLE, FREEZE, EVICT = ReliefStep
 USES = {"a": 300 * MIB, "b": 200 * MIB, "c": 100 * MIB}
 PODS = [be(name) for name in USES]
 
@@ -35,7 +35,7 @@ class Run:
     def tick(self, there: NodeSnapshot, *claims: Claim) -> Relief:
         stated = Decision("", shortages=tuple(claim.shortage for claim in claims))
         results = (StrategyResult(WHO, Stage.RELIEF, State.ACTIVE, stated),)
-        decisions, self.states = relieved(there, Decisions(1, 0, there.monotonic_ns, results), {}, self.states)
+        decisions, self.states = with_relief(there, Decisions(1, 0, there.monotonic_ns, results), {}, self.states)
         relief = decisions.results[-1].decision
         assert isinstance(relief, Relief)
         return relief

@@ -22,11 +22,11 @@ from qosd.decide.runner import (
     StrategyResult,
     StrategyStates,
     decide_all,
-    relieved,
     triggers_of,
     windows_of,
+    with_relief,
 )
-from qosd.decide.shortage import Resource, Rung, Shortage, Victims
+from qosd.decide.shortage import ReliefStep, Resource, Shortage, Victims
 from qosd.model.besteffort import NO_LIMITS, BestEffortLimits, BestEffortScheduling
 from qosd.model.policy import EffectivePolicy, NodeSettings
 from qosd.model.snapshot import Aggregate, NodeSnapshot, PressureTrigger, Window
@@ -301,7 +301,7 @@ def test_the_decisions_carry_the_clocks_of_the_snapshot(snapshot: NodeSnapshot) 
         ((LACK,), ""),
         ((replace(LACK, left_s=9.6),), "it is too late in 10 s (scripted: too much)"),
         ((LACK, replace(LACK, left_s=0.0, why="all")), "it is too late in 0 s (scripted: all)"),
-        ((replace(LACK, left_s=3.0, rungs=frozenset({Rung.RECLAIM})),), ""),
+        ((replace(LACK, left_s=3.0, steps=frozenset({ReliefStep.RECLAIM})),), ""),
     ],
 )
 def test_an_emergency_is_a_shortage_for_which_there_is_no_time(
@@ -309,7 +309,7 @@ def test_an_emergency_is_a_shortage_for_which_there_is_no_time(
 ) -> None:
     decisions, states = decide_all(snapshot, [Scripted(says=Decision("lacks", shortages=lacks))])
     assert decisions.emergency == emergency
-    assert relieved(snapshot, decisions, states, states)[0].emergency == emergency
+    assert with_relief(snapshot, decisions, states, states)[0].emergency == emergency
 
 
 def test_a_policy_that_nobody_can_tell_freezes_all_and_disables_none(snapshot: NodeSnapshot) -> None:
@@ -418,7 +418,7 @@ class TestRelief:
     def tick(self, states: StrategyStates, at_s: float, **more: Any) -> tuple[StrategyResult, StrategyStates]:
         now = node(at_s, [self.POD], {"job": 64 << 20})
         decisions, after = decide_all(now, [self.LACKING], states)
-        decisions, after = relieved(now, decisions, after, states, **more)
+        decisions, after = with_relief(now, decisions, after, states, **more)
         return decisions.results[-1], after
 
     def test_it_is_one_result_more_with_a_state_of_its_own(self) -> None:
@@ -432,7 +432,7 @@ class TestRelief:
         now = node(1, [self.POD], {"job": 64 << 20})
         frozen = Scripted("lack", says=Decision("lacks", shortages=(LACK,)), needs={"node": 5.0})
         decisions, after = decide_all(now, [frozen], {})
-        assert relieved(now, decisions, after, {})[0].results[-1].decision.one_shots == ()
+        assert with_relief(now, decisions, after, {})[0].results[-1].decision.one_shots == ()
 
     def test_switched_off_it_lets_go(self) -> None:
         _, states = self.tick({}, 1)

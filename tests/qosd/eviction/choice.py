@@ -45,7 +45,7 @@ class Episode:
     """Of one demand, since it was stated first."""
 
     stated_ns: int
-    rung: int = 0
+    step: int = 0
     sampled_ns: int = 0
     wait_ns: int = 0
     gives: Mapping[str, int] = field(default_factory=dict)
@@ -103,18 +103,18 @@ class Choice:
             held.append(frozen.used_milli)
         return max(held, default=0)
 
-    def request(self, uid: str, account: str) -> int:
+    def request(self, uid: str, extended_resource: str) -> int:
         pod = self.everybody[uid]
-        unit = 1 if account.endswith("cpu") else 1 << 20
-        return pod.request * unit if pod.kind and f"/{pod.kind}-" in account else 0
+        unit = 1 if extended_resource.endswith("cpu") else 1 << 20
+        return pod.request * unit if pod.kind and f"/{pod.kind}-" in extended_resource else 0
 
     def amount(self, uid: str, demand: Demand, at: NodeSnapshot) -> int | None:
-        if demand.account:
-            return self.request(uid, demand.account)
+        if demand.extended_resource:
+            return self.request(uid, demand.extended_resource)
         return self.usage(uid, demand.resource, at)
 
     @staticmethod
-    def is_of_account(pod: Pod, view: PodView, demand: Demand, at: NodeSnapshot) -> bool:
+    def belongs_to(pod: Pod, view: PodView, demand: Demand, at: NodeSnapshot) -> bool:
         """Class, band and priority."""
         told = view.priority
         if demand.gate.startswith("BE"):
@@ -129,7 +129,7 @@ class Choice:
         )
         if told is None or most is None or number_of(pod, told) > most:
             return False
-        return not is_ledger or f"/{band_of(pod, told).removeprefix('koord-')}-" in demand.account
+        return not is_ledger or f"/{band_of(pod, told).removeprefix('koord-')}-" in demand.extended_resource
 
     def may_go(self, uid: str, demand: Demand, at: NodeSnapshot, spared: Counter[str]) -> bool:
         """May it be made to give for this demand? ``spared``: by which rule alone it is not."""
@@ -181,7 +181,7 @@ class Choice:
             "static pods": pod.source == "api",
             "pods that forbid it": is_willing,
             "pods that are not labelled": is_labelled or not is_opted,
-            "pods above the threshold": self.is_of_account(pod, view, demand, at),
+            "pods above the threshold": self.belongs_to(pod, view, demand, at),
         }
 
     def evictable_bytes(self, gate: str, at: NodeSnapshot) -> int:
@@ -203,7 +203,11 @@ class Choice:
                 pod, amount = self.everybody[uid], self.amount(uid, demand, at)
                 assert amount is not None
                 used = self.usage(uid, demand.resource, at) or 0
-                request = self.request(uid, demand.account) if demand.account else self.plain_request(uid, demand)
+                request = (
+                    self.request(uid, demand.extended_resource)
+                    if demand.extended_resource
+                    else self.plain_request(uid, demand)
+                )
                 ratio = used / request if request > 0 else (float("inf") if used else 0.0)
                 worked_s = at.value(_POD.cpu_seconds, pod.cgroup) or 0.0
                 found.append(Candidate(uid, view, pod, amount, ratio, worked_s))

@@ -23,7 +23,7 @@ from tests.qosd.eviction.modelpods import Pod
 from tests.qosd.eviction.world import ROOT, STAYS
 
 RECLAIM, THROTTLE, FREEZE, EVICT = "reclaim", "throttle", "freeze", "evict"
-RUNGS = (RECLAIM, THROTTLE, FREEZE, EVICT)
+STEPS = (RECLAIM, THROTTLE, FREEZE, EVICT)
 STRATEGIES = {
     "BECPUEvict": "beCPUEvict",
     "CPUAllocatableEvict": "cpuAllocatableEvict",
@@ -52,13 +52,13 @@ TIER = USAGE[Scope.TIER]
 
 @dataclass(frozen=True)
 class Demand:
-    """``amount`` in thousandths of a CPU or in bytes; ``account``: the extended resource whose requests have to go."""
+    """``amount`` in thousandths of a CPU or in bytes; ``extended_resource``: requests of this one have to go."""
 
     gate: str
     resource: str
     amount: int
-    account: str = ""
-    rungs: tuple[str, ...] = RUNGS
+    extended_resource: str = ""
+    steps: tuple[str, ...] = STEPS
     left_s: float | None = None
     sampled_ns: int = 0
     is_in_vain: bool = False
@@ -69,7 +69,7 @@ class Demand:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        return self.strategy, self.resource, self.account
+        return self.strategy, self.resource, self.extended_resource
 
 
 class Refused(Exception):
@@ -241,10 +241,10 @@ def _memory(
         elif is_soon and left_s is not None:
             lefts.append(left_s)
     if whole or cached:
-        rungs = RUNGS if whole else (RECLAIM,)
+        steps = STEPS if whole else (RECLAIM,)
         left_s = min(lefts, default=None)
         sampled_ns = oldest_ns(at, "node", "usage")
-        yield Demand(gate, "memory", max(whole or cached), "", rungs, left_s, sampled_ns, is_in_vain and not whole)
+        yield Demand(gate, "memory", max(whole or cached), "", steps, left_s, sampled_ns, is_in_vain and not whole)
 
 
 def _walls(at: NodeSnapshot) -> Iterator[tuple[bool, int, int, int, float]]:
@@ -291,8 +291,8 @@ def _ledger(
     lower, threshold = _setting(lower, 0, upper - 1), _setting(threshold, -(1 << 31), 7999)
     resource, unit = ("cpu", 1) if "CPU" in gate else ("memory", 1 << 20)
     for kind in ("batch", "mid"):
-        account = f"kubernetes.io/{kind}-{resource}"
-        there = at.policy.node.allocatable.get(account)
+        extended_resource = f"kubernetes.io/{kind}-{resource}"
+        there = at.policy.node.allocatable.get(extended_resource)
         if there is None:
             continue
         requested = 0
@@ -309,7 +309,7 @@ def _ledger(
         else:
             continue
         if amount > 0:
-            yield Demand(gate, resource, amount, account, (EVICT,), sampled_ns=oldest_ns(at, "usage"))
+            yield Demand(gate, resource, amount, extended_resource, (EVICT,), sampled_ns=oldest_ns(at, "usage"))
 
 
 def _cpu_ledger(at: NodeSnapshot, said: ResourceThresholds, pods: Mapping[str, Pod]) -> Iterator[Demand]:

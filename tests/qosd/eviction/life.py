@@ -10,7 +10,7 @@ from msgspec import structs
 
 from qosd.decide.decision import Strategy
 from qosd.decide.reliefstate import Relief
-from qosd.decide.runner import NO_STATES, Decisions, StrategyStates, decide_all, relieved
+from qosd.decide.runner import NO_STATES, Decisions, StrategyStates, decide_all, with_relief
 from qosd.model.snapshot import NodeSnapshot, Window
 from qosd.strategies import STRATEGIES
 from qosd.strategies.eviction.evicting import Evicting
@@ -82,10 +82,10 @@ class Life:
         decisions, states = decide_all(at, EVICTING, self.states)
         if self.chance.randrange(40) == 0:
             turned = structs.replace(at, pods=at.pods[::-1])
-            again, _ = relieved(turned, *decide_all(turned, EVICTING, self.states), self.states)
+            again, _ = with_relief(turned, *decide_all(turned, EVICTING, self.states), self.states)
         else:
             again = None
-        decisions, states = relieved(at, decisions, states, self.states)
+        decisions, states = with_relief(at, decisions, states, self.states)
         if again is not None and again.results[-1].decision != decisions.results[-1].decision:
             raise Violation("the order of the pod list makes a difference")
         self._check_errors(decisions)

@@ -39,7 +39,7 @@ from tests.qosd.eviction.demands import (
     EVICT,
     FREEZE,
     RECLAIM,
-    RUNGS,
+    STEPS,
     STRATEGIES,
     THROTTLE,
     Demand,
@@ -99,8 +99,13 @@ class Oracle(Standing):
             self.counts["demands that no eviction could meet"] += any(one.is_in_vain for one in each)
         for gate, strategy in STRATEGIES.items():
             result = next(each for each in decisions.results if each.name == strategy)
-            said = {(each.account, str(each.resource), each.amount, each.left_s) for each in result.decision.shortages}
-            wanted = {(each.account, each.resource, each.amount, each.left_s) for each in expected.get(gate, ())}
+            said = {
+                (each.extended_resource, str(each.resource), each.amount, each.left_s)
+                for each in result.decision.shortages
+            }
+            wanted = {
+                (each.extended_resource, each.resource, each.amount, each.left_s) for each in expected.get(gate, ())
+            }
             if said != wanted:
                 raise Violation(f"{gate} states {said}, the formula says {wanted}: {result.sentence}")
             for shortage in result.decision.shortages:
@@ -125,7 +130,7 @@ class Oracle(Standing):
         for uid, each in self.frozen.items():
             if each.over_ns is None and self._is_thawed(each, at.evictions.get(uid), now_ns):
                 each.over_ns = now_ns
-        pending = frozenset([uid for uid, view in self.views.items() if self._is_going(view, at)])
+        pending = frozenset([uid for uid, view in self.views.items() if self._is_terminating(view, at)])
         if self.pending - pending:
             self.settled_ns = now_ns
         self.pending = pending
@@ -139,7 +144,7 @@ class Oracle(Standing):
         return eviction.phase is not EvictionPhase.STOPPING or now_ns - eviction.since_ns >= STOP_S * S
 
     @staticmethod
-    def _is_going(view: PodView, at: NodeSnapshot) -> bool:
+    def _is_terminating(view: PodView, at: NodeSnapshot) -> bool:
         eviction = at.evictions.get(view.uid)
         if eviction is not None and eviction.phase is EvictionPhase.STOPPED:
             return False
@@ -156,12 +161,12 @@ class Oracle(Standing):
         settled_ns, rounds_ns = self.settled_ns, dict(self.rounds_ns)
         taken = Counter([self.owner_of(self.views[uid]) for uid in at.evictions if uid in self.views])
         known = {demand.strategy for demand in stated}
-        for strategy, rung, uid, _ in said:
+        for strategy, step, uid, _ in said:
             if strategy not in known:
-                raise Violation(f"{strategy}: {rung} of {uid}, and it lacks nothing")
+                raise Violation(f"{strategy}: {step} of {uid}, and it lacks nothing")
         for demand in stated:
-            mine = [(rung, uid, value) for strategy, rung, uid, value in said if self._is_of(demand, strategy, uid)]
-            went = [uid for rung, uid, _ in mine if rung == EVICT]
+            mine = [(step, uid, value) for strategy, step, uid, value in said if self._is_of(demand, strategy, uid)]
+            went = [uid for step, uid, _ in mine if step == EVICT]
             need = self._need(demand, at, gone)
             self._check_step(demand, at, mine, need, gone, taken, settled_ns, rounds_ns)
             gone += went
@@ -170,10 +175,10 @@ class Oracle(Standing):
             raise Violation(f"evicted twice at once: {gone}")
         self._note_evictions(at, gone)
 
-    def _shows_late(self, strategy: str, rung: str, uid: str, value: int) -> bool:
+    def _shows_late(self, strategy: str, step: str, uid: str, value: int) -> bool:
         """A bound that was hidden by a lower one."""
         mine = [each for key, each in self.episodes.items() if key[0] == strategy]
-        return rung == THROTTLE and any(uid in each.bounded for each in mine)
+        return step == THROTTLE and any(uid in each.bounded for each in mine)
 
     def _is_of(self, demand: Demand, strategy: str, uid: str) -> bool:
         """A strategy of the ledger has a demand for each band."""
@@ -181,13 +186,13 @@ class Oracle(Standing):
             return False
         if "Allocatable" not in demand.gate:
             return True
-        return f"/{self.everybody[uid].kind}-" in demand.account
+        return f"/{self.everybody[uid].kind}-" in demand.extended_resource
 
     def _need(self, demand: Demand, at: NodeSnapshot, gone: Sequence[str]) -> int:
         """What nothing on its way covers."""
         going = {*self.giving(demand, at), *gone}
         self.counts["demands that did not wait for a grace period"] += len(self.pending - going) > 0
-        if demand.account:
+        if demand.extended_resource:
             for uid, each in at.evictions.items():
                 is_given = each.phase in (EvictionPhase.STOPPING, EvictionPhase.STOPPED) or (
                     each.phase is EvictionPhase.RESTARTED and at.monotonic_ns < each.retry_ns
@@ -196,11 +201,11 @@ class Oracle(Standing):
                     going.add(uid)
         covered = 0
         for uid in going:
-            if not demand.account or self.is_of_account(self.everybody[uid], self.views[uid], demand, at):
+            if not demand.extended_resource or self.belongs_to(self.everybody[uid], self.views[uid], demand, at):
                 covered += self.amount(uid, demand, at) or 0
         mild: dict[str, int] = {}
         for key, episode in self.episodes.items():
-            is_other = key != demand.key and key[1] == demand.resource and not key[2] and not demand.account
+            is_other = key != demand.key and key[1] == demand.resource and not key[2] and not demand.extended_resource
             if is_other and at.monotonic_ns < episode.wait_ns:
                 for uid, part in episode.gives.items():
                     mild[uid] = max(part, mild.get(uid, 0))
@@ -219,7 +224,7 @@ class Oracle(Standing):
         rounds_ns: Mapping[str, int],
     ) -> None:
         now_ns, episode = at.monotonic_ns, self.episodes[demand.key]
-        rungs = {rung for rung, _, _ in mine}
+        steps = {step for step, _, _ in mine}
         sampled_ns = min(demand.sampled_ns, oldest_ns(at, *(["usage"] if "usage" in at.ages_s else [])))
         may = (
             need > 0
@@ -227,7 +232,7 @@ class Oracle(Standing):
             and sampled_ns > episode.sampled_ns
             and (now_ns >= episode.wait_ns or self._hurries(demand, episode.wait_ns - now_ns))
         )
-        if rungs and not may:
+        if steps and not may:
             raise Violation(
                 f"{demand}: {mine} although need {need}, samples of {sampled_ns} after {settled_ns} and "
                 f"{episode.sampled_ns}, waits {(episode.wait_ns - now_ns) / S} s"
@@ -237,24 +242,24 @@ class Oracle(Standing):
             return
         expected = self._next_step(demand, at, need, taken, episode, rounds_ns, gone)
         if expected is None:
-            if rungs:
+            if steps:
                 raise Violation(f"{demand}: {mine}, and nothing was to be done")
             return
-        rung, parts = expected
-        if rungs != ({rung} if parts else set()) and not self._is_hidden(rung, parts, rungs):
-            raise Violation(f"{demand}, need {need}: {rungs or 'nothing'} instead of {rung} of {parts}: {mine}")
-        self._compare(demand, rung, parts, mine, at)
-        if parts or rung == FREEZE:
-            self._take(demand, rung, parts, sampled_ns, at)
+        step, parts = expected
+        if steps != ({step} if parts else set()) and not self._is_hidden(step, parts, steps):
+            raise Violation(f"{demand}, need {need}: {steps or 'nothing'} instead of {step} of {parts}: {mine}")
+        self._compare(demand, step, parts, mine, at)
+        if parts or step == FREEZE:
+            self._take(demand, step, parts, sampled_ns, at)
 
     @staticmethod
     def _hurries(demand: Demand, rest_ns: int) -> bool:
         return demand.left_s is not None and rest_ns > demand.left_s * S
 
     @staticmethod
-    def _is_hidden(rung: str, parts: Mapping[str, int], rungs: set[str]) -> bool:
+    def _is_hidden(step: str, parts: Mapping[str, int], steps: set[str]) -> bool:
         """A bound that is not below another one that is in force does not show."""
-        return rung == THROTTLE and not rungs and bool(parts)
+        return step == THROTTLE and not steps and bool(parts)
 
     def _next_step(
         self,
@@ -266,23 +271,23 @@ class Oracle(Standing):
         rounds_ns: Mapping[str, int],
         gone: Sequence[str],
     ) -> tuple[str, Mapping[str, int]] | None:
-        """The mildest rung that can do anything, and its parts by UID; none of them while evictions rest."""
+        """The mildest step that can do anything, and its parts by UID; none of them while evictions rest."""
         able = [each for each in self.candidates(demand, at) if each.uid not in gone]
-        for rung in RUNGS[episode.rung :]:
-            if rung not in demand.rungs:
+        for step in STEPS[episode.step :]:
+            if step not in demand.steps:
                 continue
-            parts, stops = self._parts(demand, rung, able, need, at, taken)
-            is_late = demand.left_s is not None and not stops and WAIT_S[rung] > demand.left_s
+            parts, stops = self._parts(demand, step, able, need, at, taken)
+            is_late = demand.left_s is not None and not stops and WAIT_S[step] > demand.left_s
             if parts and is_late:
                 self.counts["steps that would have been too late"] += 1
             if parts and not is_late:
-                if rung == EVICT:
+                if step == EVICT:
                     parts = self._allowed(demand, parts, at, rounds_ns, len(gone))
-                return rung, parts
-            if rung == FREEZE and demand.resource == "memory" and self._waits_for_nobody(demand, able, need, at):
+                return step, parts
+            if step == FREEZE and demand.resource == "memory" and self._waits_for_nobody(demand, able, need, at):
                 self.counts["freezes of nobody, since nobody grew"] += 1
-                return rung, {}
-            if rung == RECLAIM and able and not parts:
+                return step, {}
+            if step == RECLAIM and able and not parts:
                 self.counts["reclaims that could free nothing"] += 1
         return None
 
@@ -299,12 +304,12 @@ class Oracle(Standing):
         return dict(list(parts.items())[: max(0, left)])
 
     def _parts(
-        self, demand: Demand, rung: str, able: Sequence[Candidate], need: int, at: NodeSnapshot, taken: Counter[Owner]
+        self, demand: Demand, step: str, able: Sequence[Candidate], need: int, at: NodeSnapshot, taken: Counter[Owner]
     ) -> tuple[Mapping[str, int], bool]:
         """By UID what each gives, in their order; and whether they have no more of it from then on."""
         host = at.policy.host
         assert host.files is not None
-        if rung == RECLAIM:
+        if step == RECLAIM:
             row = {1: "memory.force_empty", 2: "memory.reclaim"}[host.cgroup_version]
             if demand.resource != "memory" or row not in host.files:
                 return {}, False
@@ -312,13 +317,13 @@ class Oracle(Standing):
             parts: Mapping[str, int] = {each.uid: part for each, part in self.chosen(demand, takes, need, at, taken)}
             return (parts if sum(parts.values()) * LEAST_PART >= need else {}), False
         running = [each for each in able if self.runs(each.view)]
-        if rung == THROTTLE and demand.resource == "memory" and "memory.high" not in host.files:
+        if step == THROTTLE and demand.resource == "memory" and "memory.high" not in host.files:
             busy = [each for each in running if (self.usage(each.uid, "cpu", at) or 0) > CPU_FLOOR]
             return self._growing(busy, need, at), False
-        if rung == THROTTLE:
+        if step == THROTTLE:
             floor = MEMORY_FLOOR if demand.resource == "memory" else CPU_FLOOR
             return self._with_growing(demand, able if floor > CPU_FLOOR else running, need, at, taken, floor), True
-        if rung == FREEZE:
+        if step == FREEZE:
             if "cgroup.freeze" not in host.files:
                 return {}, True
             thawed = {uid for uid, each in self.frozen.items() if each.over_ns is not None}
@@ -378,46 +383,46 @@ class Oracle(Standing):
     def _compare(
         self,
         demand: Demand,
-        rung: str,
+        step: str,
         parts: Mapping[str, int],
         mine: Sequence[tuple[str, str, int]],
         at: NodeSnapshot,
     ) -> None:
         """What was done is what the rules say, pod by pod and in their order."""
         done = [uid for _, uid, _ in mine]
-        if rung in (EVICT, RECLAIM, FREEZE):
-            if done != list(parts) if rung != FREEZE else set(done) != set(parts):
-                raise Violation(f"{demand}: {rung} of {done} instead of {list(parts)}")
+        if step in (EVICT, RECLAIM, FREEZE):
+            if done != list(parts) if step != FREEZE else set(done) != set(parts):
+                raise Violation(f"{demand}: {step} of {done} instead of {list(parts)}")
         elif not set(done) <= parts.keys():
-            raise Violation(f"{demand}: {rung} of {done} instead of {list(parts)}")
+            raise Violation(f"{demand}: {step} of {done} instead of {list(parts)}")
         is_v2 = at.policy.host.cgroup_version == 2
         for _, uid, value in mine:
-            if rung == RECLAIM and value != (parts[uid] if is_v2 else 0):
+            if step == RECLAIM and value != (parts[uid] if is_v2 else 0):
                 raise Violation(f"{demand}: {value} bytes of {uid} are reclaimed instead of {parts[uid]}")
-        self.counts[f"{rung}s"] += len(done)
-        if rung == EVICT:
+        self.counts[f"{step}s"] += len(done)
+        if step == EVICT:
             self.counts[f"{demand.gate} evictions"] += len(done)
-        if rung == THROTTLE and demand.resource == "memory":
+        if step == THROTTLE and demand.resource == "memory":
             kind = "memory.high" if "memory.high" in (at.policy.host.files or ()) else "little CPU"
             self.counts[f"throttles of memory by {kind}"] += len(done)
 
-    def _take(self, demand: Demand, rung: str, parts: Mapping[str, int], sampled_ns: int, at: NodeSnapshot) -> None:
+    def _take(self, demand: Demand, step: str, parts: Mapping[str, int], sampled_ns: int, at: NodeSnapshot) -> None:
         now_ns, episode = at.monotonic_ns, self.episodes[demand.key]
         is_cpu = demand.resource == "cpu"
-        gives = parts if rung == RECLAIM or (rung == THROTTLE and self._throttles(demand, at)) else {}
-        if rung == FREEZE and is_cpu:
+        gives = parts if step == RECLAIM or (step == THROTTLE and self._throttles(demand, at)) else {}
+        if step == FREEZE and is_cpu:
             gives = parts
-        if rung == THROTTLE and (is_cpu or not self._throttles(demand, at)):
+        if step == THROTTLE and (is_cpu or not self._throttles(demand, at)):
             episode.throttled |= {uid: self.usage(uid, "cpu", at) or 0 for uid in parts}
-        if rung == THROTTLE:
+        if step == THROTTLE:
             episode.bounded |= parts.keys()
-        if rung == FREEZE:
+        if step == FREEZE:
             for uid in parts:
                 self.frozen[uid] = Frozen(demand.key, now_ns, self.usage(uid, "cpu", at) or 0)
         episode.gives, episode.sampled_ns = gives, sampled_ns
-        episode.wait_ns = now_ns + WAIT_S[rung] * S
-        episode.rung = RUNGS.index(EVICT) if rung == EVICT else RUNGS.index(rung) + 1
-        if rung == EVICT:
+        episode.wait_ns = now_ns + WAIT_S[step] * S
+        episode.step = STEPS.index(EVICT) if step == EVICT else STEPS.index(step) + 1
+        if step == EVICT:
             self.rounds_ns[demand.resource] = now_ns
 
     @staticmethod
@@ -438,7 +443,7 @@ class Oracle(Standing):
 
 
 def _steps(relief: Relief, before: Mapping[Target, Opinion]) -> Iterator[tuple[str, str, str, int]]:
-    """Strategy, rung, UID and value of what is new at this tick, in its order."""
+    """Strategy, step, UID and value of what is new at this tick, in its order."""
     for order in relief.one_shots:
         yield _step(order.why, int(order.value))
     for target, opinion in relief.opinions.items():
@@ -447,10 +452,10 @@ def _steps(relief: Relief, before: Mapping[Target, Opinion]) -> Iterator[tuple[s
             assert isinstance(opinion.value, int)
             yield _step(opinion.why, opinion.value)
     for eviction in relief.evictions:
-        strategy, rung, uid, _ = _step(eviction.why, 0)
+        strategy, step, uid, _ = _step(eviction.why, 0)
         if STRATEGIES[eviction.gate] != strategy or uid != eviction.uid:
             raise Violation(f"an eviction of {uid} for {strategy} says {eviction.gate} of {eviction.uid}")
-        yield strategy, rung, uid, 0
+        yield strategy, step, uid, 0
 
 
 def _step(why: str, value: int) -> tuple[str, str, str, int]:

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from qosd.decide.reliefstate import ReliefState
-from qosd.decide.rungs import MEMORY_FLOOR_BYTES
+from qosd.decide.reliefsteps import MEMORY_FLOOR_BYTES
 from qosd.decide.shortage import Claim, Resource
 from qosd.model.snapshot import NodeSnapshot
 from tests.fakes.clock import S
@@ -27,7 +27,7 @@ def test_calm() -> None:
     assert relief.sentence == f"memory: no shortage now ({WHO}): throttling 1 pod"
     relief = run.tick(at(33))
     assert (dict(relief.opinions), relief.sentence, run.state.is_empty) == ({}, "no shortage", True)
-    assert run.tick(at(34), claim).one_shots, "the next shortage begins at the first rung"
+    assert run.tick(at(34), claim).one_shots, "the next shortage begins at the first step"
 
 
 def test_a_claim_that_comes_back_in_time_goes_on_at_its_rung() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qosd.decide.rungs import FREEZE_MOST_NS
+from qosd.decide.reliefsteps import FREEZE_MOST_NS
 from qosd.model.snapshot import EvictionPhase
 from tests.fakes.clock import S
 from tests.qosd.decide.relief.threepods import (

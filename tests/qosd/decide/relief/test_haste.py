@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from qosd.decide.shortage import Claim, Rung
+from qosd.decide.shortage import Claim, ReliefStep
 from qosd.model.metric import Scope
 from qosd.model.snapshot import Aggregate, NodeSnapshot, Window
 from qosd.sense.usage import USAGE
@@ -16,8 +16,8 @@ from tests.qosd.decide.relief.threepods import EVICT, FREEZE, THROTTLE, A, C, at
 from tests.qosd.decide.scenes import FILES_V1, FILES_V2, MEMORY, MIB, Run, bounds, evicted, lacks
 
 
-def lately(amount: int, left_s: float | None, *rungs: Rung) -> Claim:
-    return lacks(amount, MEMORY, *rungs, left_s=left_s, growth=GROWTH)
+def lately(amount: int, left_s: float | None, *steps: ReliefStep) -> Claim:
+    return lacks(amount, MEMORY, *steps, left_s=left_s, growth=GROWTH)
 
 
 GROWTH = Window(USAGE[Scope.POD].memory_usage_bytes, 4.0)

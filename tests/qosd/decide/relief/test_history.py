@@ -12,8 +12,8 @@ from msgspec import structs
 from qosd.decide.decision import Opinion
 from qosd.decide.relief import CALM_NS, relieve
 from qosd.decide.reliefstate import Relief, ReliefState
-from qosd.decide.rungs import EVICTIONS_PER_MINUTE, FREEZE_MOST_NS, MEMORY_FLOOR_BYTES
-from qosd.decide.shortage import Claim, Measure, Rung
+from qosd.decide.reliefsteps import EVICTIONS_PER_MINUTE, FREEZE_MOST_NS, MEMORY_FLOOR_BYTES
+from qosd.decide.shortage import Claim, Measure, ReliefStep
 from qosd.decide.victims import is_pending
 from qosd.model.snapshot import EvictionState, NodeSnapshot
 from tests.fakes.clock import S
@@ -34,7 +34,7 @@ class World:
         self.evicted_ns: list[int] = []
         self.stepped: dict[str, int] = {}
         self.stated: dict[str, int] = {}
-        self.rungs: dict[str, Rung] = {}
+        self.steps: dict[str, ReliefStep] = {}
 
     def snapshot(self, is_known: bool) -> NodeSnapshot:
         pods = list(self.pods.values())
@@ -73,13 +73,14 @@ class World:
         return structs.replace(claim, shortage=structs.replace(claim.shortage, amount=amount))
 
 
-def _rungs(names: frozenset[Rung], claim: Claim) -> Claim:
-    return structs.replace(claim, shortage=structs.replace(claim.shortage, rungs=names))
+def _steps(names: frozenset[ReliefStep], claim: Claim) -> Claim:
+    return structs.replace(claim, shortage=structs.replace(claim.shortage, steps=names))
 
 
 SOME = st.builds(
-    _rungs,
-    st.frozensets(st.sampled_from(Rung), min_size=1) | st.sampled_from([frozenset(Rung), frozenset({EVICT})]),
+    _steps,
+    st.frozensets(st.sampled_from(ReliefStep), min_size=1)
+    | st.sampled_from([frozenset(ReliefStep), frozenset({EVICT})]),
     st.builds(
         lacks,
         st.integers(1, 2500),
@@ -158,20 +159,20 @@ def check_samples(world: World, there: NodeSnapshot, fresh: set[tuple[str, str]]
 
 
 def check_once(world: World, there: NodeSnapshot, claims: list[Claim], fresh: set[tuple[str, str]]) -> None:
-    """In one episode a claim takes each mild rung at most once, and in their order."""
+    """In one episode a claim takes each mild step at most once, and in their order."""
     for who in [who for who, at_ns in world.stated.items() if there.monotonic_ns - at_ns >= CALM_NS]:
-        del world.stated[who], world.rungs[who]
+        del world.stated[who], world.steps[who]
     for claim in claims:
         world.stated[claim.strategy] = there.monotonic_ns
-        world.rungs.setdefault(claim.strategy, RECLAIM)
-    for who, rung_name in fresh:
-        rung = Rung[rung_name.upper()]
-        assert rung >= world.rungs[who]
-        world.rungs[who] = EVICT if rung is EVICT else Rung(rung + 1)
+        world.steps.setdefault(claim.strategy, RECLAIM)
+    for who, step_name in fresh:
+        step = ReliefStep[step_name.upper()]
+        assert step >= world.steps[who]
+        world.steps[who] = EVICT if step is EVICT else ReliefStep(step + 1)
 
 
 def fresh_steps(before: ReliefState, after: ReliefState, relief: Relief) -> set[tuple[str, str]]:
-    """Who takes which rungs at this tick, as the reasons say it."""
+    """Who takes which steps at this tick, as the reasons say it."""
     whys = reasons(after) - reasons(before)
     whys |= {shot.why for shot in relief.one_shots} | {eviction.why for eviction in relief.evictions}
     return {(why.partition(":")[0], why.rpartition("); ")[2].partition(":")[0]) for why in whys}
@@ -183,7 +184,7 @@ def reasons(state: ReliefState) -> set[str]:
     return throttles | {freeze.opinion.why for freeze in state.freezes.values()}
 
 
-ALL_RUNGS = [_rungs(frozenset(Rung), lacks(MIB))]
+ALL_RUNGS = [_steps(frozenset(ReliefStep), lacks(MIB))]
 STATES, IS_CALM = [True, False, False], [False, False, False]
 
 

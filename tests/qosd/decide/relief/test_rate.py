@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qosd.decide.reliefstate import ReliefState
-from qosd.decide.rungs import EVICTIONS_PER_MINUTE
+from qosd.decide.reliefsteps import EVICTIONS_PER_MINUTE
 from qosd.decide.shortage import Resource
 from tests.qosd.decide.relief.threepods import EVICT, FREEZE, STOPPING, at
 from tests.qosd.decide.scenes import CPU, MEMORY, MIB, Run, be, bounds, evicted, lacks, node, under_way

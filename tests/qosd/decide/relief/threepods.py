@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from qosd.decide.rungs import FREEZE_WAIT_NS, RECLAIM_WAIT_NS, THROTTLE_WAIT_NS
-from qosd.decide.shortage import Rung
+from qosd.decide.reliefsteps import FREEZE_WAIT_NS, RECLAIM_WAIT_NS, THROTTLE_WAIT_NS
+from qosd.decide.shortage import ReliefStep
 from qosd.model.snapshot import EvictionPhase, NodeSnapshot
 from tests.qosd.decide.scenes import MIB, be, node
 
-RECLAIM, THROTTLE, FREEZE, EVICT = Rung
+RECLAIM, THROTTLE, FREEZE, EVICT = ReliefStep
 STOPPING, STOPPED, RESTARTED, FAILED = EvictionPhase
 A, B, C = be("a"), be("b"), be("c")
 USES = {"a": 300 * MIB, "b": 200 * MIB, "c": 100 * MIB}

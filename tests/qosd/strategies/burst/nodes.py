@@ -27,7 +27,6 @@ from qosd.model.metric import Metric, Scope
 from qosd.model.pod import SpecContainer
 from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.model.snapshot import NodeSnapshot, PodView
-from qosd.pace import TickReason
 from qosd.predict.predictor import Predictor
 from qosd.sense.build import Sense
 from qosd.sense.node import NodeRow
@@ -39,6 +38,7 @@ from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
 from qosd.sense.usage import USAGE
 from qosd.strategies import STRATEGIES
+from qosd.tickscheduler import TickReason
 from tests.fakes.clock import Clock, S
 from tests.fakes.kernelwriter import KernelWriter
 from tests.qosd.machine import Machine

@@ -15,8 +15,8 @@ from koord.host.files import Target
 from koord.host.notes import KINDS
 from qosd.act.ownership import OWNERS
 from qosd.model.snapshot import PodView
-from qosd.pace import TickReason
 from qosd.strategies.burst.strategy import ROUND_NS, Memory
+from qosd.tickscheduler import TickReason
 from tests.qosd.strategies.burst import nodes
 from tests.qosd.strategies.burst.scenes import Node, Rounds, bursting, limited, made_of, quota
 

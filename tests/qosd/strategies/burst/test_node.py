@@ -16,7 +16,7 @@ from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
 from qosd.act.ownership import OWNERS
 from qosd.decide.runner import State
-from qosd.pace import TickReason
+from qosd.tickscheduler import TickReason
 from tests.fakes.kernelwriter import Killed
 from tests.qosd.strategies.burst.nodes import GROUPS, QUOTAS_US, WEB, Node, resized
 from tests.qosd.strategies.burst.scenes import limited

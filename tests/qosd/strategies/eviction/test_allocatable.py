@@ -12,7 +12,7 @@ from koord.model.formulas import recompute
 from koord.model.priority import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY, PriorityClass
 from qosd.decide.decision import Decision
 from qosd.decide.runner import State, decide_all
-from qosd.decide.shortage import Measure, Resource, Rung
+from qosd.decide.shortage import Measure, ReliefStep, Resource
 from qosd.model.snapshot import PodView
 from qosd.strategies import formulas
 from qosd.strategies.eviction.allocatable import Allocatable, CPUAllocatable, MemoryAllocatable
@@ -43,7 +43,7 @@ def of(strategy: Allocatable, *pods: PodView, allocatable: Mapping[str, str] = A
 
 
 def amounts(decision: Decision) -> dict[str, int]:
-    return {shortage.account: shortage.amount for shortage in decision.shortages}
+    return {shortage.extended_resource: shortage.amount for shortage in decision.shortages}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_each_band_has_its_own_account() -> None:
 def test_what_it_states() -> None:
     (shortage,) = of(MEMORY, asks("a", "30000")).shortages
     assert (shortage.resource, shortage.measure) == (Resource.MEMORY_BYTES, Measure.REQUEST)
-    assert (shortage.rungs, shortage.account) == (frozenset({Rung.EVICT}), BATCH_MEMORY)
+    assert (shortage.steps, shortage.extended_resource) == (frozenset({ReliefStep.EVICT}), BATCH_MEMORY)
     victims = shortage.victims
     assert (victims.gate, victims.is_opt_in, victims.priority_at_most) == ("MemoryAllocatableEvict", True, 5999)
     keys = ["eviction priority", "priority", "sub-priority", "amount", "owner", "lost work"]
@@ -170,4 +170,4 @@ def test_requests_are_summed_again_only_if_pods_or_the_threshold_changed() -> No
         _, states = decide_all(each, (CPU,), states)
         sums.append(states[CPU.name].own)
     assert [sums[0] is sums[1], sums[1] is sums[2], sums[3] is sums[4]] == [True, False, False]
-    assert [each.by_account[BATCH_CPU] for each in sums] == [30_000, 30_000, 40_000, 30_000, 0]
+    assert [each.by_resource[BATCH_CPU] for each in sums] == [30_000, 30_000, 40_000, 30_000, 0]

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from koord.model.formulas import recompute
 from qosd.decide.runner import State
-from qosd.decide.shortage import Measure, Resource, Rung
+from qosd.decide.shortage import Measure, ReliefStep, Resource
 from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot
 from qosd.sense.node import NodeRow
@@ -58,7 +58,11 @@ def test_release(mean_milli: int, last_milli: int | None, settings: Mapping[str,
 def test_what_it_states() -> None:
     shortage = stated(EVICTING, at(27_200, 26_000))
     assert shortage is not None
-    assert (shortage.resource, shortage.measure, shortage.rungs) == (Resource.CPU_MILLI, Measure.USAGE, frozenset(Rung))
+    assert (shortage.resource, shortage.measure, shortage.steps) == (
+        Resource.CPU_MILLI,
+        Measure.USAGE,
+        frozenset(ReliefStep),
+    )
     victims = shortage.victims
     assert (victims.classes, victims.gate) == (None, "CPUEvict")
     assert (victims.is_opt_in, victims.priority_at_most) == (True, 5999)

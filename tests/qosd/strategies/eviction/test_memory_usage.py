@@ -12,7 +12,7 @@ from koord.model.formulas import recompute
 from koord.model.qos import KubeQoS, QoSClass
 from qosd.decide.decision import Strategy
 from qosd.decide.runner import State
-from qosd.decide.shortage import Measure, Resource, Rung, Shortage
+from qosd.decide.shortage import Measure, ReliefStep, Resource, Shortage
 from qosd.model.metric import Metric, Scope
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
 from qosd.sense.limits import LIMITS
@@ -97,7 +97,7 @@ def test_what_they_state() -> None:
         shortage = stated(strategy, at(memory(75 * GIB)))
         assert shortage is not None
         assert (shortage.resource, shortage.measure) == (Resource.MEMORY_BYTES, Measure.USAGE)
-        assert (shortage.rungs, shortage.growth, shortage.left_s) == (frozenset(Rung), GROWTH, None)
+        assert (shortage.steps, shortage.growth, shortage.left_s) == (frozenset(ReliefStep), GROWTH, None)
         victims = shortage.victims
         assert (victims.classes, victims.gate, victims.priority_at_most) == (classes, strategy.gate, at_most)
         assert victims.is_opt_in is (at_most is not None)
@@ -117,27 +117,27 @@ def root(**of_pods: int) -> NodeSnapshot:
 
 
 @pytest.mark.parametrize(
-    ("of_pods", "release_percent", "rungs"),
+    ("of_pods", "release_percent", "steps"),
     [
-        ({"anonymous": 180}, 2, frozenset(Rung)),  # 70 %
+        ({"anonymous": 180}, 2, frozenset(ReliefStep)),  # 70 %
         ({"anonymous": 179}, 0, None),
-        ({"anonymous": 170, "kernel": 10}, 2, frozenset(Rung)),
-        ({"anonymous": 231, "idle_cache": 25}, 22, frozenset(Rung)),  # 90 %, whatever cache there is besides
+        ({"anonymous": 170, "kernel": 10}, 2, frozenset(ReliefStep)),
+        ({"anonymous": 231, "idle_cache": 25}, 22, frozenset(ReliefStep)),  # 90 %, whatever cache there is besides
         ({"anonymous": 100, "idle_cache": 150}, 0, None),  # what the kernel takes back by itself
-        ({"anonymous": 100, "active_cache": 150}, 29, frozenset({Rung.RECLAIM})),
+        ({"anonymous": 100, "active_cache": 150}, 29, frozenset({ReliefStep.RECLAIM})),
         ({"anonymous": 100, "active_cache": 79}, 0, None),
         ({"anonymous": 40, "slab": 60}, 0, None),
-        ({"anonymous": 40, "slab": 200}, 25, frozenset({Rung.RECLAIM})),  # dentries and inodes are taken back too
-        ({"anonymous": 180, "slab": 60}, 2, frozenset(Rung)),
-        ({"anonymous": 180, "active_cache": 76}, 2, frozenset(Rung)),
+        ({"anonymous": 40, "slab": 200}, 25, frozenset({ReliefStep.RECLAIM})),  # dentries and inodes are taken back too
+        ({"anonymous": 180, "slab": 60}, 2, frozenset(ReliefStep)),
+        ({"anonymous": 180, "active_cache": 76}, 2, frozenset(ReliefStep)),
     ],
 )
 def test_the_pods_limit_is_a_wall_of_its_own(
-    of_pods: Mapping[str, int], release_percent: int, rungs: frozenset[Rung] | None
+    of_pods: Mapping[str, int], release_percent: int, steps: frozenset[ReliefStep] | None
 ) -> None:
     shortage = stated(BEST_EFFORT, root(**of_pods))
     assert (shortage.amount if shortage else 0) == 256 * MIB * release_percent // 100
-    assert (shortage.rungs if shortage else None) == rungs
+    assert (shortage.steps if shortage else None) == steps
 
 
 def test_page_cache_alone_is_reclaimed_and_no_more() -> None:
@@ -149,15 +149,15 @@ def test_page_cache_alone_is_reclaimed_and_no_more() -> None:
 
 @BOTH
 @pytest.mark.parametrize(
-    ("used", "evictable", "slope", "rungs", "left_s"),
+    ("used", "evictable", "slope", "steps", "left_s"),
     [
-        (76, 10, 0.0, frozenset(Rung), None),  # 66 % without them
-        (76, 6.1, 0.0, frozenset(Rung), None),
-        (76, 6, 0.0, frozenset({Rung.RECLAIM}), None),  # 70 % without them
-        (76, 2, 0.0, frozenset({Rung.RECLAIM}), None),
-        (98, 2, 0.0, frozenset({Rung.RECLAIM}), None),
-        (98, 2, 1.0, frozenset(Rung), 2.0),  # the limit is hit soon: evicting them gives time
-        (99, 2, 0.0, frozenset(Rung), 0.0),
+        (76, 10, 0.0, frozenset(ReliefStep), None),  # 66 % without them
+        (76, 6.1, 0.0, frozenset(ReliefStep), None),
+        (76, 6, 0.0, frozenset({ReliefStep.RECLAIM}), None),  # 70 % without them
+        (76, 2, 0.0, frozenset({ReliefStep.RECLAIM}), None),
+        (98, 2, 0.0, frozenset({ReliefStep.RECLAIM}), None),
+        (98, 2, 1.0, frozenset(ReliefStep), 2.0),  # the limit is hit soon: evicting them gives time
+        (99, 2, 0.0, frozenset(ReliefStep), 0.0),
         (69, 2, 0.0, None, None),
     ],
 )
@@ -166,14 +166,14 @@ def test_what_no_eviction_brings_below_the_threshold_evicts_nobody(
     used: int,
     evictable: float,
     slope: float,
-    rungs: frozenset[Rung] | None,
+    steps: frozenset[ReliefStep] | None,
     left_s: float | None,
 ) -> None:
     values = memory(10 * GIB, limit=100 * GIB, anonymous=used * GIB)
     shortage = stated(strategy, at(values, root_slope=slope * GIB, evictable=evictable * GIB))
-    assert (shortage.rungs if shortage else None) == rungs
+    assert (shortage.steps if shortage else None) == steps
     assert (shortage.left_s if shortage else None) == left_s
-    if shortage and rungs == frozenset({Rung.RECLAIM}):
+    if shortage and steps == frozenset({ReliefStep.RECLAIM}):
         assert recompute(shortage.inputs, formulas()) == shortage.amount
         assert shortage.why == (
             f"{used} % of the pods' limit (100 GiB) is in use; without the pods that may be evicted it would be "
@@ -198,7 +198,7 @@ def test_no_more_goes_than_can_be_reached(
 ) -> None:
     values = memory(10 * GIB, limit=100 * GIB, anonymous=76 * GIB)
     shortage = stated(strategy, at(values, root_slope=slope * GIB, evictable=evictable * GIB))
-    assert shortage is not None and shortage.rungs == frozenset(Rung)
+    assert shortage is not None and shortage.steps == frozenset(ReliefStep)
     assert shortage.amount == recompute(shortage.inputs, formulas()) == (76 - stops_at) * GIB
     said = f"76 % of the pods' limit (100 GiB) is in use; eviction starts at 70 % and stops at {stops_at} %"
     assert shortage.why == said + (", what it would be without the pods that may be evicted" if stops_at > 68 else "")
@@ -207,7 +207,7 @@ def test_no_more_goes_than_can_be_reached(
 def test_the_nodes_need_does_not_wait_for_what_the_pods_limit_lacks_in_vain() -> None:
     values = memory(75 * GIB, limit=90 * GIB, anonymous=74 * GIB)
     shortage = stated(BEST_EFFORT, at(values, evictable=GIB))
-    assert shortage is not None and shortage.rungs == frozenset(Rung)
+    assert shortage is not None and shortage.steps == frozenset(ReliefStep)
     assert shortage.why.startswith("75 % of the node's memory")
 
 
@@ -221,7 +221,9 @@ def test_of_two_walls_the_one_counts_for_which_more_has_to_go() -> None:
     assert hurried is not None and "of the pods' limit" in hurried.why
     assert hurried.left_s == pytest.approx(25 / 9), "the wall that is hit first says how soon"
     cached = stated(BEST_EFFORT, at(memory(70 * GIB, limit=99 * GIB, anonymous=9 * GIB, active_cache=90 * GIB)))
-    assert cached is not None and cached.rungs == frozenset(Rung), "what page cache wants does not hide the node's need"
+    assert cached is not None and cached.steps == frozenset(ReliefStep), (
+        "what page cache wants does not hide the node's need"
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from koord.model.priority import BATCH_CPU
 from koord.model.qos import QoSClass
 from koord.model.slo import CPUEvictPolicy
 from qosd.decide.runner import State
-from qosd.decide.shortage import Measure, Resource, Rung
+from qosd.decide.shortage import Measure, ReliefStep, Resource
 from qosd.model.metric import Metric
 from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot
@@ -91,8 +91,12 @@ def test_the_use_of_the_limit_is_a_setting(usage_percent: int | None, usage: int
 def test_what_it_states() -> None:
     shortage = stated(EVICTING, at((9500, 20000, 10000), (9500, 18000, 10000)))
     assert shortage is not None
-    assert (shortage.resource, shortage.measure, shortage.rungs) == (Resource.CPU_MILLI, Measure.REQUEST, {Rung.EVICT})
-    assert (shortage.account, shortage.victims.gate) == (BATCH_CPU, "BECPUEvict")
+    assert (shortage.resource, shortage.measure, shortage.steps) == (
+        Resource.CPU_MILLI,
+        Measure.REQUEST,
+        {ReliefStep.EVICT},
+    )
+    assert (shortage.extended_resource, shortage.victims.gate) == (BATCH_CPU, "BECPUEvict")
     assert (shortage.victims.classes, shortage.victims.is_opt_in) == (frozenset({QoSClass.BE}), False)
     assert [key.value for key in shortage.order] == ["priority", "use of request", "owner", "lost work"]
     assert recompute(shortage.inputs, formulas()) == shortage.amount == 4400

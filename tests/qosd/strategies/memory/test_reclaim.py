@@ -208,7 +208,7 @@ class TestStall:
         decision, memory = strategy.decide(at(100, asked, (B,), FULL), None)
         (order,) = decision.one_shots
         for result, expected in (("done", True), ("failed EAGAIN", False)):
-            later = structs.replace(at(120, asked, (B,), FULL), orders={order.target: result})
+            later = structs.replace(at(120, asked, (B,), FULL), one_shots={order.target: result})
             assert bool(orders(strategy.decide(later, memory)[0])) is expected
 
     def test_refaults_of_all_the_time_since_count(self) -> None:

@@ -31,7 +31,6 @@ from qosd.model.metric import Metric, Scope
 from qosd.model.pod import Resources
 from qosd.model.policy import HostFacts
 from qosd.model.snapshot import PodView
-from qosd.pace import TickReason
 from qosd.policy import besteffort
 from qosd.policy.source import PolicySource
 from qosd.predict.predictor import Predictor
@@ -47,6 +46,7 @@ from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
 from qosd.sense.usage import USAGE
 from qosd.strategies import STRATEGIES
+from qosd.tickscheduler import TickReason
 from tests.fakes.clock import Clock, S
 from tests.fakes.kernelwriter import KernelWriter
 from tests.qosd.contexts import extended

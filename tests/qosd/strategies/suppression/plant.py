@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 
+from qosd.strategies.suppression.cpuwait import CPUWait
 from qosd.strategies.suppression.formula import Steady
-from qosd.strategies.suppression.ladder import LadderState, Rung, Scene, climbed
-from qosd.strategies.suppression.pain import Pain
 from qosd.strategies.suppression.regulator import SECOND_NS, Bounds
+from qosd.strategies.suppression.steps import SuppressionInput, SuppressionState, SuppressionStep, advanced
 
 CAPACITY_MILLI = 16_000
-EVERY = (Rung.SLICES, Rung.IDLE, Rung.TIME, Rung.CPUS)
+EVERY = (SuppressionStep.SLICES, SuppressionStep.IDLE, SuppressionStep.TIME, SuppressionStep.CPUS)
 Hurt = Callable[["Plant"], float]
-"""Pain in ms per second of the present state."""
+"""The wait in ms per second of the present state."""
 Others = Callable[[float, Random], float]
 """What all others use, in CPUs, at a second of the run, with chance."""
 
@@ -55,7 +55,7 @@ class Plant:
     noise: float = 0.1
     load_milli: int = 6_000
     demand_milli: int = CAPACITY_MILLI
-    rungs: tuple[Rung, ...] = EVERY
+    steps: tuple[SuppressionStep, ...] = EVERY
     set_point_ms: float = 20.0
     ceiling_percent: int = 95
     chance: Random = field(default_factory=lambda: Random(1))
@@ -63,13 +63,13 @@ class Plant:
     anyway_ms: float = 0.0
     rest_milli: int = 0
     others: Others | None = None
-    state: LadderState = field(default_factory=LadderState)
+    state: SuppressionState = field(default_factory=SuppressionState)
     now_s: float = 1000.0
 
     def __post_init__(self) -> None:
         self.begun_s, self.steady = self.now_s, Steady(self.ceiling_milli)
-        self.pains = deque([self.hurt(self)] * (self.delay_s + 1), maxlen=self.delay_s + 1)
-        self.history: list[tuple[float, float, int, frozenset[Rung]]] = []
+        self.waits = deque([self.hurt(self)] * (self.delay_s + 1), maxlen=self.delay_s + 1)
+        self.history: list[tuple[float, float, int, frozenset[SuppressionStep]]] = []
 
     @property
     def ceiling_milli(self) -> int:
@@ -88,28 +88,28 @@ class Plant:
     def used_milli(self) -> int:
         return max(0, min(self.demand_milli, self.limit_milli, CAPACITY_MILLI - self.load_milli))
 
-    def has(self, rung: Rung) -> bool:
-        return rung in self.state.in_force
+    def has(self, step: SuppressionStep) -> bool:
+        return step in self.state.in_force
 
     def tick(self, seconds: float = 1.0) -> None:
         self.now_s += seconds
         if self.others is not None:
             self.load_milli = round(1000 * self.others(self.now_s - self.begun_s, self.chance))
         self.steady = self.steady.fed(self.ceiling_milli, CAPACITY_MILLI, int(self.now_s * SECOND_NS))
-        self.pains.append(self.hurt(self))
-        waits = self.pains[0] + self.anyway_ms
+        self.waits.append(self.hurt(self))
+        waits = self.waits[0] + self.anyway_ms
         seen = max(0.0, waits * (1 + self.chance.gauss(0, self.noise)) + self.chance.gauss(0, self.noise))
         part = self.used_milli / (self.used_milli + self.rest_milli) if self.used_milli else 0.0
-        scene = Scene(
+        inputs = SuppressionInput(
             now_ns=int(self.now_s * SECOND_NS),
-            pains={"web": Pain(1000 * seen * part, 1000 * seen)},
+            waits={"web": CPUWait(1000 * seen * part, 1000 * seen)},
             used_milli=self.used_milli,
             load_milli=self.load_milli,
             bounds=self.bounds,
-            rungs=self.rungs,
+            steps=self.steps,
             workloads=self.workloads,
         )
-        self.state = climbed(self.state, scene)
+        self.state = advanced(self.state, inputs)
         self.history.append((self.now_s, seen, self.limit_milli, self.state.in_force))
 
     def run(self, seconds: int) -> Plant:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from qosd.model.besteffort import BestEffortScheduling
 from qosd.model.policy import PressurePolicy
 from qosd.model.snapshot import NodeSnapshot
-from qosd.strategies.suppression.ladder import Rung
+from qosd.strategies.suppression.steps import SuppressionStep
 from qosd.strategies.suppression.strategy import SLICE_US, CPUSuppress
 from tests.qosd.contexts import V2, policy
 from tests.qosd.podviews import machine, view
@@ -98,13 +98,15 @@ def test_a_step_on_trial_is_said() -> None:
     ("left", "taken", "limit"),
     [
         (replace(WEIGHT, slice_us=SLICE_US, is_idle=True), set(), None),
-        (replace(WEIGHT, cpu_milli=1200), {Rung.TIME}, 1200),
-        (replace(WEIGHT, cpus="0-2"), {Rung.CPUS}, 3000),
+        (replace(WEIGHT, cpu_milli=1200), {SuppressionStep.TIME}, 1200),
+        (replace(WEIGHT, cpus="0-2"), {SuppressionStep.CPUS}, 3000),
     ],
 )
-def test_a_start_goes_on_from_what_they_have(left: BestEffortScheduling, taken: set[Rung], limit: int | None) -> None:
+def test_a_start_goes_on_from_what_they_have(
+    left: BestEffortScheduling, taken: set[SuppressionStep], limit: int | None
+) -> None:
     run = Run(left).go(1, 20.0)
-    state = run.memory.ladder
+    state = run.memory.steps
     assert state.taken == taken
     assert (None if state.limit is None else state.limit.milli) == limit
     assert (run.given.slice_us, run.given.is_idle) == (0, False), "nobody knows whether they helped"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qosd import keptfiles
+from qosd import state_files
 from qosd.options import Options
 
 RUN = ("undo.jsonl", "undo.jsonl.lock", "undo.jsonl.new", "undo.jsonl.unreadable", "besteffort.json")
@@ -33,7 +33,7 @@ def options(tmp_path: Path) -> Options:
 
 
 def test_everything_goes_and_the_directories_with_it(options: Options, tmp_path: Path) -> None:
-    keptfiles.remove(options)
+    state_files.remove(options)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -42,7 +42,7 @@ def test_what_is_anothers_stays_and_so_does_its_directory_which_is_said(
 ) -> None:
     caplog.set_level(logging.INFO)
     (options.state_dir / "theirs").touch()
-    keptfiles.remove(options)
+    state_files.remove(options)
     assert sorted(tmp_path.rglob("*")) == [options.state_dir, options.state_dir / "theirs"]
     assert f"{options.state_dir} stays: Directory not empty" in caplog.messages
 
@@ -50,5 +50,5 @@ def test_what_is_anothers_stays_and_so_does_its_directory_which_is_said(
 def test_a_file_that_cannot_be_removed_is_said(options: Options, caplog: pytest.LogCaptureFixture) -> None:
     (options.state_dir / "models.json").unlink()
     (options.state_dir / "models.json").mkdir()
-    keptfiles.remove(options)
+    state_files.remove(options)
     assert any(message.startswith(f"{options.state_dir / 'models.json'} stays: ") for message in caplog.messages)

@@ -17,7 +17,7 @@ _LEAST_SPREAD = 1e-3
 """Of the variance of what was used, by its mean square: less tells no slope."""
 
 
-class Line(msgspec.Struct, frozen=True):
+class LoadBaseline(msgspec.Struct, frozen=True):
     """Weighted sums over samples of (x, y)."""
 
     weight: float = 0.0
@@ -27,15 +27,15 @@ class Line(msgspec.Struct, frozen=True):
     xy: float = 0.0
 
     @classmethod
-    def through(cls, samples: Iterable[tuple[float, float]]) -> Line:
-        line = cls()
+    def through(cls, samples: Iterable[tuple[float, float]]) -> LoadBaseline:
+        baseline = cls()
         for x, y in samples:
-            line = line.fed(x, y)
-        return line
+            baseline = baseline.fed(x, y)
+        return baseline
 
-    def fed(self, x: float, y: float) -> Line:
+    def fed(self, x: float, y: float) -> LoadBaseline:
         """With one sample more."""
-        return Line(
+        return LoadBaseline(
             _KEPT * self.weight + 1,
             _KEPT * self.x + x,
             _KEPT * self.y + y,

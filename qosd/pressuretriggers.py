@@ -35,7 +35,7 @@ class _Armed:
     is_event: bool
 
 
-class Urgency:
+class PressureTriggers:
     """Calls ``urge`` when a trigger fires. It may be called at any time and costs nothing where nothing is new."""
 
     def __init__(self, event_loop: AbstractEventLoop, tree: Tree, urge: Callable[[], None]) -> None:

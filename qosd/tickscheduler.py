@@ -25,7 +25,7 @@ class TickReason(StrEnum):
     URGENT = "urgent"
 
 
-class Pace:
+class TickScheduler:
     """``interval_s`` between two beats."""
 
     def __init__(self, interval_s: float) -> None:

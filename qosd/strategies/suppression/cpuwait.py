@@ -2,17 +2,17 @@
 
     waited = growth of PSI cpu "some" - growth of its throttled time, at least 0           in µs per second
     part   = best-effort's CPU time on its CPUs / all CPU time there but its own
-    pain   = waited * part
+    caused = waited * part
 
 A container that its own quota stops waits for the quota: that is taken off, and since the kernel sums throttled time
 over CPUs it is taken off in full. One with more threads than CPUs makes its threads wait for each other, so there its
-own CPU time counts among what ran. Neither is best-effort's doing, and neither gives pain. Waits that are brief on
-the average (``BRIEF_US``, by the run queue's account of time slices) give none either, however many: PSI adds them up,
-and a limit would only put the wake-up of a CPU that sleeps in their place. What ran on which CPUs is not measured per
-cgroup by any kernel: everybody's time is spread over the CPUs that its class may use.
+own CPU time counts among what ran. Best-effort pods cause neither. They count as the cause of no waits either that are
+brief on the average (``BRIEF_US``, by the run queue's account of time slices), however many: PSI adds them up, and a
+limit would only put the wake-up of a CPU that sleeps in their place. What ran on which CPUs is not measured per cgroup
+by any kernel: the time of each pod is spread over the CPUs that its class may use.
 
-Invariants: pure; between 0 and what the container waited; 0 where no best-effort pod may run on its CPUs. None where
-the kernel does not tell how long it waited: nobody can say then, and the caller falls back.
+Invariants: pure; between 0 and what the container waited; 0 where no best-effort pod may run on its CPUs. Where the
+kernel does not tell how long a container waited there is nothing, and the caller falls back.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ BRIEF_US = 50.0
 _PROTECTED = (QoSClass.LSE, QoSClass.LSR, QoSClass.LS)
 
 
-class Pain(msgspec.Struct, frozen=True, order=True):
-    """Of one container, in µs per second. ``waited``: with what is not best-effort's doing."""
+class CPUWait(msgspec.Struct, frozen=True, order=True):
+    """How long one container waits for CPUs, in µs per second: ``caused`` by best-effort pods, and ``waited`` in
+    all."""
 
-    pain: float
+    caused: float
     waited: float = 0.0
     pod: str = ""
     container: str = ""
@@ -79,12 +80,12 @@ class _Loads:
         return found
 
 
-def all_of(snapshot: NodeSnapshot, uses: Uses) -> tuple[Pain, ...]:
-    """Of every container of which it can be told."""
-    return tuple(_pains(snapshot, uses))
+def of_containers(snapshot: NodeSnapshot, uses: Uses) -> tuple[CPUWait, ...]:
+    """Returns the wait of each latency-sensitive container that runs, where the kernel tells it."""
+    return tuple(_waits(snapshot, uses))
 
 
-def _pains(snapshot: NodeSnapshot, uses: Uses) -> Iterator[Pain]:
+def _waits(snapshot: NodeSnapshot, uses: Uses) -> Iterator[CPUWait]:
     online = snapshot.topology.online
     places = _Places(snapshot, online)
     best_effort, others = _Loads(), _Loads()
@@ -107,7 +108,7 @@ def _pains(snapshot: NodeSnapshot, uses: Uses) -> Iterator[Pain]:
         part = min(1.0, theirs / max(ran, theirs)) if theirs > 0 else 0.0
         delay_us = _number(snapshot, _DELAY, container.cgroup)
         is_brief = delay_us is not None and delay_us < BRIEF_US
-        yield Pain(0.0 if is_brief else waited * part, waited, pod.key, container.name)
+        yield CPUWait(0.0 if is_brief else waited * part, waited, pod.key, container.name)
 
 
 def _protected(pods: Iterable[PodView]) -> Iterator[tuple[PodView, ContainerView]]:

@@ -9,9 +9,9 @@ import pytest
 from koord.host.topology import Topology
 from qosd.model.besteffort import BestEffortScheduling
 from qosd.model.snapshot import NodeSnapshot
-from qosd.strategies.suppression import pain
+from qosd.strategies.suppression import cpuwait
 from qosd.strategies.suppression.allowance import uses_of
-from qosd.strategies.suppression.pain import Pain
+from qosd.strategies.suppression.cpuwait import CPUWait
 from tests.qosd.podviews import machine, view
 from tests.qosd.strategies.suppression.scenes import Use, suppressing, using
 
@@ -19,22 +19,22 @@ TWO, SIXTEEN = machine(2), machine(16)
 WEB, OTHER, BE = view("web", "LS"), view("other", "LS"), view("be", "BE", "BestEffort")
 
 
-def worst(snapshot: NodeSnapshot) -> Pain | None:
+def worst(snapshot: NodeSnapshot) -> CPUWait | None:
     uses = uses_of(snapshot)
     assert uses is not None
-    return max(pain.all_of(snapshot, uses), default=None)
+    return max(cpuwait.of_containers(snapshot, uses), default=None)
 
 
 def ms(
     waited: float, throttled: float = 0, tasks: float = 1, node: float = 2.0, web: float = 0.5, be: float = 1.5
 ) -> float:
-    """Pain of ``web`` in ms per second, on two CPUs."""
+    """What ``web`` waits in ms per second, on two CPUs."""
     snapshot = using(
         suppressing(topology=TWO), node, (WEB, web), (BE, be), topology=TWO, waits={"web": (waited, throttled, tasks)}
     )
     found = worst(snapshot)
     assert found is not None
-    return found.pain / 1000
+    return found.caused / 1000
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,10 @@ def test_a_container_that_its_own_quota_stops_causes_nothing(waited: float, thro
 
 @pytest.mark.parametrize(
     ("delay_us", "expected"),
-    [(None, 500), (float("nan"), 500), (pain.BRIEF_US, 500), (pain.BRIEF_US - 1, 0), (0.0, 0)],
+    [(None, 500), (float("nan"), 500), (cpuwait.BRIEF_US, 500), (cpuwait.BRIEF_US - 1, 0), (0.0, 0)],
     ids=["nobody tells", "nobody knows", "as long as a CPU takes to wake", "briefer", "none"],
 )
-def test_many_brief_waits_are_no_pain(delay_us: float | None, expected: float) -> None:
+def test_many_brief_waits_count_as_none(delay_us: float | None, expected: float) -> None:
     """What the container waited is known all the same: a trial that runs goes by it."""
     snapshot = using(
         suppressing(topology=TWO), 2.0, (WEB, 0.5), (BE, 1.5),
@@ -78,7 +78,7 @@ def test_many_brief_waits_are_no_pain(delay_us: float | None, expected: float) -
     )  # fmt: skip
     found = worst(snapshot)
     assert found is not None
-    assert (found.pain / 1000, found.waited / 1000) == (pytest.approx(expected), 500)
+    assert (found.caused / 1000, found.waited / 1000) == (pytest.approx(expected), 500)
 
 
 def test_a_container_with_more_threads_than_cpus_causes_nothing() -> None:
@@ -107,7 +107,7 @@ def test_who_counts(uses: list[Use], waits: dict[str, Any], expected: str | int 
         assert found is None
     else:
         assert found is not None
-        assert (found.pod == expected) if expected else (found.pain == 0)
+        assert (found.pod == expected) if expected else (found.caused == 0)
 
 
 def test_what_ran_elsewhere_does_not_count() -> None:
@@ -119,7 +119,7 @@ def test_what_ran_elsewhere_does_not_count() -> None:
         by, left = suppressing(pods=[bound], topology=topology), BestEffortScheduling("", cpus)
         found = worst(using(by, 3.0, (bound, 1.0), (BE, 2.0), topology=topology, waits=waits, left=left))
         assert found is not None
-        return found.pain / 1000
+        return found.caused / 1000
 
     assert by_cpus("8-15") == 0
     assert by_cpus("0-1") == pytest.approx(40)

@@ -1,4 +1,4 @@
-"""From rung to rung: when the next one is taken, and what a step that is under way counts for."""
+"""From step to step: when the next one is taken, and what a step that is under way counts for."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from qosd.decide.rungs import CPU_FLOOR_MILLI, RECLAIM_WAIT_NS, THROTTLE_WAIT_NS
-from qosd.decide.shortage import Claim, Measure, Rung
+from qosd.decide.reliefsteps import CPU_FLOOR_MILLI, RECLAIM_WAIT_NS, THROTTLE_WAIT_NS
+from qosd.decide.shortage import Claim, Measure, ReliefStep
 from qosd.model.snapshot import EvictionState, NodeSnapshot, PodView
 from tests.fakes.clock import S
 from tests.qosd.decide.relief.threepods import (
@@ -144,13 +144,13 @@ def test_an_eviction_counts_for_every_later_claim(second: Claim, victims: str) -
     assert "".join(evicted(Run().tick(there, lacks(1, MEMORY, EVICT), second))) == victims
 
 
-@pytest.mark.parametrize("rung", [RECLAIM, THROTTLE])
-def test_a_mild_step_counts_for_other_claims_of_the_resource_until_it_is_measured(rung: Rung) -> None:
-    run, first, second = Run(), lacks(9 * MIB, MEMORY, rung), lacks(9 * MIB, MEMORY, rung, EVICT, strategy="other")
+@pytest.mark.parametrize("step", [RECLAIM, THROTTLE])
+def test_a_mild_step_counts_for_other_claims_of_the_resource_until_it_is_measured(step: ReliefStep) -> None:
+    run, first, second = Run(), lacks(9 * MIB, MEMORY, step), lacks(9 * MIB, MEMORY, step, EVICT, strategy="other")
     relief = run.tick(at(1), first, second)
     assert len(relief.one_shots) + len(relief.opinions) == 1
     assert "on its way" in relief.sentence
-    wait_s = {RECLAIM: RECLAIM_WAIT_NS, THROTTLE: THROTTLE_WAIT_NS}[rung] // S
+    wait_s = {RECLAIM: RECLAIM_WAIT_NS, THROTTLE: THROTTLE_WAIT_NS}[step] // S
     assert not run.tick(at(1 + wait_s - 0.5), first, second).one_shots
     later = run.tick(at(1 + wait_s), first, second)
     assert len(later.one_shots) + len(later.opinions) == 1 and not later.evictions

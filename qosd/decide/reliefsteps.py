@@ -1,7 +1,7 @@
-"""The rungs of the ladder: what each can do about one claim at the moment of a step, as plain values.
+"""The steps of relief: what each can do about one claim at one moment, as plain values.
 
 Each looks at the same case: how much is needed yet, who may be made to give, in which order. Pure; nothing here knows
-what was done before but for who is frozen. A rung that can do nothing on this node, or to these pods, says so with
+what was done before, but for which pods are frozen. A step that can do nothing on this node, or to these pods, is
 None, and the next one is asked.
 """
 
@@ -18,7 +18,7 @@ from koord.model import cfs
 from koord.model.formulas import FORMULA, Inputs
 from koord.model.quantity import MilliCPU
 from qosd.decide.decision import Eviction, OneShot, Opinion, Opinions
-from qosd.decide.shortage import Claim, Key, Measure, Resource, Rung
+from qosd.decide.shortage import Claim, Key, Measure, ReliefStep, Resource
 from qosd.decide.victims import Amounts, Candidate, Owner, container_cpu_milli, parts_of
 from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodView, running_containers
 
@@ -98,10 +98,10 @@ class Freeze(msgspec.Struct, frozen=True):
         return self.over_ns is None or sampled_ns < self.over_ns + _THAW_NS
 
 
-class Step(msgspec.Struct, frozen=True, eq=False):
-    """What one rung does for one claim. ``stops_growth``: will its pods have no more of the resource at once?"""
+class StepEffects(msgspec.Struct, frozen=True, eq=False):
+    """What one step does for one claim. ``stops_growth``: will its pods have no more of the resource at once?"""
 
-    rung: Rung
+    step: ReliefStep
     wait_ns: int = 0
     gives: Mapping[str, int] = NO_GIFTS
     one_shots: tuple[OneShot, ...] = ()
@@ -114,10 +114,10 @@ class Step(msgspec.Struct, frozen=True, eq=False):
     @property
     def is_any(self) -> bool:
         """False where evictions are due, and none is allowed yet."""
-        return self.rung is not Rung.EVICT or bool(self.evictions)
+        return self.step is not ReliefStep.EVICT or bool(self.evictions)
 
 
-NO_STEP = Step(Rung.RECLAIM)
+NO_EFFECTS = StepEffects(ReliefStep.RECLAIM)
 
 
 class Case(msgspec.Struct, frozen=True, eq=False):
@@ -167,24 +167,24 @@ class Case(msgspec.Struct, frozen=True, eq=False):
         growth = None if window is None else self.node.window(window, candidate.pod.cgroup)
         return growth is not None and growth.slope_per_s * GROWTH_S * LEAST_PART >= self.need
 
-    def waits_in_vain(self, step: Step) -> bool:
+    def waits_in_vain(self, effects: StepEffects) -> bool:
         """Is it too late before the step is felt?"""
         left_s = self.claim.shortage.left_s
-        return left_s is not None and not step.stops_growth and step.wait_ns > left_s * SECOND_NS
+        return left_s is not None and not effects.stops_growth and effects.wait_ns > left_s * SECOND_NS
 
     def has(self, row: str) -> bool:
         return row in (self.node.policy.host.files or ())
 
-    def why(self, rung: Rung, candidate: Candidate, part: int) -> str:
+    def why(self, step: ReliefStep, candidate: Candidate, part: int) -> str:
         said, measure = self.resource.said, self.claim.shortage.measure
         verb = "uses" if measure is Measure.USAGE else "requests"
         return (
             f"{self.claim.strategy}: {said(self.need)} of {self.resource} must be freed ({self.claim.shortage.why}); "
-            f"{rung.name.lower()}: {candidate.pod.key} {verb} {said(candidate.amount)}, of which {said(part)} count"
+            f"{step.name.lower()}: {candidate.pod.key} {verb} {said(candidate.amount)}, of which {said(part)} count"
         )
 
 
-def _reclaim(case: Case) -> Step | None:
+def _reclaim(case: Case) -> StepEffects | None:
     """Memory that the kernel can take back: page cache, and where there is swap the rest."""
     version = case.node.policy.host.cgroup_version
     row = _RECLAIM[version]
@@ -195,15 +195,15 @@ def _reclaim(case: Case) -> Step | None:
     gives = _gives(case.parts(able))
     if sum(gives.values()) * LEAST_PART < case.need:
         return None
-    orders = []
+    one_shots = []
     for uid, part in gives.items():
-        pod, why = candidates[uid].pod, case.why(Rung.RECLAIM, candidates[uid], part)
+        pod, why = candidates[uid].pod, case.why(ReliefStep.RECLAIM, candidates[uid], part)
         value = part if version == 2 else 0
-        orders.append(OneShot(Target(pod.cgroup, row), value, why, case.claim.shortage.inputs, pod.key))
-    return Step(Rung.RECLAIM, RECLAIM_WAIT_NS, gives, one_shots=tuple(orders), stops_growth=False)
+        one_shots.append(OneShot(Target(pod.cgroup, row), value, why, case.claim.shortage.inputs, pod.key))
+    return StepEffects(ReliefStep.RECLAIM, RECLAIM_WAIT_NS, gives, one_shots=tuple(one_shots), stops_growth=False)
 
 
-def _throttle(case: Case) -> Step | None:
+def _throttle(case: Case) -> StepEffects | None:
     resource = case.resource
     if resource is Resource.MEMORY_BYTES and not case.has(HIGH):
         return _slow_down(case)
@@ -211,13 +211,13 @@ def _throttle(case: Case) -> Step | None:
     parts = case.parts_with_growing(able, FLOORS[resource])
     throttles = {}
     for candidate, part in parts:
-        pod, why = candidate.pod, case.why(Rung.THROTTLE, candidate, part)
+        pod, why = candidate.pod, case.why(ReliefStep.THROTTLE, candidate, part)
         allowance = max(candidate.amount - part, FLOORS[resource])
         throttles[pod.uid] = throttled(case.node, pod, resource, allowance, why, _cpu_milli(case, pod))
-    return Step(Rung.THROTTLE, THROTTLE_WAIT_NS, _gives(parts), throttles=throttles) if parts else None
+    return StepEffects(ReliefStep.THROTTLE, THROTTLE_WAIT_NS, _gives(parts), throttles=throttles) if parts else None
 
 
-def _slow_down(case: Case) -> Step | None:
+def _slow_down(case: Case) -> StepEffects | None:
     """Where nothing throttles memory: who grows and has little CPU grows slower. It frees nothing, so others are left
     alone; the idle do not feel it."""
     able = [
@@ -228,18 +228,18 @@ def _slow_down(case: Case) -> Step | None:
     throttles = {}
     for candidate, part in case.growing(able):
         pod = candidate.pod
-        why = f"{case.why(Rung.THROTTLE, candidate, part)}; without {HIGH} by its CPU, so that it grows slower"
+        why = f"{case.why(ReliefStep.THROTTLE, candidate, part)}; without {HIGH} by its CPU, so that it grows slower"
         throttles[pod.uid] = throttled(case.node, pod, Resource.CPU_MILLI, CPU_FLOOR_MILLI, why, _cpu_milli(case, pod))
     if not throttles:
         return None
-    return Step(Rung.THROTTLE, THROTTLE_WAIT_NS, throttles=throttles, stops_growth=False)
+    return StepEffects(ReliefStep.THROTTLE, THROTTLE_WAIT_NS, throttles=throttles, stops_growth=False)
 
 
 def _cpu_milli(case: Case, pod: PodView) -> int:
     return case.amounts.usage(pod, Resource.CPU_MILLI) or 0
 
 
-def _freeze(case: Case) -> Step | None:
+def _freeze(case: Case) -> StepEffects | None:
     """Who is frozen already, for whomever, covers its amount too; who was frozen before is not frozen again.
 
     It frees no memory: there only who grows is frozen, and where nobody does the shortage has as long to pass.
@@ -251,18 +251,18 @@ def _freeze(case: Case) -> Step | None:
     is_memory = case.resource is Resource.MEMORY_BYTES
     stopped = case.growing(able) if is_memory else case.parts(able)
     if is_memory and case.candidates and not stopped:
-        return Step(Rung.FREEZE, FREEZE_WAIT_NS, remark=_NOBODY_GROWS, stops_growth=False)
+        return StepEffects(ReliefStep.FREEZE, FREEZE_WAIT_NS, remark=_NOBODY_GROWS, stops_growth=False)
     for candidate, part in stopped:
         pod = candidate.pod
         if pod.uid in case.freezes:
             continue
         parts.append((candidate, part))
-        why = case.why(Rung.FREEZE, candidate, part)
+        why = case.why(ReliefStep.FREEZE, candidate, part)
         opinion = Opinion.set(1, why, {FORMULA: "given", "value": 1}, pod.key)
         target = Target(pod.cgroup, FREEZE)
         freezes[pod.uid] = Freeze(case.claim.key, case.node.monotonic_ns, _cpu_milli(case, pod), target, opinion)
     gives = _gives(parts) if case.resource is Resource.CPU_MILLI else NO_GIFTS
-    return Step(Rung.FREEZE, FREEZE_WAIT_NS, gives, freezes=freezes) if freezes else None
+    return StepEffects(ReliefStep.FREEZE, FREEZE_WAIT_NS, gives, freezes=freezes) if freezes else None
 
 
 def _was_frozen(freezes: Mapping[str, Freeze], candidate: Candidate) -> bool:
@@ -270,32 +270,32 @@ def _was_frozen(freezes: Mapping[str, Freeze], candidate: Candidate) -> bool:
     return freeze is not None and freeze.over_ns is not None
 
 
-def _evict(case: Case) -> Step | None:
+def _evict(case: Case) -> StepEffects | None:
     parts = case.parts(case.candidates)
     remark = ""
     if parts and case.rests_ns > 0:
         remark = f"evictions for {case.resource} rest for {case.rests_ns / SECOND_NS:.3g} s more"
-        return Step(Rung.EVICT, remark=remark)
+        return StepEffects(ReliefStep.EVICT, remark=remark)
     if len(parts) > case.evictions_left:
         waiting, parts = len(parts) - case.evictions_left, parts[: case.evictions_left]
         remark = f"{pods(waiting)} more would go, but {EVICTIONS_PER_MINUTE} evictions a minute are the most"
     evictions = tuple([_eviction(case, candidate, part) for candidate, part in parts])
-    return Step(Rung.EVICT, evictions=evictions, remark=remark) if evictions or remark else None
+    return StepEffects(ReliefStep.EVICT, evictions=evictions, remark=remark) if evictions or remark else None
 
 
 def _eviction(case: Case, candidate: Candidate, part: int) -> Eviction:
     pod, shortage = candidate.pod, case.claim.shortage
-    why = case.why(Rung.EVICT, candidate, part)
+    why = case.why(ReliefStep.EVICT, candidate, part)
     return Eviction(pod.uid, pod.key, why, pod.cgroup, inputs=shortage.inputs, gate=shortage.victims.gate)
 
 
-RUNGS: Mapping[Rung, Callable[[Case], Step | None]] = {
-    Rung.RECLAIM: _reclaim,
-    Rung.THROTTLE: _throttle,
-    Rung.FREEZE: _freeze,
-    Rung.EVICT: _evict,
+STEPS: Mapping[ReliefStep, Callable[[Case], StepEffects | None]] = {
+    ReliefStep.RECLAIM: _reclaim,
+    ReliefStep.THROTTLE: _throttle,
+    ReliefStep.FREEZE: _freeze,
+    ReliefStep.EVICT: _evict,
 }
-"""The ladder, mildest first. None: the rung can do nothing here."""
+"""Mildest first. None: the step can do nothing here."""
 
 
 def _gives(parts: Iterable[tuple[Candidate, int]]) -> Mapping[str, int]:

@@ -13,7 +13,7 @@ import pytest
 from koord.host.cgroup import Tree
 from koord.model.qos import KubeQoS
 from qosd.model.snapshot import PressureTrigger
-from qosd.urgency import Urgency
+from qosd.pressuretriggers import PressureTriggers
 
 BE = KubeQoS.BEST_EFFORT
 NODE = PressureTrigger("memory", "some", 150_000, 1_000_000)
@@ -22,10 +22,12 @@ TIERS = {BE: "/kubepods/besteffort"}
 
 
 @asynccontextmanager
-async def urgency(tmp_path: Path, *triggers: PressureTrigger, version: int = 2) -> AsyncIterator[Urgency]:
+async def pressure_triggers(
+    tmp_path: Path, *triggers: PressureTrigger, version: int = 2
+) -> AsyncIterator[PressureTriggers]:
     before = len(os.listdir("/proc/self/fd"))
     tree = Tree(version, tmp_path, {"memory": tmp_path / "memory"} if version == 1 else {}, proc=tmp_path / "proc")
-    armed = Urgency(asyncio.get_running_loop(), tree, lambda: None)
+    armed = PressureTriggers(asyncio.get_running_loop(), tree, lambda: None)
     armed.watch(triggers, {})
     try:
         yield armed
@@ -61,7 +63,7 @@ def _plain_file(tmp_path: Path) -> Mapping[KubeQoS, str]:
 async def test_what_cannot_be_armed_is_named(
     tmp_path: Path, prepare: Callable[[Path], Mapping[KubeQoS, str]], problem: str
 ) -> None:
-    async with urgency(tmp_path, TIER) as armed:
+    async with pressure_triggers(tmp_path, TIER) as armed:
         tiers = prepare(tmp_path)
         for _ in range(2):
             armed.arm(tiers)
@@ -73,7 +75,7 @@ async def test_what_cannot_be_armed_is_named(
 
 
 async def test_each_has_a_problem_of_its_own(tmp_path: Path) -> None:
-    async with urgency(tmp_path, NODE, TIER, NODE) as armed:
+    async with pressure_triggers(tmp_path, NODE, TIER, NODE) as armed:
         armed.arm(TIERS)
         assert [sentence.partition(": ")[0] for sentence in armed.problems] == [
             "no urgent wake-up on some memory of the node",
@@ -83,7 +85,7 @@ async def test_each_has_a_problem_of_its_own(tmp_path: Path) -> None:
 
 async def test_without_triggers_nothing_is_open(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    async with urgency(tmp_path) as armed:
+    async with pressure_triggers(tmp_path) as armed:
         armed.arm(TIERS)
         assert armed.problems == ()
         assert len(os.listdir("/proc/self/fd")) == before
@@ -95,7 +97,7 @@ async def test_triggers_are_watched_as_long_as_somebody_wants_them(tmp_path: Pat
     (directory / "memory.pressure_level").touch()
     order = directory / "cgroup.event_control"
     before = len(os.listdir("/proc/self/fd"))
-    async with urgency(tmp_path, version=1) as armed:
+    async with pressure_triggers(tmp_path, version=1) as armed:
         for _ in range(2):
             order.write_text("")
             armed.watch((NODE, TIER), TIERS)
@@ -115,7 +117,7 @@ async def test_triggers_are_watched_as_long_as_somebody_wants_them(tmp_path: Pat
 
 
 async def test_a_tick_that_ends_after_the_end_costs_nothing(tmp_path: Path) -> None:
-    async with urgency(tmp_path, NODE) as armed:
+    async with pressure_triggers(tmp_path, NODE) as armed:
         for _ in range(2):
             armed.close()
             armed.watch((NODE,), TIERS)
@@ -127,7 +129,7 @@ async def test_a_cgroup_of_v1_that_is_removed_ends_its_trigger_and_another_takes
     urged = asyncio.Event()
     directory = tmp_path / "memory/kubepods/besteffort"
     tree = Tree(1, tmp_path, {"memory": tmp_path / "memory"}, proc=tmp_path / "proc")
-    armed = Urgency(asyncio.get_running_loop(), tree, urged.set)
+    armed = PressureTriggers(asyncio.get_running_loop(), tree, urged.set)
     armed.watch((TIER,), {})
     for _ in range(2):
         directory.mkdir(parents=True)

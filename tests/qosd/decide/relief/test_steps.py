@@ -1,4 +1,4 @@
-"""What each rung does alone: whom it touches, and by how much."""
+"""What each step does alone: whom it touches, and by how much."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from koord.host.files import Target
 from koord.model import readable
 from koord.model.formulas import FORMULA, recompute
 from qosd.decide.decision import Op
-from qosd.decide.rungs import CPU_FLOOR_MILLI, MEMORY_FLOOR_BYTES, ROWS
+from qosd.decide.reliefsteps import CPU_FLOOR_MILLI, MEMORY_FLOOR_BYTES, ROWS
 from qosd.decide.shortage import Measure, Resource
 from qosd.model.pod import Resources
 from tests.qosd.decide.relief.threepods import CPU_USES, EVICT, FREEZE, RECLAIM, THROTTLE, USES, A, B, C, at
