@@ -34,12 +34,12 @@ class FreshFigures:
         self.listener: Callable[[str], None] | None = None
 
     def __len__(self) -> int:
-        """How many nodes have figures that count."""
+        """Returns how many nodes have figures that count."""
         oldest_s = self._clock() - STALE_S
         return sum(latest.arrival_s >= oldest_s for latest in self._latest.values())
 
     def take(self, message: bytes, report: pb.NodeReport) -> None:
-        """``message``: what ``report`` was read from."""
+        """Takes a report. ``message``: the bytes that ``report`` was read from."""
         before = self._latest.get(report.node)
         if before is None:
             before = self._latest[report.node] = _Latest(message, report.instance, report.sequence, self._clock())
@@ -52,13 +52,13 @@ class FreshFigures:
             self.listener(report.node)
 
     def usage(self, node: str) -> FreshUsage | None:
-        """None if the node has said nothing for ``STALE_S``."""
+        """Returns the node's use; None if it has reported nothing for ``STALE_S``."""
         latest = self._latest.get(node)
         if latest is None or self._clock() - latest.arrival_s > STALE_S:
             return None
         return read(pb.NodeReport.FromString(latest.message))
 
-    def wake_above(self, node: str, ceiling: CPUMemory) -> None:
+    def set_wake_threshold(self, node: str, ceiling: CPUMemory) -> None:
         """The node has been looked at: up to ``ceiling`` its use is not worth another look."""
         latest = self._latest.get(node)
         if latest is not None:

@@ -1,8 +1,8 @@
 """What the installed CustomResourceDefinitions lack of what this release writes, said once when a replica starts.
 
 Another release's definitions may be installed: an API server drops what they do not list, without a word, and all else
-works. So they are used as far as they go, and nobody changes them. Invariant: nothing waits for this, and nothing fails
-by it; what cannot be compared is said, too.
+works. So they are used as far as they go, and stay as they are. Invariant: nothing waits for this, and nothing fails by
+it; definitions that cannot be compared are reported, too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class InstalledCRDs:
 
     @property
     def faults(self) -> Mapping[str, int]:
-        """How many fields and features each lacks."""
+        """The number of fields and features that each lacks."""
         return {name: len(each.lacking) + len(each.mistyped) + len(each.problems) for name, each in self.fits.items()}
 
     async def compare(self) -> None:
@@ -68,7 +68,7 @@ class InstalledCRDs:
 
 
 def _read(directories: Sequence[Path]) -> Mapping[str, crdfit.Document]:
-    """By name. Raises OSError, YAMLError, KeyError or TypeError."""
+    """Reads the documents by name. Raises OSError, YAMLError, KeyError or TypeError."""
     directory = next((each for each in directories if each.is_dir()), None)
     if directory is None:
         raise FileNotFoundError(f"no directory {' or '.join(map(str, directories))}")

@@ -1,8 +1,8 @@
 """What is wrong with the installed webhook configurations, said once for as long as it is so.
 
 A webhook that is not in ours is never asked, without a word. One of Koordinator's that still calls our Service is asked
-beside ours, or asks for what nobody here serves. Invariant: nobody's configuration is changed here but for the
-certificate of ours, so all else is the operator's to put right.
+beside ours, or asks for what is not served here. Invariant: of all configurations only the certificate of ours is
+written, so all else is the operator's to put right.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KOORDINATORS: Configurations = {
         "koordinator-validating-webhook-configuration",
     ),
 }
-"""Those of Koordinator's manager, likewise; nobody here writes them."""
+"""Those of Koordinator's manager, likewise, which are only read."""
 MISSING, LEFT_OVER = "WebhookMissing", "WebhookLeftOver"
 _KINDS = {"m": MUTATING_WEBHOOK_CONFIGURATION.name, "v": VALIDATING_WEBHOOK_CONFIGURATION.name}
 """By the first letter of a webhook's name, as upstream names them."""

@@ -46,6 +46,8 @@ async def run(options: Options, environ: Mapping[str, str]) -> None:
 
 
 class Manager(Component):
+    metrics: Metrics
+
     def __init__(self, frame: Frame, options: Options) -> None:
         self._frame, self._options = frame, options
         self._config_map = Key(options.config_namespace, options.slo_config_name)
@@ -60,8 +62,7 @@ class Manager(Component):
         self._crds = InstalledCRDs(frame.client)
         self._client_ca = _client_ca(options.webhook_client_ca_file)
         self._webhooks: WebhookServer | None = None
-        self.figures = self._figures()
-        super().__init__(self._view.needed, self.figures)
+        super().__init__(self._view.needed, self._gauges())
 
     async def follow(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -95,7 +96,7 @@ class Manager(Component):
         names = tuple(filter(None, options.webhook_names.split(",")))
         service = Service(options.webhook_service, options.config_namespace, names)
         tls = LiveContext(self._client_ca)
-        webhooks, durations = Webhooks(client, self._view, options), self.figures.webhook_duration_seconds
+        webhooks, durations = Webhooks(client, self._view, options), self.metrics.webhook_duration_seconds
         server = WebhookServer(
             webhooks.handlers,
             tls,
@@ -125,22 +126,22 @@ class Manager(Component):
         follows_all = options.colocation_profile_reconcile_by_default
         return ProfileController(self._frame.leaders_client, self._view, follows_all, *rate)
 
-    def _figures(self) -> Metrics:
-        figures = Metrics()
-        figures.policy_absent = lambda: float(bool(self._view.absence_of_policy))
-        figures.crd_faults = lambda: self._crds.faults
+    def _gauges(self) -> Metrics:
+        metrics = Metrics()
+        metrics.policy_absent = lambda: float(bool(self._view.absence_of_policy))
+        metrics.crd_faults = lambda: self._crds.faults
         queues = self._controllers.queues
-        figures.work_queue_length = lambda: {queue.name: len(queue) for queue in queues}
-        figures.work_handled = lambda: {queue.name: queue.handled for queue in queues}
-        figures.work_failed = lambda: {queue.name: queue.failed for queue in queues}
-        figures.nodelink_nodes = lambda: len(self._fresh)
-        figures.nodelink_calls = lambda: self._nodelink.counts.by_result
-        figures.nodelink_certificate_requests = lambda: self._nodelink.requests
-        return figures
+        metrics.work_queue_length = lambda: {queue.name: len(queue) for queue in queues}
+        metrics.work_handled = lambda: {queue.name: queue.handled for queue in queues}
+        metrics.work_failed = lambda: {queue.name: queue.failed for queue in queues}
+        metrics.nodelink_nodes = lambda: len(self._fresh)
+        metrics.nodelink_calls = lambda: self._nodelink.counts.by_result
+        metrics.nodelink_certificate_requests = lambda: self._nodelink.requests
+        return metrics
 
 
 def _client_ca(file: str) -> bytes:
-    """What verifies clients; b"" without a file. Raises OSError or ValueError."""
+    """Returns the authorities that verify clients; b"" without a file. Raises OSError or ValueError."""
     pem = Path(file).read_bytes() if file else b""
     if file and not certificates.certificates(pem):
         raise ValueError(f"webhook-client-ca-file = {file!r}: holds no certificate")

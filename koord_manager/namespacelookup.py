@@ -4,10 +4,10 @@ A pod may be created a moment after its namespace, and the profile that selects 
 reaches the webhooks can ask for any name, so what that costs is bounded: requests have a rate of their own, which takes
 nothing from the controllers; a name is looked up once at a time for each network of clients, and one that does not
 exist not again for ``ABSENT_S``; ``MAX_LOOKUPS`` are under way, of which each client has its `FairShare`, and their
-requests are sent in `Turns`, so that nobody's names keep another's waiting for more than one of them.
+requests are sent in `Turns`, so that a client's names delay another's by one of them at most.
 
-Fails with OverloadedError, whatever of: an object of which nobody knows how to judge it has no verdict, and so the API
-server comes again, and does then what ``failurePolicy`` says.
+Fails with OverloadedError alone: an object that cannot be judged yet has no verdict, and so the API server
+comes again, and does then what ``failurePolicy`` says.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class NamespaceLookup:
         """By name until when, in the order in which that ends."""
 
     async def labels(self, name: str, source: str) -> Labels | None:
-        """For the client's address ``source``. None: there is no such namespace. Raises OverloadedError."""
+        """Returns the labels for the client's address ``source``. None: there is no such namespace. Raises
+        OverloadedError.
+        """
         self._drop_expired()
         if name in self._absent:
             return None

@@ -45,7 +45,7 @@ WEBHOOK_GATES: Mapping[str, str] = {
 
 
 def feature_gates(text: str) -> Mapping[str, bool]:
-    """``Name=true,Other=false``. Raises ValueError for a name that is no gate's."""
+    """Reads ``Name=true,Other=false``. Raises ValueError for a name that is no gate's."""
     return featuregates.checked(optionvalues.switches(text), GATES)
 
 

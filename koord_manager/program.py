@@ -15,7 +15,7 @@ STRANGERS = (
     "koord_manager.nodelink.server",
     "koord_manager.webhooks.largereviews",
 )
-"""Loggers of which whoever reaches a port, or one node, can cause lines."""
+"""Loggers with lines that any client of a port, or one node, can cause."""
 
 
 def main() -> None:

@@ -91,7 +91,7 @@ class Uninstallation:
 
     @property
     def steps(self) -> tuple[tuple[str, Callable[[], Awaitable[str]]], ...]:
-        """Each with its name; what it returns is a sentence."""
+        """The steps with their names; each returns a sentence."""
         return (
             ("policy", self.disable_policy),
             ("node SLOs", self.disable_nodes),
@@ -157,7 +157,7 @@ class Uninstallation:
         return self._said("release", metrics, self._has_released, done, left)
 
     async def await_pods(self) -> str:
-        """Who did not answer before is not waited for again."""
+        """Waits for the nodes' pods; a node that did not answer before is not waited for again."""
         took_s, metrics = await self._until(self._has_let_go)
         states = [_state(each) for each in metrics.objects.values()]
         ours = [each for each in states if each is not None and each.is_dismissed is not None]
@@ -313,7 +313,7 @@ class Uninstallation:
         return f"took the annotation {nodestate.ANNOTATION} off {cleaned} of {len(stored)} NodeMetrics"
 
     def _is_gone(self, metric: NodeMetric) -> bool:
-        """Has its agent nothing left to say, or is there none that would?"""
+        """Returns whether the node's agent has nothing left to say, or there is no agent."""
         state = _state(metric)
         return state is None or (state.is_dismissed is True and self._has_let_go(metric))
 
@@ -327,7 +327,7 @@ def _state(metric: NodeMetric) -> nodestate.NodeState | None:
 
 
 def _disabling(slo: Unstructured, node: Node | None) -> mergepatch.Patch:
-    """What makes ``slo`` what a manager would make of no ConfigMap; empty if it is that."""
+    """Returns the patch that makes of ``slo`` what a manager would make of no ConfigMap; empty if it is that."""
     labels, annotations = ({}, {}) if node is None else (node.metadata.labels, node.metadata.annotations)
     desired, _ = SLOConfig.defaults().node_slo(labels, annotations)
     if nodeslo.says(slo, desired):
@@ -349,13 +349,15 @@ def _cleaning(node: Node) -> mergepatch.Patch:
 
 
 def _is_held(node: Node) -> bool:
-    """Does the Node show any batch or mid resources? With everything off that is what its running pods request."""
+    """Returns whether the Node shows any batch or mid resources. With everything off those are what its running pods
+    request.
+    """
     shown = (amounts.read(node.status.allocatable, names).filled() for names in (BATCH, MID))
     return any(each != ZERO for each in shown)
 
 
 def _leader(lease: Lease | None, now_s: float) -> str:
-    """Who holds it; "" if nobody does any more."""
+    """Returns the holder of the Lease; "" if it has none any more."""
     if lease is None or not lease.spec.holder_identity:
         return ""
     renewed_s = unix_s(lease.spec.renew_time)
@@ -365,7 +367,7 @@ def _leader(lease: Lease | None, now_s: float) -> str:
 
 
 async def _each(items: Iterable[T], action: Callable[[T], Awaitable[bool]]) -> int:
-    """How many of ``items`` it was done with. Raises the first KubeError, when all that had begun have ended."""
+    """Returns how many of ``items`` were dealt with. Raises the first KubeError, when all that had begun have ended."""
     turns = asyncio.Semaphore(_WORKERS)
 
     async def act(item: T) -> bool:
@@ -380,7 +382,7 @@ async def _each(items: Iterable[T], action: Callable[[T], Awaitable[bool]]) -> i
 
 
 async def _found(call: Awaitable[T]) -> T | None:
-    """None if there is no such object."""
+    """Returns the object; None if there is none."""
     try:
         return await call
     except APIError as error:

@@ -62,7 +62,7 @@ class Listener(Protocol):
     """The leader's controllers."""
 
     def node_changed(self, name: str) -> None:
-        """Something that a node's offer depends on is another."""
+        """Takes that something has changed on which a node's offer depends."""
 
     def policy_changed(self, loaded: Loaded) -> None:
         """The ConfigMap was read; what it means may be as before."""
@@ -70,10 +70,10 @@ class Listener(Protocol):
     def pod_created(self, pod: Pod) -> None: ...
 
     def pod_changed(self, pod: Pod) -> None:
-        """It has come, or anything of it is another."""
+        """Takes a pod that is new or has changed."""
 
     def profile_changed(self, profile: Unstructured) -> None:
-        """It has come, or says something else."""
+        """Takes a profile that is new or has changed."""
 
     def profiles_changed(self) -> None:
         """A ClusterColocationProfile, or a namespace that they go by, is another."""
@@ -127,7 +127,7 @@ class ClusterView:
 
     @property
     def needed(self) -> tuple[Followed, ...]:
-        """Those without which nothing can be said. There may be no topologies: their CRD is another project's."""
+        """The caches that are needed for any answer. Topologies are not: their CRD is another project's."""
         return (
             *(self.nodes, self.pods, self.metrics, self.slos),
             *(self._profiles, self._namespaces, self._classes, self._config),
@@ -139,21 +139,24 @@ class ClusterView:
 
     @property
     def config_map(self) -> Unstructured | None:
-        """``slo-controller-config`` as it is now."""
+        """The ConfigMap ``slo-controller-config`` as it is now."""
         return self._config.get(self.config_map_key)
 
     @property
     def absence_of_policy(self) -> str:
-        """What holds while there is no ConfigMap; "" where there is one, or nobody knows yet."""
+        """The policy in force while there is no ConfigMap, in a sentence; "" where there is one, or that is not known
+        yet.
+        """
         if not self._config.synced.is_set() or not self.policy.is_absent:
             return ""
         was_read = len(self._unread_sections) < len(ROWS)
         return f"there is no ConfigMap {self.config_map_key}: {_LAST_READ if was_read else _NEVER_READ}; {_END}"
 
     def is_unread(self, section: str) -> bool:
-        """Was the ConfigMap's key of ``SLOConfig.section`` bad, or absent with it, ever since this process started?
+        """Returns whether the ConfigMap's key of ``SLOConfig.section`` was bad, or absent with it, ever since this
+        process started.
 
-        What is in force for it is what the objects say then: ``config`` has the defaults, which nobody asked for.
+        What is in force for it is what the objects say then: ``config`` has the defaults, which no policy asked for.
         """
         return section in self._unread_sections
 
@@ -175,7 +178,7 @@ class ClusterView:
             _log.warning("%s", self.absence_of_policy)
 
     def demands_of(self, node: str) -> Iterable[PodDemand]:
-        """Of the pods that are bound to it."""
+        """Returns the demands of the pods that are bound to the node."""
         return [pod.demand for pod in self.pods.indexed(_BY_NODE, node)]
 
     def cpu_info_of(self, node: str) -> str | None:
@@ -191,7 +194,7 @@ class ClusterView:
         return self.metrics.unreadable.get(Key("", node), "")
 
     def seen_s(self, node: str) -> float | None:
-        """When this manager first saw the newest ``updateTime`` of the node; None without a NodeMetric."""
+        """Returns when this manager first saw the newest ``updateTime`` of the node; None without a NodeMetric."""
         metric = self.metrics.get(Key("", node))
         if metric is None:
             return None
@@ -315,7 +318,7 @@ def _text(info: CPUInfo | None) -> str | None:
 
 
 def _differs(before: Node | None, after: Node | None) -> bool:
-    """Is anything of a Node another but its heartbeat?"""
+    """Returns whether anything of a Node differs but its heartbeat."""
     if before is None or after is None:
         return True
     old, new = before.metadata, after.metadata

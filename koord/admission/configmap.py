@@ -21,7 +21,7 @@ from koord.sloconfig.loading import load, texts, unknown_messages
 def validate_config_map(
     request: Request, namespace: str, name: str, nodes: Nodes, names_required: bool = False
 ) -> Response:
-    """``nodes``: name and labels of those that exist."""
+    """Judges the ConfigMap of the policy. ``nodes``: name and labels of those that exist."""
     if request.operation not in (CREATE, UPDATE) or request.namespace != namespace:
         return Response()
     config_map = documents.parse(request.object, "ConfigMap")

@@ -21,9 +21,9 @@ OWN_NAMESPACE = "koordinator-system"
 @dataclass(frozen=True, slots=True)
 class AdmissionContext:
     """``namespaces``: the labels of each by its name, None of one that does not exist; one that is missing has labels
-    that nobody knows yet.
+    that are not known yet.
 
-    ``unread_profiles``: a sentence for each profile of which nobody can tell what it says.
+    ``unread_profiles``: a sentence for each profile that cannot be read.
     """
 
     profiles: tuple[ClusterColocationProfile, ...] = ()
@@ -38,11 +38,11 @@ class AdmissionContext:
         return featuregates.is_on(gate, gates.GATES, self.feature_gates)
 
     def may_bind(self, user: str, groups: Collection[str]) -> bool:
-        """May the user write the annotations that are the scheduler's?"""
+        """Returns whether the user may write the annotations that are the scheduler's."""
         return user in self.scheduler_users or ADMINISTRATORS in groups
 
     def is_exempt(self, pod: ObjectMeta) -> bool:
-        """Is the pod with this metadata left alone?
+        """Returns whether the pod with this metadata is left alone.
 
         Left alone are the pods of two namespaces, so that the cluster can always start its own, and mirrors of static
         pods: kubelet runs the manifest of its node, whatever becomes of the mirror, and runs no pod of the API that

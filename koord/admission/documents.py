@@ -1,8 +1,8 @@
 """A pod as the plain JSON document that the API server sent, so that what Koord knows nothing of stays in it.
 
 Members that are null count as absent, as for Go. ``read`` makes of what was sent the same pod in the slim structs of
-``koord.model.core``, ``typed`` of a document; they find out whether it is a pod at all: whoever edits one has called
-one of them before.
+``koord.model.core``, ``typed`` of a document; they find out whether it is a pod at all, and are called before one
+is edited.
 
 Invariant: nothing here changes a document that its caller did not get from ``copy``.
 Fails with UnreadableError.
@@ -44,7 +44,7 @@ def read(sent: bytes | msgspec.Raw) -> Pod:
 
 
 def read_metadata(sent: msgspec.Raw) -> ObjectMeta:
-    """Of a pod whatever its spec. Raises UnreadableError."""
+    """Reads the metadata of a pod whatever its spec. Raises UnreadableError."""
     return _read(_Named, sent).metadata
 
 
@@ -57,7 +57,7 @@ def typed(pod: Mapping[str, Any]) -> Pod:
 
 
 def parse(sent: msgspec.Raw, kind: str) -> Document:
-    """What was sent as a document of its own; an empty one of nothing. Raises UnreadableError.
+    """Returns what was sent as a document of its own, an empty one of nothing. Raises UnreadableError.
 
     ``kind``: of the object, for people.
     """
@@ -93,7 +93,7 @@ def editable(document: Document, *keys: str) -> Document:
 
 
 def containers(pod: Mapping[str, Any]) -> Iterator[ContainerMember]:
-    """Each init container and container."""
+    """Yields each init container and container."""
     for name in _LISTS:
         for index, container in enumerate(member(pod, "spec").get(name) or ()):
             yield ContainerMember(name, f"spec.{name}[{index}]", container)

@@ -41,7 +41,7 @@ _MOST_MIB = 1 << 16
 
 
 def of_pod(pod: Pod) -> tuple[Problem, ...]:
-    """All of them, in the order of the document: metadata, amounts, bounds."""
+    """Returns all doubts, in the order of the document: metadata, amounts, bounds."""
     return (*_texts(pod), *_amounts(pod.spec), *_unbounded(pod), *_unequal_limits(pod))
 
 
@@ -61,7 +61,7 @@ def _amounts(spec: PodSpec) -> Iterator[Problem]:
 
 
 def _containers(spec: PodSpec) -> Iterator[tuple[str, Container]]:
-    """Each with its path."""
+    """Yields each container with its path."""
     for name, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
         for index, container in enumerate(containers):
             yield f"spec.{name}[{index}]", container
@@ -75,7 +75,7 @@ def _of_requirements(path: str, resources: ResourceRequirements) -> Iterator[Pro
 
 
 def _of_amount(resource: str, amount: Amount) -> str:
-    """What is doubtful about it; "" if nothing is."""
+    """Returns the doubt about an amount; "" if there is none."""
     try:
         parsed = quantity.from_json(amount)
     except QuantityError as error:
@@ -108,7 +108,7 @@ def _of_memory(amount: Amount, parsed: Quantity) -> str:
 
 
 def _unbounded(pod: Pod) -> Iterator[Problem]:
-    """Of best-effort pods: what they lack that bounds them."""
+    """Yields the bounds that a best-effort pod lacks."""
     spec, said = pod.spec, priorityclasses.raw(pod)
     if qos.labelled(pod.metadata.labels) is not QoSClass.BE and said not in (PriorityClass.BATCH, PriorityClass.FREE):
         return
@@ -130,6 +130,6 @@ def _limits_memory(resources: ResourceRequirements) -> bool:
 
 
 def _unequal_limits(pod: Pod) -> Iterator[Problem]:
-    """Of a pod that owns CPUs, where all its amounts can be read."""
+    """Yields the CPU limits of a pod that owns CPUs that are not its requests, where all its amounts can be read."""
     with contextlib.suppress(QuantityError):
         yield from [error.problem for error in validation.unequal_limits(pod)]

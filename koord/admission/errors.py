@@ -12,9 +12,9 @@ class AdmissionError(ValueError):
 
 
 class UnknownNamespace(Exception):
-    """A pod is created in the namespace ``name``, of which nobody knows the labels yet: the API server does.
+    """A pod is created in the namespace ``name``, and its labels are not known yet, except to the API server.
 
-    Informers lag behind it: who creates a namespace and a pod in it at once is not to lose its profiles.
+    Informers lag behind it: a pod that is created at once with its namespace is not to lose its profiles.
     """
 
     def __init__(self, name: str) -> None:

@@ -58,12 +58,12 @@ def _diff_lists(before: list[Any], after: list[Any], path: str) -> Iterator[Oper
 
 
 def _are_same(before: object, after: object) -> bool:
-    """Are they certainly equal? Only asked of what is large."""
+    """Returns whether both are certainly equal; small ones are not compared."""
     if not (isinstance(before, Mapping | list) and isinstance(after, Mapping | list)) or len(before) < _MANY:
         return False
     return len(before) == len(after) and msgspec.json.encode(before) == msgspec.json.encode(after)
 
 
 def _escaped(key: str) -> str:
-    """As one step of a JSON Pointer (RFC 6901)."""
+    """Returns the key as one step of a JSON Pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")

@@ -41,7 +41,7 @@ class ObjectProblem(NamedTuple):
 def lint_profiles(
     items: Iterable[ClusterColocationProfile], classes: PriorityClassObjects
 ) -> tuple[ObjectProblem, ...]:
-    """Judges each profile, and those that contradict each other; ``classes`` are the cluster's."""
+    """Returns the problems of each profile, and of those that contradict each other; ``classes`` are the cluster's."""
     ordered = sorted(items, key=profiles.order)
     single = [finding for profile in ordered for finding in _profile(profile, classes)]
     contradictions = [finding for pair in combinations(ordered, 2) for finding in _contradictions(*pair)]
@@ -49,7 +49,7 @@ def lint_profiles(
 
 
 def lint_pod(pod: Pod) -> tuple[ObjectProblem, ...]:
-    """Of one pod, created or yet to be."""
+    """Returns the problems of one pod, created or yet to be."""
     name = f"Pod {'/'.join(filter(None, (pod.metadata.namespace, pod.metadata.name)))}"
     doubtful = [ObjectProblem(name, each) for each in doubts.of_pod(pod)]
     try:
@@ -122,7 +122,7 @@ def _patch(profile: ClusterColocationProfile) -> list[Problem]:
 
 
 def _contradictions(first: ClusterColocationProfile, last: ClusterColocationProfile) -> list[ObjectProblem]:
-    """What both set, each otherwise, if one pod may get both."""
+    """Returns what both profiles set to different values, if one pod may get both."""
     if _exclude(first.spec.selector, last.spec.selector):
         return []
     if _exclude(first.spec.namespace_selector, last.spec.namespace_selector):
@@ -138,7 +138,7 @@ def _contradictions(first: ClusterColocationProfile, last: ClusterColocationProf
 
 
 def _exclude(one: LabelSelector | None, other: LabelSelector | None) -> bool:
-    """Is it certain that nothing matches both?"""
+    """Returns whether it is certain that nothing matches both."""
     ours = one.match_labels if one is not None else {}
     theirs = other.match_labels if other is not None else {}
     return any(theirs.get(key, value) != value for key, value in ours.items())
@@ -149,7 +149,7 @@ def _overwritten(setting: Setting, ours: str, theirs: str, last: ClusterColocati
 
 
 def _path(setting: Setting) -> str:
-    """Where a profile says it, for people."""
+    """Returns where a profile says it, for people."""
     members: Mapping[str, str] = {LABELS: "spec.labels", ANNOTATIONS: "spec.annotations"}
     return child(members.get(setting.parent, "spec"), setting.key)
 

@@ -34,7 +34,7 @@ _CLASS_NAME = "priorityClassName"
 class Mutation(NamedTuple):
     """The pod as it is to be created, and a sentence for each profile that was in doubt and not applied.
 
-    One that nobody can read may be what a pod that no profile matches was meant for.
+    One that cannot be read may have been meant for a pod that no profile matches.
     """
 
     pod: Document
@@ -42,7 +42,9 @@ class Mutation(NamedTuple):
 
 
 def mutate(pod: Document, sent: Pod, request_uid: str, context: AdmissionContext) -> Mutation:
-    """What becomes of a pod that is created, which ``sent`` is too, with its namespace. Raises AdmissionError."""
+    """Returns what becomes of a pod that is created: the document ``pod``, which is ``sent`` with its namespace. Raises
+    AdmissionError.
+    """
     metadata = sent.metadata
     found = profiles.matches(context.profiles, metadata.labels, context.namespaces.get(metadata.namespace))
     key, problems = profiles.sampling_key(metadata, request_uid), list(found.problems)
@@ -128,7 +130,7 @@ def _patched(pod: Document, profile: ClusterColocationProfile, classes: Priority
 
 
 def _translated(pod: Document) -> Document:
-    """With the resources of the class that the pod has by now. Raises TranslationError, UnreadableError."""
+    """Returns the pod with the resources of its present class. Raises TranslationError, UnreadableError."""
     try:
         return translation.translate(pod, priorityclasses.effective(documents.typed(pod)))
     except QuantityError as error:

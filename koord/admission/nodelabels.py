@@ -1,7 +1,7 @@
 """The webhook of Nodes: no node gets labels by which two entries of one key of ``slo-controller-config`` match it.
 
-Which of the two were to count, nobody could tell from the ConfigMap. A change is refused that brings such a conflict
-about; one that was there before keeps nobody from changing other labels. A Node that is created passes with a warning,
+The ConfigMap does not say which of the two counts. A change is refused that brings such a conflict
+about; one that was there before forbids no change of other labels. A Node that is created passes with a warning,
 as with Koordinator: kubelet, which makes it, would only try again and again.
 
 Invariant: only labels are looked at, so a status, a taint or an annotation never waits for this.
@@ -22,7 +22,7 @@ from koord.sloconfig.violations import Violation
 
 @answers("nodes")
 def validate_node(request: Request, config: SLOConfig) -> Response:
-    """``config``: the policy in force."""
+    """Judges the labels of a Node. ``config``: the policy in force."""
     if request.operation not in (CREATE, UPDATE):
         return Response()
     violations = _violations(config, documents.parse(request.object, "node"))
@@ -34,7 +34,9 @@ def validate_node(request: Request, config: SLOConfig) -> Response:
 
 
 def _violations(config: SLOConfig, node: Mapping[str, Any]) -> list[Violation]:
-    """What is no text among the labels, or no label at all, the API server refuses itself."""
+    """Returns the conflicts by a Node's labels. Labels that are no texts are skipped: the API server refuses them
+    itself.
+    """
     metadata = node.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     labels, name = metadata.get("labels"), metadata.get("name")

@@ -7,7 +7,7 @@ is as before, while the capacity is not (kubelet's new value happens to be the a
 remembered, which no amplification makes (kubelet wrote it while no webhook answered). What exceeds the capacity never
 is: kubelet offers part of that.
 
-What nobody can tell, and what stays: kubelet's new value is the amplified one, but for another reason than capacity;
+What cannot be told, and stays: kubelet's new value is the amplified one, but for another reason than capacity;
 kubelet offers more than remembered since no webhook answered. Both offer less than there is, until kubelet's next
 change.
 
@@ -89,7 +89,7 @@ def _put_back(node: Document, old: Mapping[str, Any], remembered: object) -> Non
 
 
 def _raw(node: Mapping[str, Any], old: Mapping[str, Any], remembered: Amounts) -> Amounts:
-    """What kubelet offers: what is sent if kubelet sent it, else what is remembered."""
+    """Returns what kubelet offers: the amounts that are sent if kubelet sent them, else the remembered ones."""
     noted = _object(node, "metadata", "annotations").get(ANNOTATION_RAW)
     if noted is not None and noted != _object(old, "metadata", "annotations").get(ANNOTATION_RAW):
         return remembered
@@ -117,7 +117,7 @@ def _times(resource: str, amount: Quantity, ratio: Fraction) -> Quantity:
 
 
 def _amounts(node: Mapping[str, Any], member: str) -> Amounts:
-    """Of ``status``. Raises SchemaError, QuantityError."""
+    """Reads CPU and memory in ``member`` of ``status``. Raises SchemaError, QuantityError."""
     amounts = _object(node, "status", member)
     return {name: quantity.from_json(amounts[name]) for name in RESOURCES if amounts.get(name) is not None}
 
@@ -134,7 +134,7 @@ def _object(document: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
 
 
 def _ratios(text: object) -> Mapping[str, Fraction]:
-    """By resource. Raises SchemaError."""
+    """Reads the ratios by resource. Raises SchemaError."""
     ratios = {}
     for name, ratio in _annotation(ANNOTATION_RATIO, text).items():
         if isinstance(ratio, bool) or not isinstance(ratio, int | float):
@@ -159,5 +159,5 @@ def _annotation(name: str, text: object) -> Mapping[str, Any]:
 
 
 def _text(amounts: Amounts) -> str:
-    """As the annotation has them."""
+    """Writes the amounts as the annotation has them."""
     return msgspec.json.encode({name: str(amount) for name, amount in amounts.items()}, order="sorted").decode()

@@ -1,11 +1,11 @@
-"""What profiles change of a pod that exists already: of one that nobody has placed yet, labels and annotations.
+"""What profiles change of a pod that exists already: the labels and annotations of one that has no node yet.
 
 A webhook sees a pod once. A profile that is changed, or made, afterwards reaches pods that still wait for a node by the
 manager's controller, if the profile says so (label ``config.koordinator.sh/controller-managed: "true"``), or the
 manager's flag does for all.
 
     applied      labels, annotations, their key mappings, and what ``patch`` says of labels and annotations
-    not applied  what Kubernetes lets nobody change (scheduler, PriorityClass, resources); the QoS class and the
+    not applied  what Kubernetes makes immutable (scheduler, PriorityClass, resources); the QoS class and the
                  sub-priority, which validation keeps as they were created; suffixes, which each pass would append
                  again; profiles for a share of the pods, since the lots were drawn when the pods were created
 
@@ -44,13 +44,13 @@ class Update(NamedTuple):
 
 
 def is_open(pod: Pod, context: AdmissionContext) -> bool:
-    """May profiles still change the pod? Not one that has a node, has ended, or is being deleted."""
+    """Returns whether profiles may still change the pod: it has no node, has not ended, and is not being deleted."""
     is_placed = bool(pod.spec.node_name) or pod.status.phase not in ("", "Pending")
     return not is_placed and pod.metadata.deletion_timestamp is None and not context.is_exempt(pod.metadata)
 
 
 def update(pod: Pod, context: AdmissionContext, all_are_managed: bool = False) -> Update:
-    """What the profiles in ``context`` make of an open pod. ``all_are_managed``: also those without the label."""
+    """Returns what the profiles in ``context`` make of an open pod. ``all_are_managed``: also those without label."""
     metadata = pod.metadata
     candidates = [each for each in context.profiles if _is_candidate(each, all_are_managed)]
     found = profiles.matches(candidates, metadata.labels, context.namespaces.get(metadata.namespace))
@@ -95,7 +95,7 @@ def _fixed_labels(context: AdmissionContext) -> tuple[str, ...]:
 
 
 def _reduced(profile: ClusterColocationProfile) -> ClusterColocationProfile:
-    """To what can still be applied."""
+    """Returns the profile with the members alone that can still be applied."""
     patch = _of_metadata(profile.spec.patch or {})
     spec = replace(profile.spec, scheduler_name="", priority_class_name="", label_suffixes={}, patch=patch)
     return replace(profile, spec=spec)

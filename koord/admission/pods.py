@@ -34,7 +34,7 @@ _MOST_WARNINGS = 5
 
 @answers("pods")
 def mutate_pod(request: Request, context: AdmissionContext) -> Response:
-    """What becomes of a pod that is created. Raises UnknownNamespace."""
+    """Changes a pod that is created. Raises UnknownNamespace."""
     if request.operation != CREATE or (pod := _judged(request, context)) is None:
         return Response()
     namespace = pod.metadata.namespace
@@ -48,7 +48,7 @@ def mutate_pod(request: Request, context: AdmissionContext) -> Response:
 
 @answers("pods")
 def validate_pod(request: Request, context: AdmissionContext) -> Response:
-    """Is a pod that is created or updated accepted? It is asked after all that changes the pod."""
+    """Judges a pod that is created or updated, after everything that changes the pod."""
     if request.operation not in (CREATE, UPDATE) or (pod := _judged(request, context)) is None:
         return Response()
     old = documents.read(request.old_object) if request.operation == UPDATE else None
@@ -88,7 +88,7 @@ def _placed(metadata: ObjectMeta, request: Request) -> ObjectMeta:
 
 
 def _warnings(pod: Pod) -> tuple[str, ...]:
-    """Of a pod that is created: native amounts beside translated ones, and what was probably not meant."""
+    """Returns the warnings about a created pod: native amounts beside translated ones, and probable mistakes."""
     try:
         double_counted = translation.double_counted(pod)
     except QuantityError as error:

@@ -52,7 +52,9 @@ class Order(NamedTuple):
 def matches(
     profiles: Iterable[ClusterColocationProfile], pod_labels: Labels, namespace_labels: Labels | None
 ) -> Matches:
-    """Those for a pod with these labels in a namespace with those; None: the namespace's labels are unknown."""
+    """Returns the profiles for a pod with these labels in a namespace with those; None: the namespace's labels are
+    unknown.
+    """
     matching: list[ClusterColocationProfile] = []
     problems: list[str] = []
     for profile in profiles:
@@ -95,7 +97,7 @@ def order(profile: ClusterColocationProfile) -> Order:
 
 
 def keeps_resources(profiles: Iterable[ClusterColocationProfile]) -> bool:
-    """Does one of the matching profiles, applied or not, forbid that CPU and memory are translated?"""
+    """Returns whether one of the matching profiles, applied or not, forbids that CPU and memory are translated."""
     return any(ANNOTATION_SKIP_RESOURCES in profile.metadata.annotations for profile in profiles)
 
 
@@ -116,7 +118,7 @@ def sampling_key(pod: ObjectMeta, request_uid: str) -> str:
 
 
 def label(profile: ClusterColocationProfile) -> str:
-    """What the profile is called in sentences."""
+    """Returns the profile's name in sentences."""
     return f"ClusterColocationProfile {profile.metadata.name}"
 
 

@@ -19,16 +19,16 @@ from koord.model.problem import Problem
 
 RESOURCE_STATUS = KEYS["resource_status"].name
 ADMINISTRATORS = "system:masters"
-"""The group that may do all that an API server lets anybody do."""
+"""The group that may do all that an API server allows at all."""
 
 
 def scheduler_users(namespace: str) -> tuple[str, ...]:
-    """Who writes them in an installation in ``namespace``, unless somebody says otherwise."""
+    """Returns the users that write these annotations in an installation in ``namespace``, by default."""
     return f"system:serviceaccount:{namespace}:koord-scheduler", "system:kube-scheduler"
 
 
 def errors(pod: Pod, old: Pod | None = None) -> tuple[FieldError, ...]:
-    """What somebody who is no scheduler may not do to a pod that is created, or by an update of ``old``."""
+    """Returns what a user who is no scheduler may not do to a pod that is created, or by an update of ``old``."""
     found = []
     now, before = pod.metadata.annotations, {} if old is None else old.metadata.annotations
     if now.get(RESOURCE_STATUS) != before.get(RESOURCE_STATUS):

@@ -30,7 +30,7 @@ class Setting(NamedTuple):
         return f"{kind}{self.key}"
 
     def value(self, pod: Pod) -> str | None:
-        """What the pod has there."""
+        """Returns the pod's value there."""
         if self.parent == SPEC:
             spec = {SCHEDULER_NAME: pod.spec.scheduler_name, PRIORITY_CLASS_NAME: pod.spec.priority_class_name}
             return spec[self.key] or None
@@ -39,7 +39,7 @@ class Setting(NamedTuple):
 
 
 def values(profile: ClusterColocationProfile) -> dict[Setting, str]:
-    """What the profile sets, whatever the pod is."""
+    """Returns what the profile sets, whatever the pod is."""
     spec = profile.spec
     found = {Setting(LABELS, key): text for key, text in spec.labels.items()}
     found |= {Setting(ANNOTATIONS, key): text for key, text in spec.annotations.items()}
@@ -72,7 +72,7 @@ def derived(profile: ClusterColocationProfile) -> frozenset[Setting]:
 
 
 def _keys(patch: Mapping[str, object], *path: str) -> set[str]:
-    """Of the object at ``path``; none where the patch has another thing."""
+    """Returns the keys of the object at ``path``; none where the patch has another thing."""
     try:
         return set(documents.member(patch, *path))
     except (AttributeError, TypeError):

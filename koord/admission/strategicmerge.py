@@ -75,7 +75,7 @@ class _Members(NamedTuple):
 
 
 def merge(original: Object, patch: Object, path: str = "") -> dict[str, Any]:
-    """``original`` with ``patch`` merged into it; ``path`` is where both are, for messages. Raises PatchError."""
+    """Returns ``original`` with ``patch`` merged into it; ``path``: where both are, for messages. Raises PatchError."""
     if _PATCH in patch:
         return _whole(patch, path)
     members = _members(patch)
@@ -98,7 +98,7 @@ def merge(original: Object, patch: Object, path: str = "") -> dict[str, Any]:
 
 
 def _whole(patch: Object, path: str) -> dict[str, Any]:
-    """What is left of an object by its ``$patch`` directive."""
+    """Returns what is left of an object by its ``$patch`` directive."""
     return {} if _directive(patch, path) == _DELETE_IT else _plain_object(patch, path)
 
 
@@ -146,7 +146,9 @@ def _merged_list(original: Sequence[Any], patch: Sequence[Any], field: str, path
 
 
 def _merged_items(original: Sequence[Any], patch: Sequence[Any], identity: Identity, path: str) -> list[Any]:
-    """Where several items of ``original`` have the same key, the first is merged with; all of them stay."""
+    """Merges the items by key. Where several items of ``original`` have the same key, the first is merged with; all of
+    them stay.
+    """
     items = list(original)
     for item in patch:
         key = identity(item)
@@ -172,7 +174,7 @@ def _reordered(lists: _Lists, order: Any, field: str, path: str) -> list[Any]:
 
 
 def _in_order(items: Sequence[Any], first: Sequence[Any], original: Sequence[Any], identity: Identity) -> list[Any]:
-    """``items`` with those of ``first`` in its order, the others in that of ``original``.
+    """Returns ``items`` with those of ``first`` in its order, the others in that of ``original``.
 
     Where an item of the one meets an item of the other, that which stood before the other in ``original`` goes first;
     without such a place it is the one of ``first``.
@@ -189,7 +191,7 @@ def _in_order(items: Sequence[Any], first: Sequence[Any], original: Sequence[Any
 
 
 def _places(items: Sequence[Any], identity: Identity) -> dict[Any, int]:
-    """Where each of them stands first."""
+    """Returns the first place of each item."""
     return {identity(item): place for place, item in reversed(list(enumerate(items)))}
 
 
@@ -214,7 +216,7 @@ def _has_directive(item: Any) -> bool:
 
 
 def _directive(item: Object, path: str) -> str:
-    """What ``$patch`` says."""
+    """Returns the value of ``$patch``."""
     directive = item[_PATCH]
     if directive not in (_REPLACE_IT, _DELETE_IT):
         raise PatchError(child(path, _PATCH), f"{clip(directive)} is neither {_REPLACE_IT} nor {_DELETE_IT}")

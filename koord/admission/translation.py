@@ -36,7 +36,7 @@ _REQUESTS, _LIMITS = "requests", "limits"
 
 
 def has_own_resources(cls: PriorityClass) -> bool:
-    """Do pods of the class run on others than native CPU and memory?"""
+    """Returns whether pods of the class run on other resources than native CPU and memory."""
     return priority.resource_name(CPU, cls) != CPU
 
 
@@ -60,7 +60,8 @@ def untranslated(pod: Pod) -> tuple[str, ...]:
 
 
 def double_counted(pod: Pod) -> str:
-    """What a pod has natively although it has the resources of its priority class, too; "" = nothing.
+    """Returns a sentence about the native resources that a pod has beside those of its priority class; "" = there are
+    none.
 
     A LimitRange does that: its defaults come again after the translation, where the API server misses native amounts.
     Raises QuantityError.
@@ -75,7 +76,7 @@ def double_counted(pod: Pod) -> str:
 
 
 def _names(spec: PodSpec) -> set[str]:
-    """Of the resources of the pod and its containers."""
+    """Returns the names of the resources of the pod and its containers."""
     lists = [each.resources for each, _ in podrequests.in_order(spec)]
     return {name for each in (*lists, spec.resources) for name in (*each.requests, *each.limits)}
 
@@ -92,7 +93,7 @@ def _translate_container(container: Document, cls: PriorityClass, path: str) -> 
 
 
 def _translate_amounts(amounts: Document | None, cls: PriorityClass, path: str) -> None:
-    """What is native in ``amounts`` takes the place of what may be there already."""
+    """Puts the native part of ``amounts`` in the place of what may be there already."""
     for native in _NATIVE:
         if amounts and amounts.get(native) is not None:
             amounts[priority.resource_name(native, cls)] = _text(native, amounts.pop(native), path)

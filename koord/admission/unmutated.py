@@ -59,7 +59,7 @@ def _native(pod: Pod) -> tuple[tuple[str, ...], str]:
 
 
 def _expected(items: Iterable[ClusterColocationProfile]) -> Mapping[Setting, str]:
-    """What the profiles, in their order, leave on a pod for certain."""
+    """Returns what the profiles, in their order, leave on a pod for certain."""
     expected: dict[Setting, str] = {}
     doubtful: set[Setting] = set()
     for profile in items:
@@ -74,7 +74,7 @@ def _expected(items: Iterable[ClusterColocationProfile]) -> Mapping[Setting, str
 
 
 def _is_certain(profile: ClusterColocationProfile) -> bool:
-    """Does the profile apply to each pod that it matches?"""
+    """Returns whether the profile applies to each pod that it matches."""
     try:
         return profile.spec.probability_percent == CERTAIN_PERCENT
     except ValueError:
@@ -82,7 +82,7 @@ def _is_certain(profile: ClusterColocationProfile) -> bool:
 
 
 def _is_comparable(profile: ClusterColocationProfile, pod: Pod, others: Sequence[ClusterColocationProfile]) -> bool:
-    """Can it be told from the pod as it is that the profile matched it when it was created?"""
+    """Returns whether the pod as it is shows that the profile matched it when it was created."""
     written = {setting for other in others for setting in (*settings.values(other), *settings.derived(other))}
     if any(Setting(LABELS, key) in written for key in _selector_keys(profile)):
         return False

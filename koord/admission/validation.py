@@ -70,7 +70,7 @@ class _Judged(NamedTuple):
 def validate(
     pod: Pod, old: Pod | None = None, *, may_change_sub_priority: bool = False, equal_limits: bool = False
 ) -> tuple[FieldError, ...]:
-    """What is wrong with a pod that is created, or with an update of ``old``. Raises UnreadableError."""
+    """Returns what is wrong with a pod that is created, or with an update of ``old``. Raises UnreadableError."""
     if reserved := _reserved(pod, old):
         return reserved
     try:
@@ -82,7 +82,7 @@ def validate(
 
 
 def combination_errors(pod: Pod, equal_limits: bool = False) -> tuple[FieldError, ...]:
-    """What the pod says that does not go together. Raises QuantityError."""
+    """Returns what in the pod does not go together. Raises QuantityError."""
     raw_qos, raw_class = qos.labelled(pod.metadata.labels), priorityclasses.raw(pod)
     unequal = unequal_limits(pod) if equal_limits else ()
     return (*_batch_needs_be(pod, raw_qos), *_class_pair(raw_qos, raw_class), *unequal, *_owned_cpus(pod, raw_qos))
@@ -129,7 +129,7 @@ def _judged(pod: Pod) -> _Judged:
 
 
 def _changes(pod: Pod, old: Pod, may_change_sub_priority: bool) -> tuple[FieldError, ...]:
-    """Of what stays as it was for all of a pod's life; to add it or to take it away is a change."""
+    """Returns the changes of what stays for all of a pod's life; to add it or to take it away is a change."""
     labels, old_labels = pod.metadata.labels, old.metadata.labels
     facts = [
         (f"labels.{LABEL_QOS}", qos.labelled(labels), qos.labelled(old_labels)),

@@ -69,7 +69,7 @@ class Component:
         yield
 
     async def lead(self) -> None:
-        """What the leader does, until it is cancelled."""
+        """Leads, until it is cancelled."""
         await asyncio.get_running_loop().create_future()
 
 
@@ -107,7 +107,7 @@ class Frame:
 
     @property
     def leader_address(self) -> str:
-        """Where the leader answers, as its Lease says it; "" if that is not known."""
+        """The address at which the leader answers, as its Lease says it; "" if that is not known."""
         return address_of(self._election.leader)
 
     async def run(self, component: Component, stop: asyncio.Event) -> None:

@@ -42,16 +42,17 @@ class ComponentMetrics:
 
 
 def metric_prefix(name: str) -> str:
-    """Before every metric of the program ``name``."""
+    """Returns the prefix of every metric of the program ``name``."""
     return f"{name.replace('-', '_')}_"
 
 
-def makers(name: str, figures: ComponentMetrics, unready: Callable[[], Awaitable[str]]) -> Mapping[str, Maker]:
-    """``/metrics``, ``/healthz`` and ``/readyz`` of the program ``name``. ``unready``: a sentence, "" if the replica
-    can serve."""
+def makers(name: str, counted: ComponentMetrics, unready: Callable[[], Awaitable[str]]) -> Mapping[str, Maker]:
+    """Returns the pages ``/metrics``, ``/healthz`` and ``/readyz`` of the program ``name``. ``unready``: the reason why
+    the replica cannot serve, "" if it can.
+    """
 
     async def exposition() -> Page:
-        snapshot = metrics.take(figures)
+        snapshot = metrics.take(counted)
         body = await asyncio.to_thread(metrics.render, metric_prefix(name), snapshot)
         return Page(200, body, metrics.CONTENT_TYPE)
 
@@ -64,7 +65,9 @@ def makers(name: str, figures: ComponentMetrics, unready: Callable[[], Awaitable
 
 @contextlib.asynccontextmanager
 async def served(by_path: Mapping[str, Maker], options: ComponentOptions) -> AsyncIterator[None]:
-    """Within the block, at the addresses of ``options``. Raises OSError or ValueError for a token that is none."""
+    """Serves the pages at the addresses of ``options`` within the block. Raises OSError, or ValueError for a token that
+    is none.
+    """
     guard = Guard(read_token(options.metrics_token_file), HEALTH_PAGES) if options.metrics_token_file else None
     health = {path: by_path[path] for path in HEALTH_PAGES}
     servers = {

@@ -26,7 +26,7 @@ DESCRIPTORS = 65_536
 _M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 128 << 10
 """glibc's number of the setting, and its own default."""
 STRANGERS = ("asyncio", "koord.tls.listener", "koord.webhook.reviews", "koord.webhook.server")
-"""Loggers of which whoever reaches a port can cause lines."""
+"""Loggers with lines that any client of a port can cause."""
 
 
 def run(name: str, load: Callable[[Sequence[str]], Work]) -> None:
@@ -61,15 +61,16 @@ def prepare_for_clients() -> None:
 
 
 def _give_back_large_buffers() -> None:
-    """To the kernel when they are freed, such as a review of 7 MB. By default glibc puts what is no larger than the one
-    freed into its heap from then on, which has holes then: 50 MiB after a flood. Other libcs have no such setting.
+    """Lets large buffers, such as a review of 7 MB, go back to the kernel when they are freed. By default glibc puts
+    what is no larger than the last one freed into its heap, which has holes then: 50 MiB after a flood. Other libcs
+    have no such setting.
     """
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
 def _allow_descriptors() -> None:
-    """Of the soft limit, 1024 in many containers, a large cluster's connections would be more."""
+    """Raises the soft limit of descriptors, in many containers 1024: a large cluster has more connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:

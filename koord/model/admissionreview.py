@@ -34,7 +34,7 @@ class Request(msgspec.Struct, frozen=True):
 class Response(msgspec.Struct, frozen=True):
     """The object may pass, changed by the JSON Patch ``patch``; or it may not, if ``code``, an HTTP status, is not 0.
 
-    ``message`` goes to whoever sent an object that may not pass, ``warnings`` to whoever sent one that may.
+    ``message`` goes to the sender of an object that may not pass, ``warnings`` to that of one that may.
     """
 
     patch: Sequence[dict[str, Any]] = ()

@@ -29,19 +29,20 @@ class RatioError(ValueError):
 
 
 def shares(request: MilliCPU) -> int:
-    """``cpu.shares`` for a request: 1024 per CPU, within 2..262144."""
+    """Returns ``cpu.shares`` for a request: 1024 per CPU, within 2..262144."""
     return max(MIN_SHARES, min(MAX_SHARES, request * SHARES_PER_CPU // 1000))
 
 
 def quota_us(limit: MilliCPU | None, period_us: int = PERIOD_US) -> int:
-    """``cpu.cfs_quota_us`` for a limit: at least 1000 us; no limit (None or not positive) is -1."""
+    """Returns ``cpu.cfs_quota_us`` for a limit: at least 1000 us; no limit (None or not positive) is -1."""
     if limit is None or limit <= 0:
         return UNLIMITED
     return max(MIN_QUOTA_US, limit * period_us // 1000)
 
 
 def stretch(period_us: int, made_with_us: int) -> int:
-    """By how much the kernel has stretched a cgroup that was made with a period of ``made_with_us``: 1, 2, 4, 8...
+    """Returns by how much the kernel has stretched a cgroup that was made with a period of ``made_with_us``: 1, 2, 4,
+    8...
 
     Where the timer of a cgroup comes late again and again, the kernel doubles period, quota and burst together, as long
     as the period stays below a second (``sched_cfs_period_timer``); the CPU that the cgroup may use stays the same.
@@ -53,7 +54,7 @@ def stretch(period_us: int, made_with_us: int) -> int:
 
 
 def normalize_quota_us(quota: int, ratio: Fraction) -> int:
-    """``ceil(quota / ratio)`` where one CPU of this node does the work of ``ratio`` nominal ones.
+    """Returns ``ceil(quota / ratio)`` where one CPU of this node does the work of ``ratio`` nominal ones.
 
     Ratios up to 1 and "no limit" leave the quota alone; the result is at least 1000 us.
     """
@@ -72,6 +73,6 @@ def parse_ratio(text: str) -> Fraction:
 
 
 def weight_linear(cpu_shares: int) -> int:
-    """``cpu.weight`` for ``cpu.shares`` as Kubernetes' KEP-2254 maps them: 2..262144 onto 1..10000 in a line."""
+    """Returns ``cpu.weight`` for ``cpu.shares`` as KEP-2254 maps them: 2..262144 onto 1..10000 in a line."""
     weight = 1 + (cpu_shares - MIN_SHARES) * (MAX_WEIGHT - 1) // (MAX_SHARES - MIN_SHARES)
     return max(1, min(MAX_WEIGHT, weight))

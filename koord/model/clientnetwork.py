@@ -1,6 +1,6 @@
-"""To which network a client's address belongs: whoever has one address of it may well have them all.
+"""The network of a client's address: a client with one address of a network may well have all of them.
 
-A machine has an IPv6 /64 for itself, and a tenant as many addresses of a cluster's pod network as he has pods, a /24
+A machine has an IPv6 /64 for itself, and a tenant has an address of a cluster's pod network for each of its pods, a /24
 for each node. So what a client may cost is shared by network first, and within it by address. Pure.
 """
 

@@ -1,16 +1,16 @@
-"""Who makes room for a newcomer where a server has as many connections as it may.
+"""Which connection makes room for a newcomer where a server has as many as it may.
 
-A server that refuses newcomers is shut by whoever comes first and stays; one that cuts the oldest connection is shut by
-whoever comes most often. Here the network (`network_of`) with most connections gives one, of its address with most: of
-those that were of no use yet the one that has waited longest, and if all were, the one whose use is longest ago. So a
-network can only take its own places, and even there silence takes none from those who speak.
+A server that refuses newcomers is shut by the clients that come first and stay; one that cuts the oldest connection is
+shut by the clients that come most often. Here the network (`network_of`) with most connections gives one, of its
+address with most: the one that has waited longest without being of use, and if all were of use, the one whose use is
+longest ago. So a network can only take its own places, and even there a silent client takes none from those that speak.
 
-Whoever has many networks has as many places. So some are reserved: for the networks that have been of use for
-``STANDING_S``, the earliest first, as long as they are of use at least every ``FORGOTTEN_S``. And where clients can be
-told from strangers, strangers give before any of them do.
+A client with many networks has as many places. So some are reserved: for the networks that have been of use for
+``STANDING_S``, the earliest first, as long as they are of use at least every ``FORGOTTEN_S``. And where known clients
+can be told from strangers, strangers give first.
 
 Pure. Invariants: there are never more than ``most``; of networks that have nothing reserved none gives a connection
-while another one has more; a newcomer finds a place, whoever holds the others.
+while another one has more; a newcomer always finds a place.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class ConnectionLimit(Generic[K]):
 
     @property
     def addresses(self) -> int:
-        """How many there are that connections come from."""
+        """The number of addresses that connections come from."""
         pools = self._strangers, self._known
         return sum(len(network.sources) for pool in pools for network in pool.networks.values())
 
@@ -119,7 +119,7 @@ class ConnectionLimit(Generic[K]):
         return given
 
     def use(self, key: K) -> None:
-        """``key`` was of use just now."""
+        """Notes that ``key`` was of use just now."""
         if key not in self._owners:
             return
         source, pool = self._owners[key]
@@ -132,7 +132,7 @@ class ConnectionLimit(Generic[K]):
             self._useful[network_of(source)] = [now_s, now_s]
 
     def discard(self, key: K) -> None:
-        """``key`` is closed."""
+        """Forgets ``key``, which is closed."""
         if key in self._owners:
             source, pool = self._owners.pop(key)
             pool.remove(key, source)
@@ -156,7 +156,7 @@ class ConnectionLimit(Generic[K]):
                 yield network
 
     def _forget(self, now_s: float) -> bool:
-        """Is there room for another network's standing after it?"""
+        """Returns whether there is room for another network's standing after it."""
         for network in [name for name, (_, last_s) in self._useful.items() if now_s - last_s >= FORGOTTEN_S]:
             del self._useful[network]
         return len(self._useful) < _MOST_REMEMBERED

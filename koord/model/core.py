@@ -1,8 +1,8 @@
 """Kubernetes' core objects as far as Koord has a use for them, decoded by msgspec straight into frozen structs.
 
 Fields have the API's names in Python's spelling; what is not listed here is skipped unread. Amounts stay the text that
-they were (`podrequests` adds them up) and so do times (`unix_s`), so one that follows no grammar costs whoever wants
-it, not the object. `koord.model.schema` is for what people write; this is for what an API server and kubelet say.
+they were (`podrequests` adds them up) and so do times (`unix_s`), so one that follows no grammar fails where it is used
+and not the object. `koord.model.schema` is for what people write; this is for what an API server and kubelet say.
 
 Invariants: a member that is null counts as absent, as for Go, which writes that for lists, maps and times that it does
 not have; an object of a list that does not fit its struct costs itself only, and a problem names it.
@@ -34,13 +34,13 @@ class Slim(msgspec.Struct, frozen=True, rename="camel", gc=False):
 # metadata
 
 ANNOTATION_SOURCE, SOURCE_API = "kubernetes.io/config.source", "api"
-"""On each pod of kubelet's, from where it has it. In the API anybody may write it: ``is_of_api``."""
+"""On each pod of kubelet's, from where it has it. In the API any client may write it: ``is_of_api``."""
 ANNOTATION_MIRROR = "kubernetes.io/config.mirror"
 """On a pod: it mirrors a static pod, and the value is what kubelet calls that pod's UID."""
 
 
 def is_of_api(annotations: Mapping[str, str]) -> bool:
-    """Does a pod with these annotations say that it comes from the API? One that says nothing does."""
+    """Returns whether a pod with these annotations comes from the API, as one without them does."""
     return annotations.get(ANNOTATION_SOURCE, SOURCE_API) == SOURCE_API
 
 
@@ -61,7 +61,7 @@ class ObjectMeta(Slim, frozen=True):
     owner_references: tuple[OwnerReference, ...] = ()
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
-    """By when it is to be gone, its grace period included; None: nobody deletes it."""
+    """By when it is to be gone, its grace period included; None: it is not being deleted."""
 
     @property
     def controller(self) -> OwnerReference | None:
@@ -124,7 +124,9 @@ class Volume(Slim, frozen=True):
 
     @property
     def kind(self) -> str:
-        """As the API spells it: ``emptyDir``, ``persistentVolumeClaim``…; "" for one that is not listed here."""
+        """The source as the API spells it: ``emptyDir``, ``persistentVolumeClaim``…; "" for one that is not listed
+        here.
+        """
         names = zip(self.__struct_encode_fields__, self.__struct_fields__, strict=True)
         return next((kind for kind, name in names if isinstance(getattr(self, name), msgspec.Struct)), "")
 
@@ -190,7 +192,7 @@ class NodeSpec(Slim, frozen=True):
 
 
 class Condition(Slim, frozen=True):
-    """``type`` holds, does not, or nobody knows: ``status`` is "True", "False" or "Unknown"."""
+    """``type`` holds, does not, or that is not known: ``status`` is "True", "False" or "Unknown"."""
 
     type: str = ""
     status: str = ""

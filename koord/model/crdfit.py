@@ -44,7 +44,7 @@ class Fit:
         return not self.lacking and not self.mistyped and not self.problems
 
     def sentence(self) -> str:
-        """For an operator; "" if nothing is amiss."""
+        """Returns the sentence for an operator; "" if nothing is amiss."""
         phrases = list(self.problems)
         if self.mistyped:
             phrases.append(f"refuses objects with {_named(self.mistyped)}")
@@ -54,7 +54,7 @@ class Fit:
 
 
 def fit(desired: Document, installed: Document) -> Fit:
-    """What ``installed`` lacks of ``desired``, which has one version: two documents of apiextensions.k8s.io/v1."""
+    """Compares ``installed`` with ``desired``, which has one version: two documents of apiextensions.k8s.io/v1."""
     name = _text(_object(desired, "metadata"), "name")
     desired_version = _versions(desired)[0]
     version = next((each for each in _served(installed) if each.get("name") == desired_version["name"]), None)
@@ -74,13 +74,13 @@ def fit(desired: Document, installed: Document) -> Fit:
 
 
 def _scope_problems(desired: Document, installed: Document) -> Iterator[str]:
-    """Of two specifications."""
+    """Yields the problems of two specifications."""
     if desired.get("scope") != installed.get("scope"):
         yield f"is of scope {installed.get('scope')}, not {desired.get('scope')}"
 
 
 def _status_problems(desired: Document, installed: Document) -> Iterator[str]:
-    """Of two versions."""
+    """Yields the problems of two versions."""
     if "status" in _object(desired, "subresources") and "status" not in _object(installed, "subresources"):
         yield "has no status subresource"
 
@@ -103,7 +103,9 @@ def _differences(desired: Document, installed: Document, path: str) -> Iterator[
 
 
 def _of_member(desired: Document, installed: Document, name: str, path: str) -> Iterator[tuple[str, bool]]:
-    """Of the member ``name`` ("": any), for which ``desired`` is; ``installed`` is for the object that has it."""
+    """Yields the problems of the member ``name`` ("": any) that ``desired`` describes; ``installed`` describes its
+    object.
+    """
     members = installed.get("additionalProperties")
     schema = _object(installed, "properties").get(name, members)
     if isinstance(schema, Mapping):
@@ -113,7 +115,7 @@ def _of_member(desired: Document, installed: Document, name: str, path: str) -> 
 
 
 def _is_refused(desired: str, installed: str) -> bool:
-    """Whether a schema of type ``installed`` takes no value of type ``desired``; "" is any type."""
+    """Returns whether a schema of type ``installed`` takes no value of type ``desired``; "" is any type."""
     return bool(desired and installed) and desired != installed and desired not in _WIDER.get(installed, ())
 
 

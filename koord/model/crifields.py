@@ -58,7 +58,7 @@ class Field(StrEnum):
         setattr(message, self, self.kind(value))
 
     def kernel_value(self, requested: Value | None) -> Value | None:
-        """What the kernel's file holds by ``requested``: ``nothing`` by nothing; raises CPUSetError."""
+        """Returns the value of the kernel's file by ``requested``: ``nothing`` by nothing. Raises CPUSetError."""
         if not requested:
             return self.nothing
         if self.is_cpuset:
@@ -69,7 +69,7 @@ class Field(StrEnum):
         return number if self.bounds is None else max(self.bounds[0], min(self.bounds[1], number))
 
     def same(self, value: Value | None, other: Value | None) -> bool:
-        """Do both mean the same? A set can be spelled in more than one way."""
+        """Returns whether both mean the same. A set can be spelled in more than one way."""
         if value == other or not self.is_cpuset:
             return value == other
         try:

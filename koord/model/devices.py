@@ -21,5 +21,5 @@ RESOURCES = (
 
 
 def among(names: Iterable[str]) -> tuple[str, ...]:
-    """Those of ``names`` that are such resources, in their order."""
+    """Returns those of ``names`` that are such resources, in their order."""
     return tuple(name for name in names if name in RESOURCES)

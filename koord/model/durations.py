@@ -28,7 +28,7 @@ def parse_ns(text: str) -> int | None:
 
 
 def spell(duration_ns: int) -> str:
-    """``duration_ns``, more than 0, as Go's ``Duration.String``."""
+    """Writes ``duration_ns``, more than 0, as Go's ``Duration.String``."""
     if duration_ns < _SECOND_NS:
         unit = next(name for name in ("ms", "µs", "ns") if duration_ns >= _UNITS_NS[name])
         return _decimal(duration_ns, _UNITS_NS[unit]) + unit
@@ -41,7 +41,7 @@ def spell(duration_ns: int) -> str:
 
 
 def _decimal(amount: int, unit: int) -> str:
-    """``amount`` in ``unit``, a power of ten, with no more digits than it takes."""
+    """Writes ``amount`` in ``unit``, a power of ten, with no more digits than it takes."""
     whole, rest = divmod(amount, unit)
     digits = f"{rest:0{len(str(unit)) - 1}d}".rstrip("0") if rest else ""
     return f"{whole}.{digits}" if digits else str(whole)

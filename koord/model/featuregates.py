@@ -88,12 +88,12 @@ class GateState(NamedTuple):
 
 
 def is_name(name: str) -> bool:
-    """Is it a gate, or a group of them?"""
+    """Returns whether it is a gate, or a group of them."""
     return name in GATES or name in (ALL_ALPHA, ALL_BETA)
 
 
 def checked(settings: Settings, gates: Mapping[str, Gate] = GATES) -> Settings:
-    """``settings``. Raises ValueError with the first name that is neither of ``gates`` nor a group of them."""
+    """Returns ``settings``. Raises ValueError with the first name that is neither of ``gates`` nor a group of them."""
     names = (*gates, ALL_ALPHA, ALL_BETA)
     for name in settings:
         if name not in names:
@@ -115,12 +115,14 @@ def without_effect(flags: Settings, features: Settings) -> list[str]:
 
 
 def setting(name: str, gate: Gate, settings: Settings) -> bool | None:
-    """What ``settings`` say of the gate, by its own name or its group's; None: nothing."""
+    """Returns what ``settings`` say of the gate, by its own name or its group's; None: nothing."""
     return settings.get(name, settings.get(gate.group))
 
 
 def is_on(name: str, gates: Mapping[str, Gate], settings: Settings) -> bool:
-    """Is the gate of the table on by the one source that there is? KeyError for a name that is no gate's."""
+    """Returns whether the gate of the table is on by the one source that there is. KeyError for a name that is no
+    gate's.
+    """
     gate = gates[name]
     said = setting(name, gate, settings)
     return gate.is_on if said is None else said

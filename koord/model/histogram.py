@@ -47,7 +47,7 @@ class Scale:
         return self.first * (math.pow(1 + _GROWTH, bucket) - 1) / _GROWTH
 
     def end(self, bucket: int) -> float:
-        """Where ``bucket`` ends; the last one has no end, and its start stands for it."""
+        """Returns where ``bucket`` ends; the last one has no end, and its start stands for it."""
         return self.start(min(bucket + 1, self.buckets - 1))
 
     def _position(self, value: float) -> float:
@@ -100,7 +100,7 @@ class DecayingHistogram:
         self.newest_s = max(self.newest_s, at_s)
 
     def follow(self, clock_s: float) -> None:
-        """If the clock, which shows ``clock_s``, was set back: what was seen before counts as seen until now.
+        """Follows a clock, which shows ``clock_s``, that was set back: what was seen before counts as seen until now.
 
         "Set back" is more than a half-life before the newest sample; less than that does no harm.
         """
@@ -121,7 +121,7 @@ class DecayingHistogram:
         return self.scale.end(filled[-1])
 
     def weight_at(self, at_s: float) -> float:
-        """How many samples of ``at_s`` would weigh as much as all there are: the evidence that is left by then.
+        """Returns how many samples of ``at_s`` would weigh as much as all there are: the evidence that is left by then.
 
         Never more than there was at the newest sample: no evidence comes of a clock that was set back.
         """

@@ -39,7 +39,7 @@ class KubeletConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reserved_cpu_count(self) -> int:
-        """How many CPUs a static CPU manager gives to nobody exclusively: whole ones."""
+        """The number of whole CPUs that a static CPU manager gives to no container exclusively."""
         return len(self.reserved_system_cpus) or ceil(self.reserved.cpu_milli / 1000)
 
 
@@ -59,7 +59,7 @@ def cpu_manager_policy(config: Mapping[str, Any]) -> str:
 
 
 def writes_memory_protection(config: Mapping[str, Any], gates: Mapping[str, Any]) -> bool | None:
-    """Does kubelet write memory.min, memory.low or memory.high on cgroup v2? None: that is not certain.
+    """Returns whether kubelet writes memory.min, memory.low or memory.high on cgroup v2. None: that is not certain.
 
     ``config`` with kubelet's defaults, ``gates`` only as far as they were set. Its feature MemoryQoS is off by default
     up to 1.36 and on from 1.37 on, where policy and factor say what it does. The policy is there from 1.36 on; up to
@@ -75,7 +75,9 @@ def writes_memory_protection(config: Mapping[str, Any], gates: Mapping[str, Any]
 
 
 def read(config: Mapping[str, Any], memory_total_bytes: int) -> KubeletConfig:
-    """``memory_total_bytes``: of which an eviction threshold in percent is. Raises ConfigError or ReservationError."""
+    """Reads the configuration. ``memory_total_bytes``: a threshold in percent is of this. Raises ConfigError or
+    ReservationError.
+    """
     stated = {name: value for name, value in config.items() if value is not None}
     try:
         document = msgspec.convert(stated, _Document)

@@ -1,10 +1,9 @@
-"""Which of two kernel values is less, and what a value times a factor, or an amount more, is: numbers, sets of CPUs.
+"""Compares two kernel values, and computes a value times a factor or an amount more: numbers, sets of CPUs.
 
 ``meet`` is the most that is at most both of two values, ``join`` the least that is at least both. Each kind of value
-says them once, for whoever composes opinions and for whoever computes a printed result again. Arithmetic is exact: a
-factor is a fraction, never a float. Everything that makes no sense fails with a plain ValueError whose text is a
-reason. Invariants: ``meet`` and ``join`` are commutative, associative and idempotent on values at or above the
-minimum, and each absorbs the other.
+says them once, for the composition of opinions and for printed results. Arithmetic is exact: a factor is a fraction,
+never a float. Values that make no sense fail with a plain ValueError whose text is a reason. Invariants: ``meet`` and
+``join`` are commutative, associative and idempotent on values at or above the minimum, and each absorbs the other.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Numbers:
         return max(self.minimum, math.ceil(number * factor) if factor < 1 else math.floor(number * factor))
 
     def add(self, value: Value, amount: Value) -> Value:
-        """``amount`` may be negative; "no limit" stays."""
+        """Adds ``amount``, which may be negative; "no limit" stays."""
         number, more = _number(value), _number(amount)
         return UNLIMITED if number < 0 else max(self.minimum, number + more)
 

@@ -27,7 +27,7 @@ class Setting(NamedTuple):
 
 
 def of_type(cls: type[msgspec.Struct], path: str = "") -> Iterator[Leaf]:
-    """Every leaf that a ``cls`` may have, in the order of its fields."""
+    """Yields every leaf that a ``cls`` may have, in the order of its fields."""
     for field in _fields(cls):
         kind, place = _without_none(field.type), _child(path, field.encode_name)
         if isinstance(kind, inspect.VarTupleType) and isinstance(kind.item_type, inspect.StructType):
@@ -39,7 +39,7 @@ def of_type(cls: type[msgspec.Struct], path: str = "") -> Iterator[Leaf]:
 
 
 def of_value(value: msgspec.Struct, path: str = "") -> Iterator[Setting]:
-    """Every leaf of ``value`` that is set (not None)."""
+    """Yields every leaf of ``value`` that is set (not None)."""
     for field in _fields(type(value)):
         member = getattr(value, field.name)
         if member is not None:

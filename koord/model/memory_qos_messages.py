@@ -13,12 +13,12 @@ FILE_PAGES_SINCE = (6, 11)
 
 
 def can_take_file_pages(kernel: tuple[int, int] | None, swap_bytes: int) -> bool:
-    """Does ``memory.reclaim`` take file pages alone: because it can be told so, or because there is no swap?"""
+    """Returns whether ``memory.reclaim`` can take file pages alone: it takes such an order, or there is no swap."""
     return not swap_bytes or (kernel or (0, 0)) >= FILE_PAGES_SINCE
 
 
 def without_reclaim(cgroup_version: int, instead: str = "neither background reclaim nor page-cache limits") -> str:
-    """Without ``memory.reclaim``; ``instead``: what there is all the same."""
+    """Says that there is no ``memory.reclaim``; ``instead``: what there is all the same."""
     who = "cgroup v1" if cgroup_version == 1 else "this kernel, before Linux 5.19,"
     return f"{who} has no memory.reclaim: {instead}"
 

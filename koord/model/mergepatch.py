@@ -26,7 +26,7 @@ def diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> Patch:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """As JSON, at any depth: 0, 0.0 and false are equal in Python and three values there."""
+    """Compares as JSON, at any depth: 0, 0.0 and false are equal in Python and three values there."""
     if type(one) is not type(other):
         return False
     if isinstance(one, Mapping):

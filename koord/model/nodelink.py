@@ -8,7 +8,7 @@ from __future__ import annotations
 
 LEASE_NAME = "koordinator-manager"
 NAMESPACE = "koordinator-system"
-"""Of the Lease, where nobody says otherwise."""
+"""The default namespace of the Lease."""
 
 CA_ANNOTATION = "koord.sh/nodelink-ca"
 SERVER_NAME = "nodelink.koord.sh"

@@ -66,7 +66,7 @@ class VirtualFunctionGroup(_Slim, frozen=True):
 
 
 class DeviceCondition(_Slim, frozen=True):
-    """``type`` holds, does not, or nobody knows: ``status`` is "True", "False" or "Unknown"."""
+    """``type`` holds, does not, or that is not known: ``status`` is "True", "False" or "Unknown"."""
 
     type: str
     status: str
@@ -201,5 +201,5 @@ class NodeMetric(_Slim, frozen=True):
 
 
 def amount(usage: ResourceMap | None, resource: str) -> Amount | None:
-    """What ``usage`` says of ``resource``; None if nothing."""
+    """Returns the amount of ``resource`` in ``usage``; None if there is none."""
     return None if usage is None else usage.resources.get(resource)

@@ -33,7 +33,7 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel")
         return msgspec.json.encode(self).decode()
 
     def is_urgent_after(self, written: NodeState | None) -> bool:
-        """Does somebody wait for it? Else it may go with the next report."""
+        """Returns whether a program waits for it. Else it may go with the next report."""
         if written is None or written.slo_generation != self.slo_generation:
             return True
         if written.is_dismissed != self.is_dismissed:
@@ -42,7 +42,7 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel")
 
 
 def decoded(text: str | None) -> NodeState | None:
-    """None where there is none, or one that nobody here wrote."""
+    """Returns the state; None where there is none, or one that koord-qosd did not write."""
     try:
         return None if text is None else msgspec.json.decode(text, type=NodeState)
     except ValueError:

@@ -30,7 +30,7 @@ _MILLI, _ONE = 10**6, 10**9
 
 
 def request(spec: PodSpec, resource: str) -> int:
-    """What the scheduler counts; 0 if nothing is requested."""
+    """Returns the amount that the scheduler counts; 0 if nothing is requested."""
     return _units(resource, _request_nano(spec, resource) + _nano(spec.overhead, resource))
 
 
@@ -41,14 +41,16 @@ def limit(spec: PodSpec, resource: str) -> int | None:
 
 
 def is_limited(spec: PodSpec, resource: str) -> bool:
-    """Does kubelet limit the pod's own cgroup? Only if the pod itself or each of its containers has a limit above 0."""
+    """Returns whether kubelet limits the pod's own cgroup: the pod itself or each of its containers has a limit above
+    0.
+    """
     if _counts_for_pod(resource) and _nano(spec.resources.limits, resource):
         return True
     return all(_nano(container.resources.limits, resource) for container, _ in in_order(spec))
 
 
 def requests(spec: PodSpec) -> dict[str, int]:
-    """``request`` of every resource of which there is one."""
+    """Returns ``request`` of every resource of which there is one."""
     lists = [_with_defaults(container.resources) for container, _ in in_order(spec)]
     names = {name for each in (*lists, spec.overhead) for name in each}
     names |= {name for name in _with_defaults(spec.resources) if _counts_for_pod(name)}
@@ -56,19 +58,19 @@ def requests(spec: PodSpec) -> dict[str, int]:
 
 
 def limits(spec: PodSpec) -> dict[str, int]:
-    """``limit`` of every resource of which there is one."""
+    """Returns ``limit`` of every resource of which there is one."""
     names = {name for container, _ in in_order(spec) for name in container.resources.limits}
     names |= {name for name in spec.resources.limits if _counts_for_pod(name)}
     return {name: amount for name in sorted(names) if (amount := limit(spec, name)) is not None}
 
 
 def container_request(resources: ResourceRequirements, resource: str) -> int:
-    """What one container requests; 0 = nothing."""
+    """Returns what one container requests; 0 = nothing."""
     return _units(resource, _nano(_with_defaults(resources), resource))
 
 
 def container_limit(resources: ResourceRequirements, resource: str) -> int:
-    """What one container may use; 0 = no limit."""
+    """Returns what one container may use; 0 = no limit."""
     return _units(resource, _nano(resources.limits, resource))
 
 
@@ -91,7 +93,7 @@ def in_order(spec: PodSpec) -> Iterator[tuple[Container, Role]]:
 
 
 def for_pod(spec: PodSpec, resource: str) -> bool:
-    """Has the pod as a whole a request or limit, which replaces that of its containers?"""
+    """Returns whether the pod as a whole has a request or limit, which replaces that of its containers."""
     return _counts_for_pod(resource) and resource in _with_defaults(spec.resources)
 
 

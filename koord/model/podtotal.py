@@ -21,7 +21,7 @@ class Role(StrEnum):
 
 
 def total(amounts: Iterable[tuple[Role, int]]) -> int:
-    """``amounts`` in the order of the pod's spec, init containers and sidecars first."""
+    """Sums up ``amounts`` in the order of the pod's spec, init containers and sidecars first."""
     main = sidecars = peak = 0
     for role, amount in amounts:
         if role is Role.MAIN:

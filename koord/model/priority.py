@@ -65,7 +65,7 @@ class Verdict(StrEnum):
 
     ACCEPTED = "accepted"
     TOLERATED = "tolerated"
-    """Accepted by Koordinator's code although nobody designed it."""
+    """Accepted by Koordinator's code although it is not in its design."""
     REJECTED = "rejected"
 
 
@@ -123,7 +123,7 @@ def resource_name(native: str, cls: PriorityClass | None) -> str:
 
 
 def combination(qos: QoSClass | None, cls: PriorityClass | None, requests_batch: bool = False) -> Verdict:
-    """What admission says of raw QoS with raw priority; a pod that requests batch resources must be BE."""
+    """Returns admission's verdict on raw QoS with raw priority; a pod that requests batch resources must be BE."""
     if requests_batch and qos is not QoSClass.BE:
         return Verdict.REJECTED
     return _MATRIX[qos][_COLUMNS.index(cls)]

@@ -60,7 +60,7 @@ class ProfileSpec(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
 
     @property
     def probability_percent(self) -> int:
-        """``probability`` in 0..100: less than none is none, and more than all is all. Raises ValueError."""
+        """The probability in 0..100: less than none is none, and more than all is all. Raises ValueError."""
         return min(max(_percent(self.probability), 0), CERTAIN_PERCENT)
 
 
@@ -72,9 +72,9 @@ class ClusterColocationProfile(msgspec.Struct, frozen=True, kw_only=True, rename
 
 
 def read(document: str | bytes | Mapping[str, Any], unknown: schema.Unknown | None = None) -> ClusterColocationProfile:
-    """The profile in JSON text or in a document already parsed. Raises SchemaError.
+    """Reads the profile in JSON text or in a document already parsed. Raises SchemaError.
 
-    ``unknown`` is told the path of each key under ``spec`` that the kind does not have; nobody is stopped by one.
+    ``unknown`` is told the path of each key under ``spec`` that the kind does not have; such a key is no error.
     """
     parsed = schema.parse_json(document) if isinstance(document, str | bytes) else document
     if not isinstance(parsed, Mapping):
@@ -136,7 +136,7 @@ def _object(document: Mapping[str, Any], key: str) -> object:
 
 
 def _problems(spec: ProfileSpec) -> Iterator[Problem]:
-    """What is wrong that types alone do not say."""
+    """Yields what is wrong that types alone do not say."""
     try:
         _percent(spec.probability)
     except ValueError as error:
@@ -148,7 +148,7 @@ def _problems(spec: ProfileSpec) -> Iterator[Problem]:
 
 
 def _percent(probability: int | str | None) -> int:
-    """As Kubernetes scales an IntOrString by 100. Raises ValueError."""
+    """Scales an IntOrString by 100, as Kubernetes does. Raises ValueError."""
     if probability is None:
         return CERTAIN_PERCENT
     if isinstance(probability, int):

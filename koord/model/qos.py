@@ -18,7 +18,7 @@ LABEL_QOS = "koordinator.sh/qosClass"
 
 class QoSClass(StrEnum):
     LSE = "LSE"
-    """CPUs of its own, shared with nobody."""
+    """CPUs of its own, shared with no other pod."""
     LSR = "LSR"
     """CPUs of its own, shared with BE only."""
     LS = "LS"
@@ -97,7 +97,7 @@ def hook_class(raw: QoSClass | None, has_cpuset: bool) -> QoSClass | None:
 
 
 def is_best_effort(raw: QoSClass | None, kube: KubeQoS, *, is_free: bool = False, is_mid: bool = False) -> bool:
-    """Does what bounds best-effort pods bound this one? By its class, whatever tier kubelet has it in.
+    """Returns whether the bounds of best-effort pods apply to this one: by its class, whatever tier kubelet has it in.
 
     The label decides. Pods of the free band count as BE; without a label so does whatever kubelet has in its BestEffort
     tier, but for the mid band, whose pods are there because they request no native resources.

@@ -57,7 +57,7 @@ class Quantity:
     format: Format = Format.DECIMAL_SI
 
     def value(self) -> int:
-        """Whole units, rounded up away from zero as Kubernetes' ``Value()``."""
+        """Returns whole units, rounded up away from zero as Kubernetes' ``Value()``."""
         return _away_from_zero(self.nano, _NANO)
 
     def milli_value(self) -> int:
@@ -138,7 +138,7 @@ def _amount(quantity: Quantity, number: int) -> int:
 
 
 def _scale(text: str, suffix: str) -> tuple[int, int, Format]:
-    """What ``suffix`` multiplies by, as numerator and denominator, and its family."""
+    """Returns the factor of ``suffix`` as numerator and denominator, and its family."""
     if suffix in _BINARY:
         return 1 << _BINARY[suffix], 1, Format.BINARY_SI
     if suffix in _DECIMAL:

@@ -6,7 +6,7 @@ _UNITS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)
 
 
 def memory(amount_bytes: int) -> str:
-    """In the largest unit of which there is at least one."""
+    """Writes bytes in the largest unit of which there is at least one."""
     for unit, size in _UNITS:
         if abs(amount_bytes) >= size:
             shown = f"{amount_bytes / size:.1f}".removesuffix(".0")
@@ -15,5 +15,5 @@ def memory(amount_bytes: int) -> str:
 
 
 def cpus(amount_milli: int) -> str:
-    """``1 CPU``, ``0.25 CPUs``, ``0.005 CPUs``."""
+    """Writes CPUs: ``1 CPU``, ``0.25 CPUs``, ``0.005 CPUs``."""
     return "1 CPU" if amount_milli == 1000 else f"{amount_milli / 1000:g} CPUs"

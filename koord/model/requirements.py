@@ -44,7 +44,7 @@ def kube_qos(containers: Sequence[ContainerAmounts]) -> KubeQoS:
 
 
 def complaints(qos: QoSClass, containers: Sequence[ContainerAmounts]) -> tuple[str, ...]:
-    """What a pod of class ``qos`` lacks, one sentence per container and rule."""
+    """Returns what a pod of class ``qos`` lacks, one sentence per container and rule."""
     if qos in (QoSClass.LSE, QoSClass.LSR):
         return tuple(sentence for container in containers for sentence in _bound_cpus(qos, container))
     if qos is QoSClass.SYSTEM:

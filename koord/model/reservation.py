@@ -40,7 +40,7 @@ NOTHING = Reserved()
 
 
 def of_config(config: Mapping[str, Any], memory_total_bytes: int) -> Reserved:
-    """``config``: as ``/configz`` answers it; ``memory_total_bytes``: of which a threshold in percent is."""
+    """Reads ``config``, as ``/configz`` answers it; ``memory_total_bytes``: a threshold in percent is of this."""
     cpu_milli = sum(_amount(config, name, "cpu") for name in _CLASSES)
     if config.get(_CPUS):
         cpu_milli = 1000 * len(_cpus(config[_CPUS]))

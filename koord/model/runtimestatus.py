@@ -26,7 +26,7 @@ def parse(info: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def parse_or_empty(info: Mapping[str, str]) -> Mapping[str, Any]:
-    """As ``parse``; {} where the text is no JSON."""
+    """Parses as ``parse`` does; {} where the text is no JSON."""
     try:
         return parse(info)
     except ValueError:

@@ -70,7 +70,7 @@ def json_name(field: str) -> str:
 
 
 def clip(value: object, length: int = 120) -> str:
-    """``value`` for an error message, never long however large the value is."""
+    """Writes ``value`` for an error message, never long however large the value is."""
     if isinstance(value, Mapping):
         return "an object"
     if isinstance(value, list | tuple):
@@ -99,7 +99,7 @@ class _Listeners(NamedTuple):
 
 
 def read(cls: type[T], document: object, path: str = "", unknown: Unknown | None = None, bad: Bad | None = None) -> T:
-    """``document`` as a ``cls``; ``path`` is where the document itself is, for messages. Raises SchemaError."""
+    """Reads ``document`` as a ``cls``; ``path`` is where the document itself is, for messages. Raises SchemaError."""
     described = _describe(cls)
     result = _struct(described, document, path, _Listeners(unknown, bad))
     assert isinstance(result, cls)
@@ -107,7 +107,7 @@ def read(cls: type[T], document: object, path: str = "", unknown: Unknown | None
 
 
 def read_member(cls: type[msgspec.Struct], field: str, document: object, path: str = "", bad: Bad | None = None) -> Any:
-    """``document`` as the type of one field of ``cls``, for documents that are a list or a map at the top."""
+    """Reads ``document`` as the type of one field of ``cls``, for documents that are a list or a map at the top."""
     return _read(_fields(cls)[field].type, document, path, _Listeners(bad=bad))
 
 
@@ -117,7 +117,7 @@ def encode(value: msgspec.Struct | Mapping[str, object]) -> str:
 
 
 def overlay(base: T, over: msgspec.Struct | None) -> T:
-    """``base`` with each of its fields that ``over`` has and sets (is not None).
+    """Returns ``base`` with each of its fields that ``over`` has and sets (is not None).
 
     Structs merge by field; lists and maps are replaced. ``over`` may be of another type with fields in common, as a
     pod's ``CPUBurst`` over the node's ``CPUBurstStrategy``.
@@ -301,7 +301,7 @@ def _int(kind: inspect.IntType, value: object, path: str) -> int:
 
 
 def _float(kind: inspect.FloatType, value: object, path: str) -> float:
-    """Whole numbers are taken, too: JSON has one kind of number."""
+    """Reads a number; whole ones are taken, too: JSON has one kind of number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SchemaError(path, value, "is not a number")
     if not -sys.float_info.max <= value <= sys.float_info.max:

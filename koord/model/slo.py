@@ -187,7 +187,7 @@ class NodeSLOSpec(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
 
 
 def every_leaf() -> Iterator[Leaf]:
-    """Every field that the specification may have, with those of the extensions that are read here."""
+    """Yields every field that the specification may have, with those of the extensions that are read here."""
     yield from (leaf for leaf in leaves.of_type(NodeSLOSpec) if leaf.path != "extensions")
     for key, struct in slo_extensions.EXTENSIONS.items():
         yield from leaves.of_type(struct, f"extensions.{key}")
@@ -200,9 +200,9 @@ class NodeSLO(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
 
 
 def decode(document: str | bytes | Mapping[str, Any], unknown: schema.Unknown | None = None) -> NodeSLO:
-    """The NodeSLO in JSON text or in a document already parsed (from YAML, for instance).
+    """Reads the NodeSLO in JSON text or in a document already parsed (from YAML, for instance).
 
-    ``unknown`` is told the path of each key under ``spec`` that NodeSLO does not have; nobody is stopped by one.
+    ``unknown`` is told the path of each key under ``spec`` that NodeSLO does not have; such a key is no error.
     """
     parsed = schema.parse_json(document) if isinstance(document, str | bytes) else document
     if not isinstance(parsed, Mapping):
@@ -214,7 +214,7 @@ def decode(document: str | bytes | Mapping[str, Any], unknown: schema.Unknown | 
 def decode_spec(
     document: object, path: str = "spec", unknown: schema.Unknown | None = None, bad: Bad | None = None
 ) -> NodeSLOSpec:
-    """What stands under ``spec``; ``path`` is its name in messages. ``slo_rules.checked`` knows fields together."""
+    """Reads what stands under ``spec``; ``path`` is its name in messages. ``slo_rules.checked`` compares fields."""
     spec = schema.read(NodeSLOSpec, document, path, unknown, bad)
     if spec.extensions is None:
         return spec

@@ -5,7 +5,7 @@
 
 Percentages and quantities can be compared where the total is known; without it only those that are of one kind.
 A request that is more than its limit counts as not set, and so do all requests of a direction that are together more
-than there is: which of them is meant otherwise, nobody can tell.
+than there is: which of them is meant otherwise cannot be told.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _CLASSES = (*_SHARING, "system_class")
 
 
 def checked(stated: ResourceQOSStrategy, total: Quantity | None, path: str, bad: Bad) -> ResourceQOSStrategy:
-    """Returns ``stated`` without requests that cannot be met, which ``bad`` takes. ``total``: bits/s, 0 = not known."""
+    """Returns ``stated`` without requests that cannot be met, and tells ``bad`` of each. ``total``: bits/s, 0 = not
+    known.
+    """
     total_bits_per_s = 0 if total is None else total.value()
     strategy = stated
     for request, limit in _DIRECTIONS:
@@ -50,7 +52,7 @@ def unmet(stated: ResourceQOSStrategy, total: Quantity | None) -> list[Problem]:
 
 
 def without_network(stated: ResourceQOSStrategy) -> ResourceQOSStrategy:
-    """Asks for no bandwidth, so that none is too small for it."""
+    """Returns a strategy that asks for no bandwidth, so that none is too small for it."""
     classes = {name: getattr(stated, name) for name in _CLASSES}
     rest = {name: msgspec.structs.replace(settings, network_qos=None) for name, settings in classes.items() if settings}
     return msgspec.structs.replace(stated, **rest)
@@ -62,7 +64,7 @@ def _network(strategy: ResourceQOSStrategy, name: str) -> NetworkQOS:
 
 
 def _amount(network: NetworkQOS, field: str) -> PercentOrQuantity | None:
-    """None = nothing is asked for, or not limited."""
+    """Returns the amount; None = nothing is asked for, or not limited."""
     amount: PercentOrQuantity | None = getattr(network, field)
     return amount if amount is not None and amount.of_total(100) else None
 
@@ -87,7 +89,7 @@ def _above_total(requests: Sequence[PercentOrQuantity], total_bits_per_s: int) -
 
 
 def _comparable(amounts: Sequence[PercentOrQuantity], total_bits_per_s: int) -> list[int]:
-    """All in bits/s, or all in percent; [] where nobody can tell which is more."""
+    """Returns all in bits/s, or all in percent; [] where it cannot be told which is more."""
     percents = [amount.percent for amount in amounts if amount.percent is not None]
     if total_bits_per_s or not percents:
         return [amount.of_total(total_bits_per_s) for amount in amounts]
@@ -97,7 +99,7 @@ def _comparable(amounts: Sequence[PercentOrQuantity], total_bits_per_s: int) -> 
 def _without(
     strategy: ResourceQOSStrategy, names: Sequence[str], request: str, why: str, path: str, bad: Bad
 ) -> ResourceQOSStrategy:
-    """``strategy`` whose classes ``names`` do not state ``request``."""
+    """Returns ``strategy`` with ``request`` not stated by the classes ``names``."""
     changed: Mapping[str, ResourceQOS] = {name: getattr(strategy, name) for name in names}
     for name, settings in changed.items():
         amount = getattr(settings.network_qos, request)

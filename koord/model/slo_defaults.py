@@ -54,7 +54,9 @@ def neutral_resctrl() -> ResctrlQOS:
 
 
 def defaults() -> NodeSLOSpec:
-    """What applies when the cluster says nothing: every feature off, with the values it starts from when enabled."""
+    """Returns what applies when the cluster says nothing: every feature off, with the values it starts from when
+    enabled.
+    """
     return NodeSLOSpec(
         thresholds=ResourceThresholds(
             enable=False,
@@ -96,7 +98,7 @@ def overlaid(base: NodeSLOSpec, over: NodeSLOSpec) -> NodeSLOSpec:
 
 
 def in_force(spec: NodeSLOSpec) -> NodeSLOSpec:
-    """``spec`` over the defaults, with the disabled features of the pod classes set to neutral values."""
+    """Returns ``spec`` over the defaults, with the disabled features of the pod classes set to neutral values."""
     merged = overlaid(defaults(), spec)
     strategy = merged.resource_qos
     if strategy is None:

@@ -2,7 +2,7 @@
 
 ``EXTENSIONS`` are the keys that are read here, each with the struct of what stands under it: then bounds hold, unknown
 keys are told, and an error names the path, as everywhere else below ``spec``. What stands under other keys passes
-through as it came, for whoever reads it; on a node nobody does, which the rules' warnings say. To add a setting, give
+through as it came, for its reader; on a node there is none, which the rules' warnings say. To add a setting, give
 the struct a field with its bounds (None = not set), its default in ``slo_defaults``, its row in
 ``qosd.policy.slofields``.
 
@@ -60,13 +60,13 @@ def read(
     bad: Bad | None = None,
     registry: Registry = EXTENSIONS,
 ) -> Mapping[str, Any]:
-    """``document`` with the registered keys' structs. Raises SchemaError."""
+    """Reads ``document`` with the registered keys' structs. Raises SchemaError."""
     stated = {key: member for key, member in _flat(document).items() if member is not None}
     return {key: _value(key, member, path, unknown, bad, registry) for key, member in stated.items()}
 
 
 def only(keys: Container[str], extensions: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Those of ``extensions`` that are of ``keys``, in the form that they have."""
+    """Returns those of ``extensions`` that are of ``keys``, in the form that they have."""
     nested = _nested(extensions)
     if nested is not None:
         return {_NESTED: only(keys, nested)}
@@ -74,7 +74,7 @@ def only(keys: Container[str], extensions: Mapping[str, Any]) -> Mapping[str, An
 
 
 def in_form_of(stored: Mapping[str, Any], extensions: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``extensions``, which are flat, as ``stored`` has its own."""
+    """Returns ``extensions``, which are flat, as ``stored`` has its own."""
     return extensions if _nested(stored) is None else {_NESTED: extensions}
 
 

@@ -64,7 +64,7 @@ _CLASSES = ("lsr_class", "ls_class", "be_class", "system_class")
 def checked(
     spec: NodeSLOSpec, path: str = "spec", bad: Bad | None = None, below: NodeSLOSpec | None = None
 ) -> NodeSLOSpec:
-    """Returns ``spec`` without what is wrong, which ``bad`` takes. Without ``bad``, raises SchemaError.
+    """Returns ``spec`` without what is wrong, and tells ``bad`` of it. Without ``bad``, raises SchemaError.
 
     ``below``: what ``spec`` is laid over, itself checked; then a pair may have its other half there, and what ``below``
     says stays, whatever ``spec`` makes of it.
@@ -144,7 +144,7 @@ def _dropped(pair: Pair, stated: msgspec.Struct, merged: msgspec.Struct, path: s
 def _applications(
     stated: tuple[HostApplication, ...] | None, path: str, bad: Bad
 ) -> tuple[HostApplication, ...] | None:
-    """Those that have a name of their own, by which they are measured and shown."""
+    """Returns those that have a name of their own, by which they are measured and shown."""
     if stated is None:
         return None
     kept: dict[str, HostApplication] = {}
@@ -161,7 +161,7 @@ def _applications(
 
 
 def _application(stated: HostApplication, path: str, bad: Bad) -> HostApplication:
-    """Without words that mean no class."""
+    """Returns the application without words that mean no class."""
     if stated.qos and stated.qos_class is None:
         bad(wrong(f"{path}.qos", stated.qos, f"is not one of {', '.join(QoSClass)}"))
         stated = msgspec.structs.replace(stated, qos="")

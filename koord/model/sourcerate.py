@@ -1,7 +1,7 @@
-"""How often each client may begin something, so that who comes again and again waits for himself alone.
+"""How often each client may begin something, so that a client that comes again and again delays itself alone.
 
-Pure. Invariant: of one source so many begin at once, and then ``per_s``; who would wait for longer than ``most_wait_s``
-is refused, so nothing piles up.
+Pure. Invariant: a source begins so many at once, and then ``per_s``; one that would have to wait for longer than
+``most_wait_s`` is refused, so nothing piles up.
 """
 
 from __future__ import annotations

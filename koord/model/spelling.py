@@ -18,6 +18,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`` (did you mean X?)`` for the end of a clause; "" if ``word`` resembles nothing."""
+    """Returns `` (did you mean X?)`` for the end of a clause; "" if ``word`` resembles nothing."""
     meant = nearest(word, known)
     return f" (did you mean {meant}?)" if meant else ""

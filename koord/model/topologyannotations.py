@@ -95,4 +95,4 @@ class SystemQOSResource(_Document, frozen=True):
 
     cpuset: str = ""
     cpuset_exclusive: bool | None = None
-    """None: nobody else's, as true."""
+    """None: no other pod's, as true."""

@@ -10,7 +10,7 @@ number counts instead of their use.
 
 What pods *hold* of batch and mid resources is what kubelet adds up when it restarts and admits them again: the requests
 of every pod that it has admitted and that has not finished, whatever its class, under the resources' present names.
-Other names it leaves out. A pod that anybody has bound to the node and kubelet has not admitted holds nothing.
+Other names it leaves out. A pod that is bound to the node and that kubelet has not admitted holds nothing.
 
 Where a strategy does not cover running pods, allocatable may shrink below what is allocated (``overallocation``), which
 Kubernetes itself does not notice: nothing new is placed then, but nothing leaves either, and a kubelet that restarts

@@ -100,7 +100,9 @@ def kubelets_allocatable(annotations: Mapping[str, str], allocatable: Amounts, b
 
 
 def _reserved(annotations: Mapping[str, str], bad: Bad) -> CPUMemory:
-    """``applyPolicy`` is the scheduler's: it says what its reservation of CPUs is for."""
+    """Returns what the annotation reserves. Its ``applyPolicy`` is the scheduler's: it says what its reservation of
+    CPUs is for.
+    """
     reservation = codecs.of_object(annotations, _RESERVATION, NodeReservation, bad)
     if reservation is None:
         return ZERO

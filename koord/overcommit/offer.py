@@ -227,14 +227,14 @@ def _check_policy(strategy: ColocationStrategy, bad: Bad) -> None:
 
 
 def _percent(normalization_ratio: float) -> int:
-    """Its two decimals are how the annotation says it."""
+    """Returns the ratio in percent, of two decimals as the annotation says it."""
     return int(f"{normalization_ratio:.2f}".replace(".", "")) if normalization_ratio > 1 else 100
 
 
 def _batch_terms(
     node: NodeAmounts, total: CPUMemory, usage: ReportedUsage, demand: Demand, strategy: ColocationStrategy
 ) -> Terms:
-    """``strategy``: complete, that is ``DEFAULTS`` with what somebody set. Raises ValueError if it is not."""
+    """Returns the terms of the batch resources. Raises ValueError unless ``strategy`` is complete."""
     policy = required(strategy.cpu_calculate_policy)
     reserved = node.kubelet_reserved.max(node.annotation_reserved)
     applications = usage.prod_host_applications + usage.mid_host_applications
@@ -274,7 +274,7 @@ def _at_most(amount: int, limit: int | None) -> int:
 def _mid_terms(
     total: CPUMemory, node_reserved: CPUMemory, usage: ReportedUsage, demand: Demand, strategy: ColocationStrategy
 ) -> MidTerms:
-    """``strategy``: complete. Raises ValueError if it is not."""
+    """Returns the terms of the mid resources. Raises ValueError unless ``strategy`` is complete."""
     limit = total.percent(required(strategy.mid_cpu_threshold_percent), required(strategy.mid_memory_threshold_percent))
     if strategy.mid_reclaim_mode is MidReclaimMode.STATIC:
         cpu, memory = strategy.mid_static_cpu_reserved_percent, strategy.mid_static_memory_reserved_percent

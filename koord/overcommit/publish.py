@@ -66,7 +66,7 @@ class Writes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def patch(self) -> Patch | None:
-        """Returns both, for ``nodes/status``, which takes annotations along and lets nobody change ``spec``."""
+        """Returns both, for ``nodes/status``, which takes annotations along and cannot change ``spec``."""
         annotations = {
             key: text
             for part in (self.status, self.metadata)

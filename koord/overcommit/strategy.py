@@ -1,6 +1,6 @@
 """ColocationStrategy: how much of a node is offered again, and by which figures. The API's names and defaults.
 
-None means "not set". ``DEFAULTS`` are what applies when nobody says anything; batch limits have no default.
+None means "not set". ``DEFAULTS`` apply to what is not set; batch limits have no default.
 """
 
 from __future__ import annotations

@@ -45,10 +45,10 @@ def check(
     names_required: bool = False,
     old: Mapping[str, str] | None = None,
 ) -> list[Violation]:
-    """What forbids ``data``, in the order of the keys. ``old``: the data that they replace.
+    """Returns what forbids ``data``, in the order of the keys. ``old``: the data that they replace.
 
     Of a key that does not change only what the change of another makes wrong is a reason, so what is wrong already does
-    not keep anybody from putting the rest right.
+    not forbid putting the rest right.
     """
     violations = _all(data, nodes, names_required)
     if old is None:
@@ -59,7 +59,7 @@ def check(
 
 
 def check_node(config: SLOConfig, name: str, labels: Labels) -> list[Violation]:
-    """What forbids the node ``name`` to have ``labels``: that two entries of one key match it."""
+    """Returns what forbids the node ``name`` to have ``labels``: that two entries of one key match it."""
     return [violation for row in ROWS for violation in _conflicts(row, _entries(config, row), [(name, labels)])]
 
 
@@ -168,7 +168,7 @@ def _overlap(row: Row[Any], first: Entry[Any], second: Entry[Any], labels: Label
 
 
 def _conflicts(row: Row[Any], entries: Sequence[Entry[Any]], nodes: Nodes) -> list[Violation]:
-    """Of every set of entries that nodes match together, with a few of these nodes."""
+    """Returns every set of entries that nodes match together, with a few of these nodes."""
     names: dict[tuple[str, ...], list[str]] = {}
     matched: dict[tuple[str, ...], list[Entry[Any]]] = {}
     keys = sorted({key for entry in entries if entry.selector for key in selectors.keys(entry.selector)})

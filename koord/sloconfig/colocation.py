@@ -31,7 +31,7 @@ _RATIO = re.compile(r"(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE]-?[0
 
 
 def checked(strategy: ColocationStrategy, path: str, bad: Bad, unknown: Unknown | None = None) -> ColocationStrategy:
-    """``strategy`` with its extensions read and in the flat form, and without durations that are none."""
+    """Returns ``strategy`` with its extensions read and in the flat form, and without durations that are none."""
     if strategy.extensions is not None:
         try:
             flat = slo_extensions.read(strategy.extensions, f"{path}.extensions", unknown, bad, EXTENSIONS)
@@ -51,7 +51,7 @@ def checked(strategy: ColocationStrategy, path: str, bad: Bad, unknown: Unknown 
 def of_node(
     base: ColocationStrategy, labels: Mapping[str, str], annotations: Mapping[str, str]
 ) -> tuple[ColocationStrategy, tuple[Problem, ...]]:
-    """``base`` with what the node says of itself, of which a bad part counts as not set."""
+    """Returns ``base`` with what the node says of itself; a bad part of that counts as not set."""
     problems: list[Problem] = []
     bad = problems.append
     strategy = laid_over(base, _annotation(annotations, problems))
@@ -62,7 +62,7 @@ def of_node(
 
 
 def collect_policy(strategy: ColocationStrategy) -> CollectPolicy:
-    """What a node's agent measures by: ``strategy``'s settings if colocation is enabled, else the defaults.
+    """Returns what a node's agent measures by: ``strategy``'s settings if colocation is enabled, else the defaults.
 
     Durations are spelled as Go does, so that an object of upstream's manager is found equal.
     """
@@ -95,7 +95,7 @@ def _annotation(annotations: Mapping[str, str], problems: list[Problem]) -> Colo
 
 
 def _ratio(label: str, text: str, field: str, bad: Bad) -> ColocationStrategy:
-    """``field`` in percent, truncated; in binary floating point as upstream, by which 0.29 is 28 %."""
+    """Sets ``field`` in percent, truncated; in binary floating point as upstream, by which 0.29 is 28 %."""
     if not _RATIO.fullmatch(text):
         bad(wrong(label, text, "is not a ratio such as 0.65"))
         return ColocationStrategy()

@@ -52,7 +52,7 @@ class Section(Generic[T]):
     entries: tuple[Entry[T], ...] = ()
 
     def entry(self, labels: Labels) -> Entry[T] | None:
-        """That of a node with ``labels``; None if the cluster's strategy is the node's."""
+        """Returns the entry of a node with ``labels``; None if the cluster's strategy is the node's."""
         return next((entry for entry in self.entries if entry.matches(labels)), None)
 
     def strategy(self, labels: Labels) -> T:
@@ -76,12 +76,12 @@ class SLOConfig:
 
     @classmethod
     def defaults(cls) -> SLOConfig:
-        """What a ConfigMap without a key means."""
+        """Returns what a ConfigMap without a key means."""
         sections: dict[str, Any] = {row.section: Section(row.default) for row in ROWS}
         return cls(**sections)
 
     def strategy(self, labels: Labels, annotations: Annotations) -> tuple[ColocationStrategy, tuple[Problem, ...]]:
-        """How the node is colocated, with the node's own annotation and labels on top.
+        """Returns how the node is colocated, with the node's own annotation and labels on top.
 
         A cluster that does not ``enable`` colocation has it on no node, whatever an entry or a node says.
         """
@@ -110,7 +110,7 @@ class SLOConfig:
         return spec, problems
 
     def normalization(self, labels: Labels) -> CPUNormalization:
-        """As configured; the node's label ``cpu-normalization-enabled`` is not looked at."""
+        """Returns it as configured; the node's label ``cpu-normalization-enabled`` is not looked at."""
         return self.cpu_normalization.strategy(labels)
 
     def amplification(self, labels: Labels) -> ResourceAmplification:

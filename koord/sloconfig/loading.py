@@ -1,6 +1,6 @@
 """From the ConfigMap's data to the configuration in force. Level-triggered: the data alone decide, but for bad keys.
 
-    no ConfigMap             what was in force before, of every key; or nobody knows, and nothing is changed
+    no ConfigMap             what was in force before, of every key; or it is not known, and nothing is changed
     a key absent or blank    its defaults
     a bad leaf               counts as absent, and the rest counts
     a key that is bad        as a whole: what was in force for it before, or its defaults; nothing of it counts
@@ -77,7 +77,7 @@ class Loaded:
 
 
 def texts(data: object) -> dict[str, str]:
-    """A ConfigMap's ``data``, of a document that nobody has checked: what is no text is left out."""
+    """Returns a ConfigMap's ``data``, of an unchecked document: what is no text is left out."""
     return {key: text for key, text in data.items() if isinstance(text, str)} if isinstance(data, Mapping) else {}
 
 
@@ -99,20 +99,20 @@ def load(data: Mapping[str, str] | None, previous: SLOConfig | None = None) -> L
 
 
 def unknown_message(path: str) -> str:
-    """What is to be said of one of ``Loaded.unknown``."""
+    """Returns the sentence about one of ``Loaded.unknown``."""
     is_key = not any(path.startswith(f"{key}.") for key in KEYS)
     noun = f"key{did_you_mean(path, KEYS)}" if is_key else "field"
     return f"{path}: there is no such {noun}: it is ignored"
 
 
 def unknown_messages(unknown: Sequence[str]) -> tuple[str, ...]:
-    """Of the first few of ``Loaded.unknown``, and how many more there are."""
+    """Returns the sentences about the first few of ``Loaded.unknown``, and how many more there are."""
     shown = [unknown_message(path) for path in unknown[:_MOST_UNKNOWN]]
     return (*shown, *shorten_list(unknown, _MOST_UNKNOWN, "more: koordctl lint lists them")[_MOST_UNKNOWN:])
 
 
 def section(row: Row[T], statement: Statement[T]) -> Section[T]:
-    """``statement`` over the defaults, each entry over the cluster's strategy."""
+    """Returns ``statement`` over the defaults, each entry over the cluster's strategy."""
     cluster = row.default if statement.cluster is None else laid_over(row.default, statement.cluster)
     return Section(cluster, tuple(_entry(row, entry, cluster) for entry in statement.entries))
 

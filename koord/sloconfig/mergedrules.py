@@ -113,7 +113,9 @@ class _Pairs:
                     yield _Combination(path, unmet, partial(self._can_be, user, systems))
 
     def _can_be(self, user: Entry[Any] | None, systems: Sequence[Entry[Any] | None]) -> bool:
-        """Is there a node of ``user`` and of one of ``systems``? None: of no entry. Raises _TooManyPairs."""
+        """Returns whether there can be a node of ``user`` and of one of ``systems``. None: of no entry. Raises
+        _TooManyPairs.
+        """
         config = self._config
         for system in systems:
             entries = [entry for entry in (user, system) if entry is not None and entry.selector is not None]

@@ -24,7 +24,7 @@ _EXTENSIONS = "extensions"
 
 
 def laid_over(base: T, over: T) -> T:
-    """``base`` with everything that ``over`` sets."""
+    """Returns ``base`` with everything that ``over`` sets."""
     changes: dict[str, Any] = {}
     for name in base.__struct_fields__:
         value = getattr(over, name)

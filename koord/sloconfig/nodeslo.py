@@ -31,7 +31,7 @@ NETWORK_DEFAULTS = {
 
 
 def system_of_node(base: SystemStrategy, annotations: Mapping[str, str]) -> tuple[SystemStrategy, tuple[Problem, ...]]:
-    """``base`` with the bandwidth that the node's annotation names; a bad one counts as absent.
+    """Returns ``base`` with the bandwidth that the node's annotation names; a bad one counts as absent.
 
     Upstream drops the whole section then, so a typing error in a number would end every setting of the system.
     """
@@ -48,7 +48,7 @@ def system_of_node(base: SystemStrategy, annotations: Mapping[str, str]) -> tupl
 
 
 def owned(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Of an object's ``spec`` what this configuration says: all but the extensions of others."""
+    """Returns the part of an object's ``spec`` that this configuration says: all but the extensions of others."""
     extensions = spec.get(_EXTENSIONS)
     if not isinstance(extensions, Mapping):
         return dict(spec)
@@ -56,7 +56,7 @@ def owned(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def normal(spec: NodeSLOSpec) -> NodeSLOSpec:
-    """``spec`` with what an API server fills in, and without lists and maps that are empty."""
+    """Returns ``spec`` with what an API server fills in, and without lists and maps that are empty."""
     return msgspec.structs.replace(
         spec,
         resource_qos=None if spec.resource_qos is None else _filled_in(spec.resource_qos),

@@ -67,7 +67,7 @@ class _EntryHead(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
 
 
 def read(row: Row[T], text: str) -> Statement[T]:
-    """What ``text`` states; blank text and ``null`` state nothing."""
+    """Reads what ``text`` states; blank text and ``null`` state nothing."""
     try:
         document = schema.parse_json(text) if text.strip() else None
     except SchemaError as error:

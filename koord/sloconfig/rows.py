@@ -72,7 +72,7 @@ class Row(Generic[T]):
 
     @property
     def cluster_path(self) -> str:
-        """Where the cluster's strategy is, for messages."""
+        """The path of the cluster's strategy, for messages."""
         return f"{self.key}.clusterStrategy" if self.layout is Layout.NESTED else self.key
 
     def entry_path(self, index: int) -> str:

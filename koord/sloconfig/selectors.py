@@ -2,7 +2,7 @@
 
 Labels are independent of each other, so it is decided exactly and for each key alone: the label may be absent if no
 requirement wants it present; else it needs a value that every ``In`` lists and no ``NotIn`` excludes. Without an
-``In`` there are more values than anybody can exclude.
+``In`` there are more values than a selector can exclude.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def listed(selector: LabelSelector) -> dict[str, frozenset[str]]:
 
 
 def implies(selector: LabelSelector, other: LabelSelector) -> bool:
-    """Does ``other`` match every node that ``selector`` matches? The caller knows that ``selector`` matches one."""
+    """Returns whether ``other`` matches every node that ``selector`` matches, which is at least one."""
     by_key = _by_key([selector])
     return all(_holds(requirement, by_key.get(requirement.key, [])) for requirement in _requirements(other))
 
@@ -51,7 +51,9 @@ def keys(selector: LabelSelector) -> Iterator[str]:
 
 
 def are_disjoint(first: Mapping[str, frozenset[str]], second: Mapping[str, frozenset[str]]) -> bool:
-    """Do two selectors' ``listed`` values alone rule a common node out? A hundred times as quick as an example."""
+    """Returns whether two selectors' ``listed`` values alone rule a common node out. A hundred times as quick as an
+    example.
+    """
     return any(key in second and values.isdisjoint(second[key]) for key, values in first.items())
 
 
@@ -83,7 +85,7 @@ def _value(requirements: Sequence[Requirement]) -> str | None:
 
 
 def _holds(wanted: Requirement, given: Sequence[Requirement]) -> bool:
-    """Does ``wanted`` hold for each label of its key, or absence of it, that fulfils all of ``given``?"""
+    """Returns whether ``wanted`` holds for each label of its key, or absence of it, that fulfils all of ``given``."""
     operators = {each.operator for each in given}
     if Operator.DOES_NOT_EXIST in operators:
         return wanted.operator in (Operator.DOES_NOT_EXIST, Operator.NOT_IN)

@@ -171,12 +171,12 @@ def read_certificate(pem: bytes, key: str) -> x509.Certificate:
 
 
 def certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
-    """Every certificate in ``pem`` that can be read, each once; what else stands there is passed over."""
+    """Returns every certificate in ``pem`` that can be read, each once; other text in it is skipped."""
     return tuple(dict.fromkeys(_certificates(pem)))
 
 
 def same_certificates(first: bytes, second: bytes) -> bool:
-    """Do both hold the same certificates, in whatever order and spelling?"""
+    """Returns whether both hold the same certificates, in whatever order and spelling."""
     return set(certificates(first)) == set(certificates(second))
 
 
@@ -187,7 +187,8 @@ def bundle(pems: Iterable[bytes], now: datetime) -> bytes:
 
 
 def trusts(ca_bundle: bytes, chain: bytes, now: datetime) -> bool:
-    """Does a client that trusts ``ca_bundle`` verify ``chain`` (a certificate and its intermediates) at ``now``?
+    """Returns whether a client that trusts ``ca_bundle`` verifies ``chain`` (a certificate and its intermediates) at
+    ``now``.
 
     By issuer, signature and validity; names are another matter (`covers`).
     """
@@ -198,7 +199,9 @@ def trusts(ca_bundle: bytes, chain: bytes, now: datetime) -> bool:
 
 
 def covers(certificate: x509.Certificate, name: str) -> bool:
-    """Is the certificate one for ``name``, a DNS name or an IP address? A wildcard stands for one whole label."""
+    """Returns whether the certificate is one for ``name``, a DNS name or an IP address. A wildcard stands for one whole
+    label.
+    """
     address, names = _address(name), _alternative_names(certificate)
     if address is not None:
         return address in names.get_values_for_type(x509.IPAddress)
@@ -217,7 +220,7 @@ def due(certificate: x509.Certificate, now: datetime) -> bool:
 
 
 def judge(stored: Mapping[str, bytes], names: Sequence[str], now: datetime) -> Verdict:
-    """What is to become of the certificates that ``stored``, the data of our own Secret, holds."""
+    """Returns what is to become of the certificates in ``stored``, the data of our own Secret."""
     try:
         ca = read_ca(stored, now)
     except CertificateError as error:
@@ -232,7 +235,7 @@ def judge(stored: Mapping[str, bytes], names: Sequence[str], now: datetime) -> V
 
 
 def judge_provided(stored: Mapping[str, bytes], name: str, now: datetime) -> Verdict:
-    """Can the data of a Secret that somebody else fills be used for ``name``: FINE, or BROKEN."""
+    """Returns FINE if the data of a Secret that another program fills can be used for ``name``, else BROKEN."""
     try:
         certificate = read_pair(stored, SERVING_KEYS[0], SERVING_CERTIFICATES[0])
         why = _fault_of_period(certificate, now) or _fault_of_names(certificate, [name])
@@ -344,7 +347,7 @@ def _key_usage(signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _key_identifier(ca: x509.Certificate) -> x509.AuthorityKeyIdentifier | None:
-    """That by which ``ca`` calls its own key; None if it has no such name, as older programs' have not."""
+    """Returns the name that ``ca`` has for its own key; None if it has none, as with older programs."""
     try:
         subject = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except (x509.ExtensionNotFound, ValueError):
@@ -411,7 +414,7 @@ def _is_signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bo
 def _leads_to(
     anchors: set[x509.Certificate], certificate: x509.Certificate, issuers: Sequence[x509.Certificate]
 ) -> bool:
-    """From issuer to issuer; each is used once at most."""
+    """Returns whether a chain of issuers leads there; each certificate is used once at most."""
     if certificate in anchors:
         return True
     return any(

@@ -105,8 +105,9 @@ class CertificateStore:
 
     @contextlib.asynccontextmanager
     async def kept_in(self, server: Server, service: Service) -> AsyncIterator[None]:
-        """Within the block ``server`` has the Secret's certificate, for ``service``, and the configurations its
-        authority, whatever becomes of Secret and configurations."""
+        """Keeps the Secret's certificate, for ``service``, in ``server`` and its authority in the configurations,
+        within the block, through all changes of Secret and configurations.
+        """
         changed = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             tasks = [

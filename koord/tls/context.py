@@ -5,7 +5,7 @@ server), so a new certificate is a whole new context: connections and handshakes
 certificate that cannot be loaded changes nothing. Loading a second certificate into one context would keep the first
 beside it, if their kinds of key differ, and leave half of it after an error.
 
-The private key never is a file: OpenSSL reads it from a memory file that nobody else can open by name.
+The private key never is a file: OpenSSL reads it from a memory file that cannot be opened by name.
 Fails with CertificateError.
 """
 
@@ -63,7 +63,7 @@ class LiveContext:
 
 
 def client_context(certificate: ServingCertificate) -> ssl.SSLContext:
-    """That of a client who trusts what a client of ``certificate`` is to trust, as the API server would.
+    """Returns the context of a client that trusts what API servers are to trust with ``certificate``.
 
     Without a bundle, which then is somebody else's affair, it trusts the certificate itself. Raises ssl.SSLError.
     """

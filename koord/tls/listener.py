@@ -1,12 +1,12 @@
-"""Takes connections on a port and holds the TLS handshakes of no more than it may, each of them for a limited time.
+"""Takes connections on a port, and bounds the number and the time of TLS handshakes.
 
-asyncio's own servers tell of a connection after its handshake, and of one that failed never, so that nobody can count
-the clients that say nothing, and those cost a TLS object and a descriptor each. Here a handshake is a task. Invariant:
-handshakes and connections together are as many as the `ConnectionLimit` has, which also says whose place a newcomer
-takes: silent clients keep nobody out, who has many connections gives his own, and who has shown no certificate, where
-one is asked for, goes before those who have. An address begins ``STARTS_AT_ONCE`` handshakes and then ``STARTS_PER_S``;
-each takes a millisecond of the event loop, so a client that connects again and again waits for itself alone.
-Fails with OSError from ``start``; a handshake's failure is its client's.
+asyncio's own servers report a connection after its handshake, and a failed one never, so silent clients cannot be
+counted, and each costs a TLS object and a descriptor. Here a handshake is a task. Invariant: handshakes and connections
+together are as many as the `ConnectionLimit` allows, which also says which connection makes room for a newcomer: silent
+clients keep no other out, a client with many connections gives one of its own, and clients without a certificate, where
+one is asked for, make room before those with one. An address begins ``STARTS_AT_ONCE`` handshakes and then
+``STARTS_PER_S``; each takes a millisecond of the event loop, so a client that connects again and again delays itself
+alone. Fails with OSError from ``start``; a handshake's failure is its client's.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TLSListener:
 
     @property
     def handshakes(self) -> int:
-        """Those under way."""
+        """The number of handshakes under way."""
         return len(self._handshakes)
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
@@ -72,7 +72,7 @@ class TLSListener:
         return host and served_host, served_port
 
     async def stop(self) -> None:
-        """Lets nobody else in; handshakes under way go on."""
+        """Accepts no further connection; handshakes under way go on."""
         if self._accepting is not None:
             self._accepting.cancel()
             await asyncio.wait((self._accepting,))
@@ -87,7 +87,7 @@ class TLSListener:
             await asyncio.wait(self._handshakes)
 
     def used(self, connection: asyncio.Transport) -> None:
-        """It was of use to somebody, so others make room first."""
+        """Notes that the connection was of use, so that others make room before it."""
         self._clients.use(connection)
 
     def closed(self, connection: asyncio.Transport) -> None:
@@ -138,7 +138,7 @@ class TLSListener:
 
 
 def _has_certificate(transport: asyncio.BaseTransport) -> bool:
-    """Has the client shown one that was verified? Where none is asked for, nobody has."""
+    """Returns whether the client has shown a certificate that was verified. Where none is asked for, no client has."""
     tls = transport.get_extra_info("ssl_object")
     return tls is not None and bool(tls.getpeercert())
 

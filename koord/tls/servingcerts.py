@@ -1,7 +1,7 @@
 """Keeps the webhook server's certificate, its Secret and the ``caBundle`` of the webhook configurations in step.
 
-Every replica does this, and none is the leader: ``plan`` looks at what is and says what to write; whoever carries it
-out (`koord.tls.servingloop`) looks again until nothing is left to write.
+Every replica does this, and none is the leader: ``plan`` looks at what is and says what to write; its caller
+(`koord.tls.servingloop`) writes that and looks again, until nothing is left to write.
 
 Invariant: at each moment the ``caBundle`` of each configuration verifies the certificate that each replica serves, if
 it ever did. It holds because
@@ -104,7 +104,7 @@ class Secret(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def is_provided(self) -> bool:
-        """Somebody else fills it."""
+        """Whether another program fills it."""
         return self.type == _TLS_SECRET or _CERT_MANAGER in self.metadata.annotations
 
 
@@ -129,7 +129,7 @@ class Service:
         return certificates.serving_names(self.name, self.namespace, self.other_names)
 
     def is_target(self, config: ClientConfig) -> bool:
-        """Does a webhook with this ``config`` call the service?"""
+        """Returns whether a webhook with this ``config`` calls the service."""
         if config.service is not None:
             return (config.service.name, config.service.namespace) == (self.name, self.namespace)
         with suppress(ValueError):
@@ -154,7 +154,7 @@ class SecretUpdate:
 
     @property
     def merge_patch(self) -> dict[str, object]:
-        """For ``application/merge-patch+json``."""
+        """The body of ``application/merge-patch+json``."""
         data = {key: None if value is None else _base64(value) for key, value in self.data.items()}
         return {"metadata": {"resourceVersion": self.resource_version}, "data": data}
 
@@ -170,7 +170,7 @@ class CABundleUpdate:
 
     @property
     def strategic_merge_patch(self) -> dict[str, object]:
-        """For ``application/strategic-merge-patch+json``, to which entries of one name are one entry."""
+        """The body of ``application/strategic-merge-patch+json``, to which entries of one name are one entry."""
         webhooks = [
             {"name": name, "clientConfig": {"caBundle": _base64(ca_bundle)}}
             for name, ca_bundle in self.ca_bundles.items()
@@ -196,7 +196,7 @@ class Plan:
 
 
 def plan(observation: Observation, serving: ServingCertificate | None, service: Service, now: datetime) -> Plan:
-    """What a replica that serves ``serving`` (None: nothing yet) writes next. It never fails.
+    """Plans what a replica that serves ``serving`` (None: nothing yet) writes next. It never fails.
 
     The Secret comes first and alone: what follows from it follows when it has been read back.
     """
@@ -246,7 +246,7 @@ def _plan_provided(
 def _secret_change(
     verdict: Verdict, data: Mapping[str, bytes], bundles: Sequence[bytes], service: Service, now: datetime
 ) -> dict[str, bytes | None]:
-    """What is to change in the Secret, one thing at a time. ``bundles``: of the configurations' entries."""
+    """Returns the changes of the Secret, one thing at a time. ``bundles``: those of the configurations' entries."""
     if verdict.condition is Condition.BROKEN:
         known = (data.get(key, b"") for key in (CA_CERTIFICATE, NEXT_CA_CERTIFICATE, PREVIOUS_CAS))
         return _signing_by(certificates.issue_ca(now), (*known, *bundles), service, now)
@@ -291,7 +291,7 @@ def _retirement(data: Mapping[str, bytes], now: datetime) -> dict[str, bytes | N
 
 
 def _signing_by(ca: KeyPair, previous: Iterable[bytes], service: Service, now: datetime) -> dict[str, bytes | None]:
-    """``ca`` signs from now on; clients know the ``previous`` ones."""
+    """Returns the changes by which ``ca`` signs from now on, while clients still know the ``previous`` ones."""
     pem = certificates.bundle(previous, now)
     return {
         CA_KEY: ca.key,

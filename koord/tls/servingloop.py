@@ -41,10 +41,10 @@ class Cluster(Protocol):
     """The API server, as far as certificates need it. Each call raises KubeError."""
 
     async def read_configurations(self) -> Sequence[WebhookConfiguration]:
-        """Those of our names that exist, from the API server."""
+        """Reads those of our names that exist, from the API server."""
 
     async def read_secret(self) -> Secret | None:
-        """From the API server; None if there is none."""
+        """Reads it from the API server; None if there is none."""
 
     async def write(self, action: ClusterWrite) -> None: ...
 
@@ -102,7 +102,7 @@ async def _carry_out(actions: Iterable[Action], cluster: Cluster, server: Server
 
 
 def _is_lost_race(error: KubeError, action: ClusterWrite) -> bool:
-    """Somebody else wrote, created or deleted the object since it was read."""
+    """Returns whether another writer wrote, created or deleted the object since it was read."""
     if not isinstance(error, APIError):
         return False
     is_gone = error.is_not_found and not isinstance(action, SecretCreation)  # for that it is the namespace that lacks

@@ -1,8 +1,8 @@
-"""How much of something that there is a bounded amount of each client may hold, so that there is room for a newcomer.
+"""The share of a bounded amount that each client may hold, so that there is always room for a newcomer.
 
 A network (`network_of`) may hold twice what is free, so alone two thirds of all, and N of them leave one part of
 2N + 1. An address may hold as much as its network has left, so alone half of all, and every other one has room, too.
-Pure. Invariant: there is never held more than ``most``.
+Pure. Invariant: no more than ``most`` is ever held.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def decode(body: bytes) -> Review:
 
 
 def answered(path: str, review: Review, response: object) -> Answer:
-    """``response``: what the handler of ``path`` returned."""
+    """Encodes the answer. ``response``: what the handler of ``path`` returned."""
     try:
         if not isinstance(response, Response):
             raise TypeError(f"it returned {type(response).__name__}, which is no response")
@@ -134,7 +134,9 @@ def answered(path: str, review: Review, response: object) -> Answer:
 
 
 def failed(path: str, review: Review, error: Exception, is_defect: bool = True) -> Answer:
-    """For an ``except``: the handler of ``path`` raised ``error``; where it did, the log says only of a defect."""
+    """Encodes a refusal, in an ``except``: the handler of ``path`` raised ``error``. The log has the traceback of a
+    defect alone.
+    """
     message = f"the webhook {path} failed: {type(error).__name__}: {error}"[:_MAX_MESSAGE]
     log.error("%s", message, exc_info=error if is_defect else None)
     message = message.encode(errors="replace").decode()  # without half characters, which JSON cannot hold

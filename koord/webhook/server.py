@@ -4,7 +4,7 @@ A handler is a function from a request to its response (`koord.model.admissionre
 wire is `koord.webhook.reviews`'. It runs on the event loop, one review at a time and each client's address in its turn;
 what it has to wait for it returns to be awaited outside of that turn. What would keep the loop for long is a
 `LargeReviews`'s to judge. Whoever runs webhooks that are switched off gives them `allow`, so that an entry of an older
-configuration blocks nobody.
+configuration blocks nothing.
 
 What the caller gets when there is no response:
 * the handler raises, or returns what is none: a review that refuses with status 500;
@@ -12,7 +12,7 @@ What the caller gets when there is no response:
   OverloadedError), or the body is late or too large: an HTTP error, upon which the API server does what
   ``failurePolicy`` says; after 503 it tries again first. A client that has gone ends its handler.
 
-Invariants: number and size of what is held are bounded (`Limits`), whoever the clients are: API servers show no
+Invariants: number and size of what is held are bounded (`Limits`) for all clients alike: API servers show no
 certificate unless their administrator configured one, so clients are verified only if ``LiveContext`` has their
 authority, and then none without a certificate is answered but on ``/healthz``. No client's reviews keep another's
 waiting for more than one of them.
@@ -128,7 +128,9 @@ def allow(request: Request) -> Response:
 
 
 def deadline_s(query: str) -> float:
-    """How long a handler may take: part of the time that the API server waits, as its query says, ``timeout=30s``."""
+    """Returns how long a handler may take: part of the time that the API server waits, as its query says,
+    ``timeout=30s``.
+    """
     match = _TIMEOUT.search(query)
     asked_s = int(match[1]) if match else 0
     return _PART_OF_TIMEOUT * (min(asked_s, _MOST_TIMEOUT_S) or _DEFAULT_TIMEOUT_S)
@@ -199,11 +201,11 @@ class WebhookServer:
 
     @property
     def connections(self) -> int:
-        """Those with a finished handshake."""
+        """The number of connections with a finished handshake."""
         return len(self._http.connections)
 
     async def stop(self, linger_s: float, drain_s: float) -> None:
-        """Ends in three steps: connections end with their next answer; nobody else is let in; what is left is cut off.
+        """Ends in three steps: connections end with their next answer; no further one is accepted; the rest is cut off.
 
         ``linger_s``: for how long it serves on, until all API servers know that it is no longer an end point.
         ``drain_s``: how long requests may take after that.

@@ -1,11 +1,12 @@
-"""One piece of work at a time, and those whom it is done for take turns: who brings much waits behind his own.
+"""One piece of work at a time, for clients that take turns: a client with much work waits behind its own.
 
-A server that works on whatever is there first belongs to whoever sends most. Here each network (`network_of`) waits for
-one piece of every other one at most, each address in it for one piece of every other address, and for all of its own
-that came before. Who has kept others waiting for long may be put behind: of ``_AHEAD`` turns he gets one if others want
-the rest. Invariants: there is one holder at most; between two turns other work of the event loop has its pass, unless
-both together are as short as ``PASS_S``; for each second of turns on the CPU there are ``rest`` seconds without one, of
-which ``OWED_S`` may come later; who is cancelled while he waits takes nobody's turn along, and leaves nothing behind.
+A server that takes work in the order of its arrival is filled by the client that sends most. Here each network
+(`network_of`) waits for at most one piece of every other network, each address in it for one piece of every other
+address, and for all of its own that came before. A client that has kept others waiting for long may be put behind: it
+gets one of ``_AHEAD`` turns if others want the rest. Invariants: there is one holder at most; between two turns other
+work of the event loop has its pass, unless both together are as short as ``PASS_S``; each second of turns on the CPU is
+followed by ``rest`` seconds without one, ``OWED_S`` of them later; a client that is cancelled while it waits takes no
+other client's turn along, and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, source: str, is_behind: bool = False) -> AsyncIterator[None]:
-        """Of ``source``, for as long as the block lasts."""
+        """Gives ``source`` its turn, for as long as the block lasts."""
         if self._is_taken:
             await self._called(self._behind if is_behind else self._ahead, source)
         self._is_taken = True
@@ -62,7 +63,7 @@ class Turns:
             self._call_next()
 
     def are_others_ahead(self, source: str) -> bool:
-        """Does anybody who is not put behind wait, of another network than that of ``source``?"""
+        """Returns whether a client of another network than ``source`` waits that is not put behind."""
         return self._ahead.has_others(network_of(source))
 
     def _count_in_pass(self, used_s: float) -> None:
@@ -129,7 +130,7 @@ class _Line:
         return called
 
     def remove(self, source: str, called: asyncio.Future[None]) -> None:
-        """``called`` is cancelled, and may have been passed over meanwhile."""
+        """Forgets ``called``, which is cancelled and may have been passed over meanwhile."""
         network = network_of(source)
         sources = self._networks.get(network, {})
         queue = sources.get(source, deque())

@@ -25,7 +25,7 @@ class Complaint(NamedTuple):
 
     @property
     def lasting(self) -> Complaint:
-        """What of it stays the same from look to look."""
+        """The part of it that stays the same from look to look."""
         return Complaint(self.reason, _SECONDS.sub("some s", self.message))
 
 
@@ -47,10 +47,10 @@ def tell(
 
 
 def news(found: Iterable[Complaint], before: frozenset[Complaint]) -> tuple[Complaint, ...]:
-    """What is to be said. ``before``: what `kept` made of the look before."""
+    """Returns the complaints to record. ``before``: what `kept` returned for the look before."""
     return tuple(complaint for complaint in found if complaint.lasting not in before)
 
 
 def kept(found: Iterable[Complaint]) -> frozenset[Complaint]:
-    """What is to be remembered of a look."""
+    """Returns what is to be remembered of a look."""
     return frozenset(complaint.lasting for complaint in found)

@@ -56,7 +56,7 @@ class Controllers:
 
     @property
     def queues(self) -> tuple[WorkQueue[Any], ...]:
-        """Of all controllers, those of nodes first."""
+        """The queues of all controllers, those of nodes first."""
         of_nodes = tuple(queue for queue, _ in self._work)
         return of_nodes if self._profiles is None else (*of_nodes, self._profiles.queue)
 
@@ -88,7 +88,7 @@ class Controllers:
             queue.add(name)
 
     def policy_changed(self, loaded: Loaded) -> None:
-        """Every node, if the policy means something else for any; and an Event for each of its problems."""
+        """Queues every node, if the policy means something else for any, and records an Event for each problem."""
         if absence := self._view.absence_of_policy:
             subject = Subject(CONFIG_MAP, self._view.config_map_key, uid="")
             self._recorder.record(subject, EventType.WARNING, ABSENT_CONFIG, absence)

@@ -2,8 +2,8 @@
 
 Invariant: a node whose report is too old loses its batch and mid resources, but for what its pods hold, without
 anything else having to happen: the controller looks again at the instant at which the report expires. What cannot be
-computed for one node is an Event on it and stops nothing. While nobody knows what the policy is, because its key was
-bad ever since the process started, nothing that it decides is written.
+computed for one node is an Event on it and stops nothing. While the policy is not known, because its key was bad ever
+since the process started, nothing that it decides is written.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Look:
 
     @property
     def is_due(self) -> bool:
-        """Do small differences count, too?"""
+        """Whether small differences count, too."""
         return publish.is_due(self.idle_s, self.strategy)
 
 
@@ -94,7 +94,7 @@ class NodeResourceController:
         if state.uid != node.metadata.uid:
             state = NodeState(uid=node.metadata.uid)
         if self._view.is_unread("colocation"):
-            self._figures.wake_above(name, report.UNBOUNDED)
+            self._figures.set_wake_threshold(name, report.UNBOUNDED)
             return None
         return await self._follow(node, state, self._wall_s())
 
@@ -109,7 +109,7 @@ class NodeResourceController:
         look = _Look(node, strategy, state, now_s, found.append)
         if not strategy.enable:
             desired, state, offer = self._nothing(look), replace(state, growth=_NEVER_HELD), None
-            self._figures.wake_above(name, report.UNBOUNDED)
+            self._figures.set_wake_threshold(name, report.UNBOUNDED)
         else:
             desired, state, offer = self._desired(look)
         told = complaints.tell(self._recorder, node, found, state.complaints)
@@ -122,7 +122,7 @@ class NodeResourceController:
         return self._next_s(offer, strategy, state, now_s)
 
     def _nothing(self, look: _Look) -> Desired:
-        """Of a node on which colocation is disabled: what its pods hold until they have finished."""
+        """Returns what a node shows on which colocation is disabled: what its pods hold until they have finished."""
         problems = list[Problem]()
         held = held_by(self._view.demands_of(look.node.metadata.name), look.strategy, problems.append)
         for problem in problems:
@@ -151,7 +151,9 @@ class NodeResourceController:
         return desired, replace(state, growth=grown, degraded=offer.degraded), offer
 
     def _batch(self, look: _Look, metric: NodeMetric | None, offer: Overcommit) -> tuple[CPUMemory | None, GrowthState]:
-        """What the node is to show, by the averaged figures of ``offer`` and those of this second."""
+        """Returns the batch resources that the node is to show, by the averaged figures of ``offer`` and those of this
+        second.
+        """
         name, share = look.node.metadata.name, required(look.strategy.resource_diff_threshold)
         usage = self._figures.usage(name)
         seen_s, by_this_second = self._view.seen_s(name), None
@@ -167,7 +169,7 @@ class NodeResourceController:
             look.is_due,
         )
         percent = offer.normalization_percent
-        self._figures.wake_above(name, _ceiling(usage, batch, by_this_second, share, percent))
+        self._figures.set_wake_threshold(name, _ceiling(usage, batch, by_this_second, share, percent))
         return batch, grown
 
     def _offer(self, look: _Look, metric: NodeMetric | None) -> Overcommit:
@@ -196,7 +198,7 @@ class NodeResourceController:
             return known
 
     def _amplification(self, look: _Look) -> dict[str, float] | None:
-        """None: the annotation stays as it is."""
+        """Returns the ratios of this pass; None: the annotation stays as it is."""
         if self._view.is_unread("resource_amplification"):
             return None
         configured = self._view.config.amplification(look.node.metadata.labels)

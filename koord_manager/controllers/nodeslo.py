@@ -62,7 +62,7 @@ class NodeSLOController:
 
 
 def says(stored: Unstructured, desired: NodeSLOSpec) -> bool:
-    """Does the object mean what it is to mean, whatever an API server or another encoder made of it?"""
+    """Returns whether the object means what it is to mean, whatever an API server or another encoder made of it."""
     return _means(nodeslo.owned(spec_of(stored)), desired)
 
 
@@ -84,7 +84,7 @@ def document(spec: NodeSLOSpec) -> mergepatch.Patch:
 
 
 def _in_form_of(stored: Mapping[str, Any], after: mergepatch.Patch) -> mergepatch.Patch:
-    """``after`` with its extensions where ``stored`` has them, also if it has none: those of others stay there."""
+    """Returns ``after`` with its extensions where ``stored`` has them, also if it has none: those of others stay."""
     before = stored.get(_EXTENSIONS)
     if not isinstance(before, Mapping):
         return after

@@ -64,6 +64,6 @@ class ProfileController:
 
 
 def _is_another(error: APIError) -> bool:
-    """Has the pod of that name another UID than the patch? API servers call that a field that nobody may change."""
+    """Returns whether the pod of that name has another UID than the patch: to API servers an immutable field."""
     is_invalid = error.status == HTTPStatus.UNPROCESSABLE_ENTITY
     return is_invalid and any(cause.field == "metadata.uid" for cause in error.causes)

@@ -1,17 +1,17 @@
 """The port of NodeLink as the network sees it: takes connections in, and hands their bytes on to gRPC's server.
 
-gRPC accepts whoever comes, and each handshake costs it 80 KiB: who opens connections and says nothing takes the memory
-and the places of all nodes. Here a connection is a stranger until a call has come on it by a node's certificate, which
-`NodeLinkServer` says.
+gRPC accepts every connection, and each handshake costs it 80 KiB: a client that opens connections and says nothing
+takes the memory and the places of all nodes. Here a connection is a stranger until `NodeLinkServer` reports a call on
+it by a node's certificate.
 
 Invariants: there are at most ``MOST_STRANGERS``, none of them for longer than ``PROOF_S`` or with more than
 ``PROOF_BYTES``; for a newcomer the network with most of them gives one (`ConnectionLimit`), and where each address has
-only one, the newcomer waits until somebody has had ``PATIENCE_S``: many nodes that come at once are let in one after
-the other, instead of cutting each other off. gRPC gets no more than ``STARTS_PER_S`` of one address, of which
-``MOST_QUEUED`` wait, so that a node which connects again and again pays with its own time, and not with the others'
-handshakes. A node has ``NODE_CONNECTIONS``, of which the latest stay. What one end sends is read as fast as the other
-end reads, and of a client no faster than ``BYTES_PER_S``: a node that floods gRPC with frames pays with its own time
-for them, too. A connection's failure is its client's.
+only one, the newcomer waits until one of them has had ``PATIENCE_S``: many nodes that come at once are let in one after
+the other, instead of cutting each other off. gRPC gets no more than ``STARTS_PER_S`` of one address, and
+``MOST_QUEUED`` of them wait, so that a node which connects again and again pays with its own time, and not with the
+others' handshakes. A node has ``NODE_CONNECTIONS``, and the latest ones stay. Bytes are read from one end as fast as
+the other end reads them, and from a client no faster than ``BYTES_PER_S``: a node that floods gRPC with frames pays
+with its own time for them, too. A connection's failure is its client's.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class _Connection:
             side.transport.resume_reading()
 
     def close(self) -> None:
-        """Each end has ``LINGER_S`` to read what was sent for it."""
+        """Closes both ends; each has ``LINGER_S`` to read what was sent to it."""
         if self._accepted is not None:
             self._accepted.close()
             self._accepted = None
@@ -237,7 +237,7 @@ class Gate:
         return self._by_port.get(connection.port) is connection
 
     def forget(self, connection: _Connection) -> None:
-        """It is closed."""
+        """Gives back the place of a closed connection."""
         self._by_port.pop(connection.port, None)
         self._discard_stranger(connection)
         connections = self._nodes.get(connection.node, [])
@@ -262,7 +262,7 @@ class Gate:
             await asyncio.sleep(0)  # who floods the port is not to keep the loop
 
     async def _wait_for_room(self) -> None:
-        """Returns at once where somebody has more than one place, or has had one for ``PATIENCE_S``."""
+        """Waits until a client has more than one place, or has had one for ``PATIENCE_S``."""
         while len(self._limit) >= MOST_STRANGERS and self._limit.addresses == len(self._limit):
             wait_s = next(iter(self._strangers)).since_s + PATIENCE_S - time.monotonic()
             if wait_s <= 0:

@@ -1,7 +1,7 @@
-"""Which node is at the other end of a call: its connection's certificate says it.
+"""The node at the other end of a call, by its connection's certificate.
 
 gRPC verified the certificate in the handshake by the manager's own authorities, which sign ``system:node:`` names for
-nobody else; its end is looked at with each call, since a connection may outlive it. Fails with Refusal
+nodes alone; its end is looked at with each call, since a connection may outlive it. Fails with Refusal
 (UNAUTHENTICATED), which says what lacks.
 """
 
@@ -43,7 +43,7 @@ def node_of(peer: Mapping[str, Iterable[bytes]], wall_s: float) -> str:
 
 @lru_cache(maxsize=_MOST_READ)
 def _read(pem: bytes) -> CertificateIdentity:
-    """``pem``: a certificate that the handshake verified."""
+    """Reads ``pem``, a certificate that the handshake verified."""
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         names = {attribute.oid: str(attribute.value) for attribute in certificate.subject}

@@ -50,7 +50,7 @@ class NodeLink:
         return self._signer.results
 
     def annotations(self) -> Mapping[str, str]:
-        """What the leader says in its Lease."""
+        """Returns the annotations of the leader's Lease."""
         return self._server.annotations()
 
     @contextlib.asynccontextmanager
@@ -63,6 +63,6 @@ class NodeLink:
             yield
 
     async def lead(self) -> None:
-        """What the leader does, until it is cancelled; its nodes are refused then, and told who leads."""
+        """Leads, until it is cancelled; its nodes are refused then, and told who leads."""
         if self._endpoint:
             await self._signer.run()

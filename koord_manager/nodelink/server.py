@@ -1,11 +1,11 @@
-"""The port that nodes call, on every replica: gRPC over TLS, for whoever has a certificate of the manager's authority.
+"""The port that nodes call, on every replica: gRPC over TLS, for clients with a certificate of the manager's authority.
 
 grpcio serves it, behind a `Gate` that takes the network's connections: gRPC's transport works in threads of its own, so
 what is said on a connection costs the manager's event loop no more than to hand it on. The server's certificate and the
 authority that signs nodes' certificates come of one Secret, which is kept as the webhooks' is
 (`koord.tls.servingcerts`), but without a configuration to follow it (nodes read the authorities in the Lease), and by
 the manager alone: whom the authority certifies can be a node. Before the first certificate is there the server has one
-that nobody trusts.
+that no client trusts.
 
 Invariants: who has no certificate gets no further than the handshake, which has ``HANDSHAKE_S``; connections of
 strangers and of each node, calls of one connection, and bytes of a call are bounded; a node has ``MAX_CALLS`` calls at
@@ -93,11 +93,11 @@ class NodeLinkServer:
         self.port = 0
 
     def calls_of(self, node: str) -> int:
-        """How many are under way."""
+        """Returns how many calls of ``node`` are under way."""
         return self._calls[node]
 
     def annotations(self) -> Mapping[str, str]:
-        """What nodes must know to trust this server; empty before it has a certificate."""
+        """Returns what nodes must know to trust this server; empty before it has a certificate."""
         return {} if self.certificate is None else {CA_ANNOTATION: self.certificate.ca_bundle.decode("ascii")}
 
     @contextlib.asynccontextmanager
@@ -141,11 +141,12 @@ class NodeLinkServer:
         return ca
 
     def _take_news(self) -> grpc.ServerCertificateConfiguration | None:
-        """For each handshake, in a thread of gRPC's: what is another since the last one; None if nothing is.
+        """Returns, for each handshake, in a thread of gRPC's, a certificate that is newer than the last one; None if
+        there is none.
 
         gRPC replaces what it has by what it gets here, and frees what other handshakes may be about to use
-        (https://github.com/grpc/grpc/issues/36693): with the same answer for each of them, whoever broke off
-        handshakes ended the process.
+        (https://github.com/grpc/grpc/issues/36693): with the same answer for each of them, a client
+        that broke off handshakes ended the process.
         """
         try:
             return self._news.pop()
@@ -193,7 +194,7 @@ class _Handlers(grpc.GenericRpcHandler):
 
 
 def _configuration(pair: KeyPair, ca: bytes) -> grpc.ServerCertificateConfiguration:
-    """``ca``: PEM of the authorities that clients' certificates are verified by."""
+    """Returns gRPC's form of a certificate. ``ca``: PEM of the authorities that verify clients."""
     return grpc.ssl_server_certificate_configuration([(pair.key, pair.certificate)], ca)
 
 

@@ -46,7 +46,7 @@ M = TypeVar("M", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """``leader``: its address, "" if nobody knows."""
+    """``leader``: its address, "" if it is not known."""
 
     is_ours: Callable[[], bool]
     leader: Callable[[], str]
@@ -85,7 +85,7 @@ class NodeLinkService:
 
     @property
     def methods(self) -> Mapping[str, Callable[[str, bytes], Awaitable[bytes]]]:
-        """By path: the calling node and its message → the answer. Each raises Refusal."""
+        """The methods by path: the calling node and its message → the answer. Each raises Refusal."""
         return {_path("Report"): self.report, _path("EvictPod"): self.evict_pod}
 
     async def report(self, node: str, message: bytes) -> bytes:
@@ -133,7 +133,7 @@ class NodeLinkService:
         return answer
 
     async def end_evictions(self) -> None:
-        """Those that nobody waits for any more."""
+        """Cancels the evictions whose callers have gone."""
         for eviction in self._evictions:
             eviction.cancel()
         if self._evictions:

@@ -1,10 +1,10 @@
 """Approves, denies and signs what ``signing`` judges, for as long as this replica leads.
 
-Level-triggered: an approval that was written and not followed by a certificate is seen again. Invariants: nothing is
-signed that the API server has not recorded as approved; requesters take turns, so one with many requests keeps nobody
-waiting for more than one of them; a request that was signed is not signed again, however late its event is; what is in
-memory is bounded for each node, and of a request that is answered there is nothing: who may create requests creates
-any number, of up to 1.5 MB. Fails with KubeError, of which the work queue makes another try.
+Level-triggered: an approval that was written and not followed by a certificate is seen again. Invariants: only requests
+are signed that the API server has recorded as approved; requesters take turns, so one with many requests delays the
+others by one of them at most; a request that was signed is not signed again, however late its event is; memory is
+bounded for each node, and an answered request leaves nothing in it: a client that may create requests creates any
+number, of up to 1.5 MB. Fails with KubeError; the work queue tries again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WORKERS = 8
 """An API server takes some hundredths of a second to write."""
 MAX_WAITING = 4
 """Requests of a node that are known at a time: the newest. An agent has one, and each restart may leave one behind for
-which nobody waits any more."""
+which no agent waits any more."""
 _MAX_SIGNED = 4096
 """Requests of which it is remembered that they are signed: those of the last half minute and more, so it is only a
 refused write that an event which is later than that costs."""
@@ -134,7 +134,7 @@ class Signer:
         await self._sign(request, version, verdict)
 
     async def _deny(self, request: Request, denied: Denied) -> None:
-        """What somebody approved by hand cannot be denied any more: its signing has failed."""
+        """Denies the request, or fails its signing where it was approved by hand and cannot be denied any more."""
         if request.is_approved:
             await self._record(request, "Failed", denied.reason, denied.why, "status")
         else:

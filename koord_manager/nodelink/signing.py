@@ -47,7 +47,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     expiration_seconds: int | None = None
 
     def claim(self, name: str) -> str:
-        """What the API server knows of the requester's token; "" if it does not."""
+        """Returns what the API server knows of the requester's token; "" if it knows nothing."""
         return next(iter(self.extra.get(_CLAIM + name, ())), "")
 
 
@@ -89,7 +89,7 @@ class Denied:
 class Request:
     """A request that waits for its answer, as much of it as that needs, which is little whatever the object's size.
 
-    ``conditions``: as the object has them. ``fault``: why it is not signed, whoever requested it; ``spec`` has no
+    ``conditions``: as the object has them. ``fault``: why it is not signed, for every requester; ``spec`` has no
     request then.
     """
 
@@ -126,7 +126,7 @@ class Agents:
 
 
 def read(stored: Unstructured) -> Request | None:
-    """What is to be answered; None if nothing is: the signer is another, or there is an answer. It never fails."""
+    """Returns the request that is to be answered; None if another signer's, or if it has an answer. It never fails."""
     kept = stored.metadata
     name = kept.name, kept.uid, kept.resource_version, kept.creation_timestamp or ""
     try:
@@ -143,7 +143,7 @@ def read(stored: Unstructured) -> Request | None:
 
 
 def judge(request: Request, agents: Agents) -> Approved | Denied:
-    """What is to become of it. It never fails."""
+    """Returns the answer to the request. It never fails."""
     if request.fault is not None:
         return request.fault
     spec = request.spec
@@ -159,12 +159,14 @@ def judge(request: Request, agents: Agents) -> Approved | Denied:
 
 
 def _brief(why: str) -> str:
-    """What it quotes is a stranger's, of any length."""
+    """Shortens a message that quotes a stranger's text of any length."""
     return why if len(why) <= MAX_WHY_CHARACTERS else f"{why[: MAX_WHY_CHARACTERS - 1]}…"
 
 
 def requester(request: Request, agents: Agents) -> str:
-    """Who takes turns with others: a node, or of agents' pods the node or pod of the token; "" is everybody else."""
+    """Returns the party that takes turns with others: a node, or for agents' pods the node or pod of the token; "" for
+    all other clients together.
+    """
     spec = request.spec
     if spec.username == agents.user:
         return f"{spec.username} {spec.claim('node-name') or spec.claim('pod-uid')}"
@@ -177,7 +179,7 @@ def signed(approved: Approved, ca: KeyPair, now: datetime) -> bytes:
 
 
 def _node(spec: _Spec, agents: Agents) -> str:
-    """Whose request it is; "" if it is no node's."""
+    """Returns the node that makes the request; "" if it is no node's."""
     if spec.username == agents.user:
         return agents.node(spec)
     return spec.username.removeprefix(NODE_USER) if _is_node(spec) else ""

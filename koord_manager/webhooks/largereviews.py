@@ -1,15 +1,15 @@
 """Reviews that would keep the event loop for long are judged by processes of their own.
 
-Anybody who reaches the port may post megabytes that take seconds to judge, and memory that is many times their size. A
-thread would share the interpreter's lock with everything else that the manager does. A process does not: it has its own
+Any client of the port may post megabytes that take seconds to judge, and memory that is many times their size. A thread
+would share the interpreter's lock with everything else that the manager does. A process does not: it has its own
 memory, is the first to give way, and is killed with the review that is given up. There is one for ConfigMaps, whose
 rules may take seconds of a few kilobytes, and one for all other large reviews; neither is started before it is needed.
 
 Invariants: a process judges one review at a time, and the clients' addresses take turns (`Turns`), each of them for
-``TURN_S`` on the CPU if others want the process, and nobody whose client has gone for longer than that; a network whose
-review was given up for it is put behind the others for a while. What is large costs the event loop the copying of its
-bytes alone; a process that has ended, whatever of, is another one for the next review, and the review that it ended
-with refuses its object. Fails with UndecodableError, and with OverloadedError where others want the process.
+``TURN_S`` on the CPU if others want the process, and a client that has gone no longer than that; a network whose review
+was given up for it is put behind the others for a while. A large review costs the event loop the copying of its bytes
+alone; a process that has ended is replaced for the next review, and the review that it ended with refuses its object.
+Fails with UndecodableError, and with OverloadedError where others want the process.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ReviewProcesses:
             return reviews.failed(path, reviews.decode(body), error, is_defect=False)
 
     def process(self, path: str) -> ReviewProcess:
-        """That judges reviews of ``path``."""
+        """Returns the process that judges reviews of ``path``."""
         return self._config_maps if path == VALIDATE_CONFIG_MAP else self._others
 
     async def close(self) -> None:
@@ -106,13 +106,13 @@ class ReviewProcess:
 
     @property
     def pid(self) -> int | None:
-        """None while there is none."""
+        """The process ID; None while there is no process."""
         return None if self._child is None else self._child.pid
 
     async def judge_in_turn(
         self, source: str, path: str, body: bytes, grounds: Callable[[], Grounds], namespaces: Namespaces
     ) -> Answer | str:
-        """As ``judge`` does. Raises OverloadedError, too."""
+        """Judges when it is the turn of ``source``, as ``judge`` does. Raises OverloadedError, too."""
         async with self._turns.turn(source, is_behind=self._is_behind(source)):
             self._begin_s = None
             judging = asyncio.create_task(self.judge(path, body, grounds(), namespaces))
@@ -131,7 +131,7 @@ class ReviewProcess:
                     judging.cancel()
                     await asyncio.wait({judging})
                 if not judging.cancelled():
-                    judging.exception()  # nobody may want it any more
+                    judging.exception()  # its client may have gone
             if judging.cancelled():
                 raise OverloadedError("the review takes long, and others wait")
             return judging.result()
@@ -140,11 +140,11 @@ class ReviewProcess:
         return self._begin_s is not None
 
     def _used_s(self) -> float:
-        """By the review that is judged, on the CPU."""
+        """Returns the CPU time that the review has used."""
         return 0.0 if self._begin_s is None else self._cpu_s() - self._begin_s
 
     def _cpu_s(self) -> float:
-        """What the child has used since it began; 0 without one."""
+        """Returns the CPU time of the child since it began; 0 without one."""
         child = self._child
         if child is None or child.returncode is not None:
             return 0.0
@@ -189,7 +189,9 @@ class ReviewProcess:
         self._child = None
 
     async def _ready(self) -> asyncio.subprocess.Process:
-        """Who gives up while it begins leaves it to the next one. Raises OSError and asyncio.IncompleteReadError."""
+        """Returns a child that can judge. A caller that gives up while it starts leaves it to the next one. Raises
+        OSError and asyncio.IncompleteReadError.
+        """
         if self._child is not None and self._child.returncode is not None:
             self._child = None
         if self._child is None:

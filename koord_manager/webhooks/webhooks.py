@@ -34,7 +34,7 @@ _GATES: Mapping[str, str] = {
 
 
 class Webhooks:
-    """``large``: for the server, beside the ``handlers``; whoever served them closes it."""
+    """``large``: for the server, beside the ``handlers``; it is closed after them."""
 
     def __init__(self, client: Client, view: ClusterView, options: Options) -> None:
         self._view = view
@@ -55,12 +55,12 @@ class Webhooks:
             return partial(self._handle_in, unknown.name, path, request)
 
     async def _handle_in(self, namespace: str, path: str, request: Request, source: str) -> Verdict:
-        """In one that no event has told of yet. Raises OverloadedError."""
+        """Handles a request in a namespace that no event has told of yet. Raises OverloadedError."""
         labels = await self._namespaces.labels(namespace, source)
         return lambda: judge(path, request, self._grounds(path), {namespace: labels})
 
     def _grounds(self, path: str) -> Grounds:
-        """Those of now. Only what judges ConfigMaps looks at Nodes."""
+        """Returns the grounds of this moment. Nodes are among them for ConfigMaps alone."""
         nodes = self._view.nodes.objects.items() if path == judges.VALIDATE_CONFIG_MAP else ()
         return Grounds(
             self._paths,

@@ -60,7 +60,7 @@ def test_it_wakes_above_the_ceiling_alone() -> None:
     made = Listened()
     made.take(1000, 1)
     assert made.woken == ["n1"], "nobody has looked yet"
-    made.figures.wake_above("n1", CPUMemory(1500, GIB))
+    made.figures.set_wake_threshold("n1", CPUMemory(1500, GIB))
     for sequence, (cpu_milli, memory_bytes, wakes) in enumerate(
         [(1500, GIB, False), (1501, GIB, True), (100, GIB + 1, True), (1000, GIB, False)], start=2
     ):
@@ -75,7 +75,7 @@ def test_a_standby_wakes_nobody_and_a_node_that_is_gone_is_forgotten() -> None:
     made.take(1000, 1)
     made.figures.forget("n1")
     assert made.cpu_milli is None
-    made.figures.wake_above("n1", UNBOUNDED)
+    made.figures.set_wake_threshold("n1", UNBOUNDED)
     assert made.cpu_milli is None
 
 

@@ -136,7 +136,7 @@ async def test_an_absent_policy_is_a_figure_once_it_is_known(is_there: bool) -> 
         server.put(CONFIG_MAPS, CONFIG.namespace, CONFIG.name, data={})
     async with server.serving() as url, client(url) as api:
         replica = made(api, ALONE)
-        absent: Callable[[], float] = replica.manager.figures.policy_absent
+        absent: Callable[[], float] = replica.manager.metrics.policy_absent
         assert absent() == 0.0, "nobody knows yet"
         running = asyncio.create_task(replica.run(stop))
         await until(lambda: metrics(server) == 1)

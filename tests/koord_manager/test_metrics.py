@@ -32,7 +32,7 @@ async def ready() -> str:
 async def test_every_figure_is_on_the_page() -> None:
     server = Server()
     async with server.serving() as url, client(url) as api:
-        figures = made(api).figures
+        figures = made(api).metrics
         figures.webhook_duration_seconds["/mutate-pod", "allowed"].observe(0.001)
         page = await pages.makers(NAME, figures, ready)["/metrics"]()  # type: ignore[misc]
     text = page.body.decode()

@@ -73,7 +73,7 @@ def _kept(codec: Codec, text: str) -> Decoded:
 
 
 def _whole(parse: Callable[[str], object]) -> Codec:
-    """All of the text counts, or nothing."""
+    """Makes a codec by which all of the text counts, or nothing."""
 
     def codec(text: str) -> Decoded:
         try:
@@ -85,7 +85,7 @@ def _whole(parse: Callable[[str], object]) -> Codec:
 
 
 def _by_leaf(parse: Callable[[str, Bad], object]) -> Codec:
-    """What is good counts; a document of which nothing is left does not."""
+    """Makes a codec by which what is good counts; a document of which nothing is left does not."""
 
     def codec(text: str) -> Decoded:
         wrong: list[Problem] = []

@@ -233,7 +233,7 @@ def _good_amounts(
 
 
 def _good_shares(name: str, resource: ResctrlResource | None, bad: Bad | None) -> ResctrlResource | None:
-    """Without the ranges that are none."""
+    """Returns the resource without ranges that are none."""
     if resource is None:
         return None
     schemata = resource.schemata

@@ -2,7 +2,7 @@
 
 A value that cannot be understood is reported in ``problems`` and counts as absent; it never stops another, and neither
 does a bad leaf the rest of its document. Two keys have stricter rules of Koordinator's, both on the safe side: an
-unreadable ``eviction-policy`` lets nobody evict the pod, and an unknown ``priority-class`` means no class without
+unreadable ``eviction-policy`` forbids to evict the pod, and an unknown ``priority-class`` means no class without
 asking ``spec.priority``.
 
 Invariant: ``PodAnnotations.read`` raises nothing, whatever the texts are.
@@ -46,7 +46,7 @@ class PodAnnotations(msgspec.Struct, frozen=True, kw_only=True):
     eviction_policy: Annotated[
         tuple[str, ...] | None, document("koordinator.sh/eviction-policy", decode.eviction_policy)
     ] = None
-    """Behind which feature gates a strategy must stand to evict the pod: None = any, () = nobody may."""
+    """Behind which feature gates a strategy must stand to evict the pod: None = any, () = none may."""
     eviction_priority: Annotated[int, annotation("koordinator.sh/eviction-priority", decode.int32)] = 0
     cpu_burst: Annotated[CPUBurst | None, document("koordinator.sh/cpuBurst", CPUBurst)] = None
     memory_qos: Annotated[PodMemoryQOS | None, document("koordinator.sh/memoryQOS", PodMemoryQOS)] = None
