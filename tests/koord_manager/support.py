@@ -46,6 +46,11 @@ class Cluster(cluster.Cluster):
     def put_config(self, data: Mapping[str, str] = ENABLED) -> None:
         self.server.put(CONFIG_MAPS, CONFIG.namespace, CONFIG.name, data=dict(data))
 
+    async def lead(self) -> None:
+        """This manager knows the ConfigMap as it was put, and leads."""
+        await self.settled(self._knows_config)
+        await super().lead()
+
     def report(self, name: str = "n1", cpu: str = "400m", memory: str = "800Mi", **status: Any) -> None:
         """A NodeMetric of this moment, in which the system alone uses something."""
         resources = {"resources": {"cpu": cpu, "memory": memory}}
@@ -80,6 +85,11 @@ class Cluster(cluster.Cluster):
         self.report()
         await self.lead()
         await self.settled(self.offered)
+
+    def _knows_config(self) -> bool:
+        stored = self.object(CONFIG_MAPS, CONFIG.name, CONFIG.namespace)
+        known = self.view.config_map
+        return (stored and stored["metadata"]["resourceVersion"]) == (known and known.metadata.resource_version)
 
     def offered(self, name: str = "n1") -> dict[str, str]:
         node = self.object(NODES, name)
