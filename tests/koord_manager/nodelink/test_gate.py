@@ -224,9 +224,10 @@ async def test_nothing_waits_for_a_connection_that_was_cut(monkeypatch: pytest.M
 
 
 async def test_a_stranger_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "PROOF_S", 0.05)
     async with rig() as made:
-        stranger, node = await made.stranger(), await made.node("n1")
+        node = await made.node("n1")
+        monkeypatch.setattr(gates, "PROOF_S", 0.05)
+        stranger = await made.stranger()
         assert await stranger.has_ended()
         assert await node.is_alive()
 
