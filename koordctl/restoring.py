@@ -1,4 +1,4 @@
-"""Puts kernel files, resctrl groups and the runtime's specifications back, while the pods run on.
+"""Puts kernel files, tasks and the runtime's specifications back, while the pods run on.
 
 The daemon must not run: the undo record is locked. The runtime is asked only if it made a container by an edited
 request. First it gets what kubelet had requested, because it writes all of a container's files then, and after that

@@ -4,8 +4,8 @@
 
 A tasks file takes one thread id per write, moves that thread out of its former group, and lists the living threads of
 its group; a new thread or process begins in the group of its leader or parent (seen at the next look into /proc). What
-the kernel refuses, this does: ESRCH for a thread that is no more, EINVAL for what is no single id, ENOSPC for one group
-too many, with ``info/last_cmd_status``. Files say size 0 and end in a newline. Nothing is limited by it.
+the kernel refuses, this does: ESRCH for a thread that is no more, EINVAL for what is no single id, with
+``info/last_cmd_status``. Groups can be made, and stay. Files say size 0 and end in a newline. Nothing is limited by it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from typing import Any
 
 import mfusepy  # type: ignore[import-untyped]
 
-NUM_CLOSIDS = 8
 _FILES = ("tasks", "schemata")
-_INFO = {"last_cmd_status": "", "L3/cbm_mask": "7ff\n", "L3/min_cbm_bits": "1\n", "L3/num_closids": f"{NUM_CLOSIDS}\n"}
+_INFO = {"last_cmd_status": "", "L3/cbm_mask": "7ff\n"}
 _SCHEMATA = "    L3:0=7ff\n"
 
 
@@ -70,19 +69,7 @@ class Resctrl(mfusepy.Operations):  # type: ignore[misc]
         return len(data)
 
     def mkdir(self, path: str, mode: int) -> int:
-        if len(self._groups) == NUM_CLOSIDS:
-            raise self._refused(errno.ENOSPC, "Out of CLOSIDs")
         self._groups.add(path.strip("/"))
-        return 0
-
-    def rmdir(self, path: str) -> int:
-        """Its tasks fall to the root group."""
-        gone = path.strip("/")
-        self._follow()
-        self._groups.discard(gone)
-        self._group_of = {
-            task: ("" if cgroup == gone else cgroup, began) for task, (cgroup, began) in self._group_of.items()
-        }
         return 0
 
     def _text(self, path: str) -> str:

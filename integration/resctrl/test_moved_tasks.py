@@ -18,7 +18,6 @@ from integration.host.groups import Groups
 from koord.host import placement, resctrl
 from koord.host.files import Target
 from koord.host.placement import Membership, Placed
-from koord.host.resctrlgroup import MadeGroup, ResctrlGroup
 from koord.host.restoring import planned, restore
 from koord.host.undo import UndoRecord
 from koord.host.undoable import Outcome
@@ -27,7 +26,6 @@ from qosd.act.actuator import Actuator
 from qosd.act.journal import Entry
 from qosd.act.mover import RECHECK_S
 from qosd.act.moves import MoveOutcome
-from qosd.act.plan import Result
 from qosd.decide.decision import Decision, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 
@@ -72,14 +70,11 @@ class Node:
 
     def tick(self, memberships: Memberships, seconds: float = 1.0) -> int:
         """How many tasks were moved."""
-        result = self.act(memberships, seconds=seconds)
+        self.now_ns += int(seconds * S)
+        turn = StrategyResult("resctrl", Stage.SPEC, State.ACTIVE, Decision("", acts=memberships))
+        result = self.actuator.tick(Decisions(1, self.now_ns, self.now_ns, (turn,)))
         assert set(result.results) <= {"done"}, result.outcomes
         return sum(outcome.tasks for outcome in result.outcomes if isinstance(outcome, MoveOutcome))
-
-    def act(self, memberships: Memberships, groups: tuple[ResctrlGroup, ...] = (), seconds: float = 1.0) -> Result:
-        self.now_ns += int(seconds * S)
-        turn = StrategyResult("resctrl", Stage.SPEC, State.ACTIVE, Decision("", acts=(*memberships, *groups)))
-        return self.actuator.tick(Decisions(1, self.now_ns, self.now_ns, (turn,)))
 
     def join(self, process: int, cgroup: str = BOX) -> None:
         """As ``kubectl exec``: a process from outside."""
@@ -194,42 +189,6 @@ def test_restore_without_the_daemon(node: Node, forking: subprocess.Popen[str]) 
     assert line.outcome is Outcome.RESTORED, line
     assert node.outside("") == frozenset()
     assert node.undo.all(Placed) == ()
-
-
-def test_a_group_that_is_made_for_them(node: Node, forking: subprocess.Popen[str]) -> None:
-    """It takes the tasks, gives them back, and goes."""
-    own = (Membership(BOX, "toys", "toys belong together", "default/a"),)
-    wanted = (ResctrlGroup("toys", "toys need a cache of their own"),)
-    assert [set(node.act(own, wanted).results) for _ in range(2)] == [{"done"}, {"done"}]
-    time.sleep(0.3)
-    assert (len(node.tasks()) > 20, node.outside("toys")) == (True, frozenset())
-    first, second = node.act(NOBODY), node.act(NOBODY)
-    assert [outcome.write.target.name for outcome in (*first.outcomes, *second.outcomes)] == [
-        "resctrl.tasks",
-        "resctrl.group@toys",
-    ]
-    assert (node.outside(""), (node.tree.resctrl / "toys").exists()) == (frozenset(), False)
-    assert (node.undo.all(Placed), node.undo.all(MadeGroup)) == ((), ())
-
-
-def test_restore_removes_a_group_with_its_tasks(node: Node, forking: subprocess.Popen[str]) -> None:
-    own = (Membership(BOX, "toys", "toys belong together", "default/a"),)
-    wanted = (ResctrlGroup("toys", "toys need a cache of their own"),)
-    node.act(own, wanted), node.act(own, wanted)
-    shown, done = planned(node.writer, node.undo), restore(node.writer, node.undo)
-    assert [(line.target.name, line.outcome) for line in shown] == [(line.target.name, line.outcome) for line in done]
-    assert [line.outcome for line in done] == [Outcome.RESTORED, Outcome.RESTORED]
-    assert (node.outside(""), (node.tree.resctrl / "toys").exists()) == (frozenset(), False)
-
-
-def test_one_group_more_than_the_cpu_has(node: Node) -> None:
-    wanted = tuple(ResctrlGroup(f"toys{number}", "too many") for number in range(5))
-    results = node.act(NOBODY, wanted).results
-    assert sorted(results) == [*("done",) * 4, "failed ENOSPC"]
-    assert "all classes of service of this CPU (CLOSIDs) are taken" in node.entries[-1].why
-    assert len(node.undo.all(MadeGroup)) == 4
-    node.act(NOBODY)
-    assert node.undo.all(MadeGroup) == ()
 
 
 def _write(file: Path, text: str) -> None:

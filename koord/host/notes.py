@@ -15,7 +15,6 @@ from koord.host.evictions import NotedEviction
 from koord.host.files import Target, Value
 from koord.host.originals import Originals
 from koord.host.placement import Placed
-from koord.host.resctrlgroup import MadeGroup
 from koord.host.taskattributes import WrittenTasks
 from koord.host.undoable import Key, Note, Undoable
 
@@ -75,7 +74,7 @@ class Dropped(msgspec.Struct, frozen=True, tag="dropped"):
     key: Key
 
 
-UNDOABLE: tuple[type[Undoable], ...] = (Placed, MadeGroup, WrittenTasks, NotedEviction)
+UNDOABLE: tuple[type[Undoable], ...] = (Placed, WrittenTasks, NotedEviction)
 """In the order in which they are undone, after all files."""
 KINDS: tuple[type[Note], ...] = (Entry, Originals, DropIn, *UNDOABLE)
 

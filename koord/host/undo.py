@@ -1,7 +1,7 @@
 """What to put back: for each kernel file that Koord holds, the last value that someone else wrote there; for each
 container that the runtime made by an edited request, what kubelet had requested; the cgroups whose tasks Koord moved
-into a resctrl group, which go back to the root group; the resctrl groups that it made, the drop-in files of units that
-systemd made for it, and the evictions that are under way. The kinds are those of ``notes``.
+into a resctrl group, which go back to the root group; the drop-in files of units that systemd made for it, and the
+evictions that are under way. The kinds are those of ``notes``.
 
 The record is one file on a tmpfs (``/run``), gone after a boot as are the cgroups. It is appended to *before* the
 kernel is written or the runtime answered, so whatever a crash leaves behind is known: the file holds the base, one of

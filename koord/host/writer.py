@@ -2,8 +2,7 @@
 
 One call is one write(2) on a descriptor of its own: a buffered write would report the kernel's refusal late or not at
 all, and a kept descriptor would outlive its cgroup. Invariant: nothing is written that the row's own check refuses,
-and nothing is created but resctrl groups. In which order to write is ``order``'s business, and what to put back
-``undo``'s.
+and nothing is created. In which order to write is ``order``'s business, and what to put back ``undo``'s.
 
 Fails with a WriteError that carries path, value, errno and the kernel's rule where one is known: Vanished when the
 cgroup is gone (it may go between any two calls), Unsupported when it is there without such a file.
@@ -79,7 +78,6 @@ RULES: Mapping[str, Mapping[int, str]] = MappingProxyType(
 _RULE_OF_ANY = {
     errno.EROFS: "the unit does not let this process write it: koordctl install grants what a feature needs"
 }
-_GROUP_RULES = {errno.ENOSPC: "all classes of service of this CPU (CLOSIDs) are taken"}
 
 
 def rule_of(row: str, number: int) -> str:
@@ -272,38 +270,6 @@ class Writer:
                 return False
             raise _kind(number, path)(number, str(path), str(task), _last_status(self.tree.resctrl)) from error
         return True
-
-    def make_group(self, name: str) -> int:
-        """Make the resctrl group ``name``; the inode of its directory.
-
-        Raises ValueRefused for what is no resctrl group's name, and WriteError (EEXIST: there is one) with what
-        ``info/last_cmd_status`` says.
-        """
-        path = self._group(name)
-        try:
-            path.mkdir()
-            return path.stat().st_ino
-        except OSError as error:
-            raise self._group_error(error, path, "mkdir") from error
-
-    def remove_group(self, name: str) -> None:
-        """Remove the resctrl group ``name``: the kernel puts its tasks back into the root group. Raises as above."""
-        path = self._group(name)
-        try:
-            path.rmdir()
-        except OSError as error:
-            raise self._group_error(error, path, "rmdir") from error
-
-    def _group(self, name: str) -> Path:
-        if not resctrl.is_group_name(name):
-            raise ValueRefused("resctrl group", name, "is no name of a group")
-        return self.tree.resctrl / name
-
-    def _group_error(self, error: OSError, path: Path, act: str) -> WriteError:
-        number = error.errno or errno.EIO
-        kind = Vanished if number in GONE else WriteError
-        rule = _GROUP_RULES.get(number, "") or _last_status(self.tree.resctrl)
-        return kind(number, str(path), act, rule)
 
     def attainable(self, target: Target, value: Value) -> Value:
         """``value``, or what comes nearest where the kernel no longer takes it.

@@ -1,7 +1,7 @@
 """An actor: one kind of thing that decisions change, with its plan, its doing, its journal rows, its undo notes, and
 what is explained of it.
 
-Kernel files, tasks in resctrl groups, resctrl groups, one-shot writes and evictions are actors; ``actuator`` lists
+Kernel files, tasks in resctrl groups, attributes of tasks, one-shot writes and evictions are actors; ``actuator`` lists
 them. Invariants of each: ``plan`` reads and changes nothing; ``apply`` does what the plan has shown and no more, raises
 for nothing that kernel, runtime or another writer does, and notes what is to be undone before it does it.
 """
@@ -52,10 +52,6 @@ class ActReport(msgspec.Struct, frozen=True, eq=False):
 
     def of_pod(self, decisions: Decisions, pod: PodView) -> Iterable[ExplainedAct]:
         """What is to be explained of ``pod`` and its containers."""
-        return ()
-
-    def of_node(self, decisions: Decisions) -> Iterable[ExplainedAct]:
-        """What is to be explained and belongs to no pod."""
         return ()
 
 

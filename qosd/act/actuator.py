@@ -22,7 +22,6 @@ from qosd.act.oneshots import OneShotWriter
 from qosd.act.ownership import OWNERS, Ownership
 from qosd.act.plan import Plan, Result
 from qosd.act.rehearsals import Rehearsals
-from qosd.act.resctrlgroups import ResctrlGroupMaker
 from qosd.act.taskattributes import TaskAttributeWriter
 from qosd.decide.runner import Decisions
 
@@ -51,10 +50,9 @@ class Actuator:
         self.tasks = TaskMover(writer, undo, journal)
         self.one_shots = one_shots or OneShotWriter(writer, journal)
         self.evictions = evictor or Evictor(undo, journal)
-        cgroups = ResctrlGroupMaker(writer, undo, journal, kept=lambda: self.tasks.placed)
         attributes, rehearsals = TaskAttributeWriter(writer, undo, journal), Rehearsals(journal)
         self.actors: tuple[Actor[Any], ...] = (
-            cgroups, self.files, self.tasks, attributes, self.one_shots, self.evictions, rehearsals,
+            self.files, self.tasks, attributes, self.one_shots, self.evictions, rehearsals,
         )  # fmt: skip
         self._followed = {kind for actor in self.actors for kind in actor.follows}
 

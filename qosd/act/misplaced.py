@@ -7,8 +7,6 @@ A cgroup that cannot be looked at costs itself only, and says why.
 
 from __future__ import annotations
 
-from collections.abc import Container
-
 from msgspec.structs import replace
 
 from koord.host import placement, resctrl
@@ -18,13 +16,8 @@ from koord.host.reconcile.plan import UNREADABLE, UNSUPPORTED, YIELDED
 from qosd.act.moves import Finding, PlannedMove, TasksState
 
 
-def examine(
-    tree: Tree, census: Census, cgroup: str, state: TasksState, why_released: str, coming: Container[str] = ()
-) -> Finding:
-    """What is to be done for ``state.wanted``, or to give the tasks back, which is said with ``why_released``.
-
-    ``coming``: resctrl groups that shall be made; the tasks wait for them.
-    """
+def examine(tree: Tree, census: Census, cgroup: str, state: TasksState, why_released: str) -> Finding:
+    """What is to be done for ``state.wanted``, or to give the tasks back, which is said with ``why_released``."""
     try:
         found = placement.look(tree, cgroup)
         finding = Finding(cgroup, state.of(found), found)
@@ -32,8 +25,6 @@ def examine(
             return finding
         if state.wanted is None:
             return _released(finding, found.tasks, census, tree, why_released)
-        if state.wanted.resctrl_group in coming and census.of(state.wanted.resctrl_group) is None:
-            return finding
         return _wanted(finding, found.tasks, census, tree, state.wanted)
     except (ReadError, ValueError) as error:
         return Finding(cgroup, state, result=UNREADABLE, problem=str(error))

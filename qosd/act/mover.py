@@ -24,7 +24,6 @@ from koord.host.placement import TASKS, Census, Membership, Moved, Placed, count
 from koord.host.reconcile.plan import DONE, REFUSED, Notice, result_of
 from koord.host.reconcile.reconciler import EARLIER_RUN
 from koord.host.reconcile.state import backoff_ns
-from koord.host.resctrlgroup import ResctrlGroup
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import Writer
 from qosd.act.actor import Actor, entry_of
@@ -77,15 +76,9 @@ class TaskMover(Actor[Moves]):
         chosen.update(dict.fromkeys(self._due(decisions.monotonic_ns) if is_due else ()))
         tree = self._writer.tree
         census = Census(tree.resctrl, self._classes)
-        coming = {group.name for _, group in decisions.acts(ResctrlGroup)} if chosen else ()
         findings = tuple(
             examine(
-                tree,
-                census,
-                cgroup,
-                self._state_of(cgroup, wanted.get(cgroup)),
-                self._why_released(cgroup, decisions),
-                coming,
+                tree, census, cgroup, self._state_of(cgroup, wanted.get(cgroup)), self._why_released(cgroup, decisions)
             )
             for cgroup in chosen
         )

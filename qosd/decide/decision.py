@@ -108,7 +108,7 @@ NO_OPINIONS: Opinions = MappingProxyType({})
 
 
 class Act(Protocol):
-    """What shall be so and is no kernel file's value: tasks in a resctrl group, or that there is one.
+    """What shall be so and is no kernel file's value: tasks in a resctrl group, or attributes of tasks.
 
     Each kind is an immutable struct in ``koord.host``, beside what is noted of it, and one actor follows it.
     """

@@ -20,14 +20,7 @@ def of_pods(
                 yield _message(act, labels.get(act.target.cgroup, ("", ""))[1])
 
 
-def of_node(report: TickReport) -> Iterator[inspect.ExplainedFile]:
-    """Of no pod."""
-    for act_report in report.act_reports:
-        for act in act_report.of_node(report.decisions):
-            yield _message(act)
-
-
-def _message(act: ExplainedAct, container: str = "") -> inspect.ExplainedFile:
+def _message(act: ExplainedAct, container: str) -> inspect.ExplainedFile:
     return inspect.ExplainedFile(
         path=act.path,
         cgroup=act.target.cgroup,

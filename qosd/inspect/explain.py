@@ -117,7 +117,6 @@ def _of_node(view: _View) -> inspect.ExplainResponse:
     targets = [target for target in view.targets if target.cgroup not in view.labels and not view.pod_of(target)]
     history = [entry for target in targets for entry in view.history_of(target)]
     message = view.explained(targets, history)
-    message.files.extend(acts.of_node(view.report))
     del message.strategies[:], message.inputs[:]
     message.strategies.extend(convert.strategies(view.report.decisions))
     message.inputs.extend(view.daemon.inputs)

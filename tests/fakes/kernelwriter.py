@@ -8,14 +8,14 @@ from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
 from koord.host.writer import WriteError, Writer
 from tests.fakes.kernel import KernelModel
-from tests.fakes.resctrl import GroupWriter
+from tests.fakes.resctrl import MortalWriter
 
 
 class Killed(BaseException):
     """SIGKILL."""
 
 
-class KernelWriter(GroupWriter):
+class KernelWriter(MortalWriter):
     """The kernel knows the rows ``names`` of ``groups``; its CPUs are 0-3. Dies before, or after, write ``dies_at``."""
 
     killed = Killed

@@ -10,13 +10,13 @@ from pathlib import Path
 from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
 from koord.host.writer import WriteError
-from tests.fakes.resctrl import GroupWriter
+from tests.fakes.resctrl import MortalWriter
 
 SCORE = "oom_score_adj"
 
 
-class ScoreWriter(GroupWriter):
-    """The kernel lets nobody lower a score who ``may_lower`` not. Writes are acts: see ``GroupWriter``."""
+class ScoreWriter(MortalWriter):
+    """The kernel lets nobody lower a score who ``may_lower`` not. Writes are acts: see ``MortalWriter``."""
 
     may_lower = True
 

@@ -49,11 +49,8 @@ class ModelWriter(Writer):
         return True
 
 
-class GroupWriter(ModelWriter):
-    """Makes and removes groups as the kernel does: filled at once; what is in one that goes is in the root group.
-
-    ``refusals``: errno by group, 0 = none. Dies before, or after, act number ``dies_at`` (0 = never).
-    """
+class MortalWriter(ModelWriter):
+    """Dies before, or after, act number ``dies_at`` (0 = never)."""
 
     killed: type[BaseException] = KeyboardInterrupt
 
@@ -71,34 +68,7 @@ class GroupWriter(ModelWriter):
         return answer
 
     def move_task(self, cgroup: str, task: int) -> bool:
-        return self._act(lambda: super(GroupWriter, self).move_task(cgroup, task))
-
-    def make_group(self, name: str) -> int:
-        self._refuse(name, "mkdir")
-
-        def made() -> int:
-            inode = super(GroupWriter, self).make_group(name)
-            (self.tree.resctrl / name / "schemata").write_text("L3:0=7ff\n")
-            write(resctrl.tasks_file(self.tree.resctrl, name), ())
-            return inode
-
-        return self._act(made)
-
-    def remove_group(self, name: str) -> None:
-        self._refuse(name, "rmdir")
-
-        def removed() -> None:
-            directory, root = self.tree.resctrl / name, resctrl.tasks_file(self.tree.resctrl)
-            write(root, {*(resctrl.tasks(self.tree.resctrl) or ()), *(resctrl.tasks(self.tree.resctrl, name) or ())})
-            for file in directory.iterdir():
-                file.unlink()
-            super(GroupWriter, self).remove_group(name)
-
-        self._act(removed)
-
-    def _refuse(self, name: str, act: str) -> None:
-        if number := self.refusals.get(name, 0):
-            raise self._group_error(OSError(number, ""), self.tree.resctrl / name, act)
+        return self._act(lambda: super(MortalWriter, self).move_task(cgroup, task))
 
 
 class ResctrlNode:

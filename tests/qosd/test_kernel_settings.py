@@ -42,7 +42,7 @@ from qosd.strategies.groupidentity import GroupIdentity
 from qosd.strategies.reconciler import HookReconciler
 from qosd.strategies.systemconfig import FEATURES, SystemConfig
 from tests.fakes.clock import Clock, S
-from tests.fakes.resctrl import GroupWriter
+from tests.fakes.resctrl import MortalWriter
 from tests.qosd.machine import Machine
 from tests.qosd.podviews import machine as cpus
 from tests.qosd.podviews import view
@@ -101,7 +101,7 @@ class Killed(BaseException):
     """SIGKILL."""
 
 
-class VendorKernel(GroupWriter):
+class VendorKernel(MortalWriter):
     """Dies before, or after, its write number ``dies_at``. ``busy``: so often it refuses to switch group identity."""
 
     killed = Killed

@@ -49,7 +49,7 @@ from qosd.sense.tick import Batch, Tick
 from qosd.sense.usage import USAGE
 from qosd.tickscheduler import TickReason
 from tests.fakes.clock import Clock, S
-from tests.fakes.resctrl import GroupWriter
+from tests.fakes.resctrl import MortalWriter
 from tests.qosd.machine import Machine
 from tests.qosd.podviews import machine as cpus
 from tests.qosd.podviews import view
@@ -68,8 +68,8 @@ class Killed(BaseException):
     """SIGKILL."""
 
 
-class Dying(GroupWriter):
-    """Dies before, or after, its act number ``dies_at``: writes, tasks moved, groups made and removed."""
+class Dying(MortalWriter):
+    """Dies before, or after, its act number ``dies_at``: writes, and tasks moved."""
 
     killed = Killed
 
@@ -209,7 +209,7 @@ class Node:
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2], ids=["v1", "v2"])
 ACTS = {
-    1: {"memory.force_empty", "cgroup.freeze", "cpu_quota", "pod.eviction", "resctrl.tasks", "resctrl.group@toys"},
+    1: {"memory.force_empty", "cgroup.freeze", "cpu_quota", "pod.eviction", "resctrl.tasks"},
     2: {"memory.reclaim", "memory.high", "cgroup.freeze", "cpu_quota", "pod.eviction", "resctrl.tasks"},
 }
 
@@ -233,7 +233,7 @@ def test_what_a_plan_shows_is_what_the_tick_does_for_a_thousand_ticks(tmp_path: 
         after = node.loop.plan()
         assert after is not None
         left = {act.target.name for act in after.writes}
-        assert left <= {"resctrl.tasks", "resctrl.group@toys"}, "nothing is left to do, and no sample counts twice"
+        assert left <= {"resctrl.tasks"}, "nothing is left to do, and no sample counts twice"
         kinds |= {outcome.write.target.name for outcome in result.outcomes}
         node.run_events()
     assert kinds >= ACTS[version]
@@ -280,7 +280,7 @@ def test_a_kill_at_every_act_leaves_nothing_behind(
         node.close()
         if is_restored:
             with UndoRecord(node.root / "undo", "6f1d") as record:
-                restore(GroupWriter(node.tree), record)
+                restore(MortalWriter(node.tree), record)
                 assert not any(record.all(kind) for kind in KINDS)
         else:
             _restarted(node)

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from koord.host.files import Target, Value
 from koord.host.placement import Membership
-from koord.host.resctrlgroup import ResctrlGroup
 from koord.model.qos import QoSClass
 from qosd.decide.decision import Decision, OneShot, Opinion, Stage, Strategy
 from qosd.decide.shortage import OrderKey, Resource, Shortage, Victims
@@ -21,7 +20,6 @@ QUOTA, SHARES, CPUS, MEMORY, FREEZE = (
     Target(WEB, name) for name in ("cpu_quota", "cpu_shares", "cpuset_cpus", "memory_limit_in_bytes", "cgroup.freeze")
 )
 LOAD = Window(NodeRow.cpu_usage_cores, 5.0, at_least=2)
-GROUP = "toys"
 BE = Victims(frozenset({QoSClass.BE}), "BEMemoryEvict")
 BY_AMOUNT = (OrderKey.AMOUNT,)
 Opinions = Mapping[Target, Opinion]
@@ -98,15 +96,14 @@ class Freezing(Toy):
 
 
 class Grouping(Toy):
-    """A resctrl group of its own for the job, while there is load."""
+    """Another resctrl group for the job, while there is load."""
 
     name = "toyGroup"
 
     def says(self, load: float, memory: Any, snapshot: NodeSnapshot) -> tuple[Decision, Any]:
         if load < 4:
             return Decision("no group"), memory
-        membership = Membership(JOB, GROUP, "the job has a cache of its own")
-        return Decision("a group", acts=(membership, ResctrlGroup(GROUP, "the job's cache"))), memory
+        return Decision("a group", acts=(Membership(JOB, "LS", "the job has more cache"),)), memory
 
 
 class Ordering(Toy):

@@ -9,7 +9,8 @@ import pytest
 from msgspec import Struct
 
 from koord.host.placement import Membership
-from koord.host.resctrlgroup import ResctrlGroup
+from koord.host.sched import SLICE
+from koord.host.taskattributes import TaskAttribute
 from koord.host.undo import UndoRecord
 from qosd.act.actuator import Actuator
 from qosd.act.desired import DesiredActs
@@ -20,8 +21,8 @@ from tests.qosd.act.rig import BOOT, Recorded
 from tests.support.opened import opened
 
 BOX, CAR = Membership("/box", "BE", "BE pods"), Membership("/car", "LS", "LS pods")
-TOYS = ResctrlGroup("toys", "toys need cache")
-FOLLOWED = (BOX, TOYS)
+SLICES = TaskAttribute(SLICE, "/box", 3000, "BE pods")
+FOLLOWED = (BOX, SLICES)
 
 
 def decisions(undecided: str = "", **acts: Acts) -> Decisions:
@@ -33,10 +34,10 @@ def decisions(undecided: str = "", **acts: Acts) -> Decisions:
 
 
 def test_each_actor_sees_its_own_kind_by_strategy() -> None:
-    said = decisions(a=(BOX, TOYS), b=(), c=(TOYS, CAR), d=(TOYS,))
+    said = decisions(a=(BOX, SLICES), b=(), c=(SLICES, CAR), d=(SLICES,))
     assert DesiredActs(Membership).now(said).acts == {"a": (BOX,), "c": (CAR,)}
-    assert DesiredActs(ResctrlGroup).now(said).acts == {"a": (TOYS,), "c": (TOYS,), "d": (TOYS,)}
-    assert list(said.acts(ResctrlGroup)) == [("a", TOYS), ("c", TOYS), ("d", TOYS)]
+    assert DesiredActs(TaskAttribute).now(said).acts == {"a": (SLICES,), "c": (SLICES,), "d": (SLICES,)}
+    assert list(said.acts(TaskAttribute)) == [("a", SLICES), ("c", SLICES), ("d", SLICES)]
 
 
 @pytest.mark.parametrize(
@@ -44,10 +45,10 @@ def test_each_actor_sees_its_own_kind_by_strategy() -> None:
     [
         ({"a": FOLLOWED}, False),
         ({"a": FOLLOWED, "b": ()}, False),
-        ({"a": (Membership("/box", "BE", "BE pods"), TOYS)}, False),
+        ({"a": (Membership("/box", "BE", "BE pods"), SLICES)}, False),
         ({"a": (BOX,)}, False),
         ({"a": (BOX, CAR)}, True),
-        ({"a": (TOYS,)}, True),
+        ({"a": (SLICES,)}, True),
         ({"b": FOLLOWED}, True),
         ({"a": FOLLOWED, "b": (CAR,)}, True),
         ({}, True),
@@ -77,7 +78,9 @@ class Tide(Struct, frozen=True):
 
 
 def test_an_act_that_no_actor_follows_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    actuator = Actuator(ResctrlNode(tmp_path).writer, opened(UndoRecord(tmp_path / "undo", BOOT)), Recorded())
-    for _ in range(2):
-        assert actuator.tick(decisions(sea=(Tide(), TOYS), lake=(Tide(),))).results in (("done",), ())
+    node = ResctrlNode(tmp_path)
+    node.start("/box")
+    actuator = Actuator(node.writer, opened(UndoRecord(tmp_path / "undo", BOOT)), Recorded())
+    for results in (("done",), ()):
+        assert actuator.tick(decisions(sea=(Tide(), BOX), lake=(Tide(),))).results == results
     assert caplog.messages == ["strategy sea: no actor follows a Tide, so it is ignored"]

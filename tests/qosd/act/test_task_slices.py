@@ -19,7 +19,7 @@ from qosd.act.taskattributes import RECHECK_S
 from qosd.decide.decision import Decision, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from tests.fakes.clock import S
-from tests.fakes.resctrl import GroupWriter
+from tests.fakes.resctrl import MortalWriter
 from tests.qosd.act.rig import BOOT, Recorded
 from tests.support.opened import opened
 
@@ -31,7 +31,7 @@ class Killed(BaseException):
     """SIGKILL."""
 
 
-class SliceWriter(GroupWriter):
+class SliceWriter(MortalWriter):
     """``slices``: of the threads that live, by id. Threads in ``others`` are of another user, and not for us to set."""
 
     killed = Killed

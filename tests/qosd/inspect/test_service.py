@@ -20,7 +20,6 @@ from koord.host.files import Target
 from koord.host.originals import Original
 from koord.host.placement import Membership
 from koord.host.reconcile.state import FileState, Phase
-from koord.host.resctrlgroup import ResctrlGroup
 from koord.host.support import Support
 from koord.http2.client import UnaryClient, UnaryError
 from koord.http2.grpc import FAILED_PRECONDITION, INTERNAL, INVALID_ARGUMENT, NOT_FOUND
@@ -32,18 +31,16 @@ from koord.pb.koord import inspect_pb2 as inspect
 from qosd import strategies
 from qosd.act.evictor import EvictionPlan
 from qosd.act.plan import Plan
-from qosd.act.resctrlgroups import GroupReport
 from qosd.decide.decision import Decision, Eviction, Opinion, Stage, Strategy
 from qosd.decide.reliefstate import Relief
 from qosd.decide.runner import Decisions, State, StrategyResult, decide_all
-from qosd.inspect import acts, daemon, plan
+from qosd.inspect import daemon, plan
 from qosd.inspect.inspector import Inspector
 from qosd.inspect.service import SERVICE, answer_of, listening
 from qosd.model.besteffort import BestEffortScheduling
 from qosd.model.metric import Scope
 from qosd.model.pod import SpecContainer
 from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot
-from qosd.report import TickReport
 from qosd.sense.node import NodeRow
 from qosd.sense.usage import USAGE
 from qosd.strategies import speakers
@@ -485,23 +482,6 @@ async def test_how_far_a_pods_eviction_is(tmp_path: Path, phase: EvictionPhase, 
     (file,) = (file for file in answer.files if file.name == "pod.eviction")
     assert (file.pod, file.owner, file.result, file.actual) == ("default/job", "eviction", "stopped", phase)
     assert (file.why, file.age_s) == (why, 3.0)
-
-
-@pytest.mark.parametrize("is_there", [False, True])
-def test_which_resctrl_groups_are_wanted(tmp_path: Path, is_there: bool) -> None:
-    if is_there:
-        (tmp_path / "resctrl/toys").mkdir(parents=True)
-    cgroup = ResctrlGroup("toys", "toys need cache")
-    result = StrategyResult("toy", Stage.SPEC, State.ACTIVE, Decision("", acts=(cgroup,)))
-    report = TickReport((GroupReport(tmp_path / "resctrl"),), {}, decisions=Decisions(1, 0, 0, (result,)))
-    (file,) = acts.of_node(report)
-    assert (file.name, file.owner, file.result, file.why) == (
-        "resctrl.group@toys",
-        "toy",
-        "present",
-        "toys need cache",
-    )
-    assert file.actual == ("present" if is_there else "absent")
 
 
 async def test_the_plan(tmp_path: Path) -> None:
