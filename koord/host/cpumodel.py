@@ -30,14 +30,8 @@ class CPUModel:
 
 def read(tree: Tree) -> CPUModel:
     info = proc.cpuinfo(_head(tree.proc / "cpuinfo"))
-    capabilities = resctrl.info(tree.resctrl)
-    l3 = None if capabilities is None else capabilities.caches.get("L3")
-    return CPUModel(
-        info.model,
-        info.vendor,
-        read_number(tree.sys / _NO_TURBO, 1) == 0,
-        0 if l3 is None else l3.cbm_mask,
-    )
+    has_turbo = read_number(tree.sys / _NO_TURBO, 1) == 0
+    return CPUModel(info.model, info.vendor, has_turbo, resctrl.l3_mask(tree.resctrl))
 
 
 def _head(cpuinfo: Path) -> str:

@@ -18,13 +18,12 @@ from koord.model.lattice import Value
 _OPTIONAL = "optional "
 L = TypeVar("L", str, bytes)
 R = TypeVar("R")
-GROUP_NAME = r"(?!\.)[0-9A-Za-z_.\-]{1,255}"
-"""The pattern of a resctrl group's name."""
+_RESCTRL_GROUP = r"(?!\.)[0-9A-Za-z_.\-]{1,255}"
 _QUALIFIERS = {
     "device": re.compile(r"[0-9]{1,4}:[0-9]{1,7}", re.ASCII),
     "feature": re.compile(r"(?!NO_)[A-Z][A-Z0-9_]{0,63}", re.ASCII),
     "pid": re.compile(r"[1-9][0-9]{0,9}", re.ASCII),
-    "group/resource": re.compile(rf"(?:{GROUP_NAME})?/[0-9A-Z]{{1,16}}", re.ASCII),
+    "group/resource": re.compile(rf"(?:{_RESCTRL_GROUP})?/[0-9A-Z]{{1,16}}", re.ASCII),
 }
 
 

@@ -1,68 +1,25 @@
-"""The reading side of resctrl (Documentation/filesystems/resctrl.rst): what it can do, who has which part, who uses it.
+"""The reading side of resctrl (Documentation/filesystems/resctrl.rst): its groups, their tasks and their counters.
 
 Control groups are directories with ``schemata``; ``mon_groups`` below them only count. Domains are found by the
 pattern of their directories' names, so cache ids may have gaps and there may be other resources than L3. Counters
-that say ``Error`` or ``Unavailable`` are absent for now (None). Everything ends in a newline. An absent mount is an
-absent Info, never an error; a text of unknown form is a ParseError.
-
-The masks and bandwidths of percentages are pure functions, with Koordinator's rounding.
+that say ``Error`` or ``Unavailable`` are absent for now (None). Everything ends in a newline. A mount that is absent
+has no groups and no counters, which is no error; a text of unknown form is a ParseError.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from koord.host.cgroup import ReadError, read_number, read_text
-from koord.host.kernelfile import GROUP_NAME, ParseError, readable
+from koord.host.cgroup import ReadError, read_text
+from koord.host.kernelfile import ParseError, readable
 
 _RESERVED = frozenset({"info", "mon_groups", "mon_data"})
-_GROUP_NAME = re.compile(GROUP_NAME, re.ASCII)
 _DOMAIN = re.compile(r"mon_(L[0-9]+(?:CODE|DATA)?)_([0-9]+)", re.ASCII)
 _ABSENT = frozenset({"Error", "Unavailable", "Unassigned"})
 LLC_OCCUPANCY, MBM_TOTAL, MBM_LOCAL = "llc_occupancy", "mbm_total_bytes", "mbm_local_bytes"
-AMD_UNLIMITED_MB = 2048
-_AMD_MB_AT_100_PERCENT = 160
-
-
-@dataclass(frozen=True, slots=True)
-class CacheInfo:
-    """What ``info/L3`` (with CDP: L3CODE, L3DATA) admits: the full mask, the fewest bits of one, how many groups."""
-
-    cbm_mask: int
-    min_cbm_bits: int
-    num_closids: int
-    sparse: bool
-
-    @property
-    def ways(self) -> int:
-        return self.cbm_mask.bit_length()
-
-
-@dataclass(frozen=True, slots=True)
-class BandwidthInfo:
-    """What ``info/MB`` admits: the least value, the step, the number of groups; ``linear``: is it percent?
-
-    ``in_mbps``: settings are MB/s instead, as the mount option ``mba_MBps`` has it, whatever ``info/MB`` says.
-    """
-
-    minimum: int
-    step: int
-    num_closids: int
-    linear: bool
-    in_mbps: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Info:
-    """What this mount can do. ``features``: the monitoring files there are (``llc_occupancy``, …)."""
-
-    caches: Mapping[str, CacheInfo]
-    bandwidth: BandwidthInfo | None
-    features: frozenset[str]
-    num_rmids: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,32 +32,16 @@ class Counter:
     path: Path
 
 
-Schemata = Mapping[str, Mapping[int, int]]
-"""By resource and domain: a capacity mask (L2, L3, L3CODE, L3DATA), or a bandwidth (MB, SMBA)."""
-
-
-def info(root: Path, mountinfo: str = "") -> Info | None:
-    """What the resctrl mount at ``root`` can do; None if there is none. ``mountinfo``: proc_pid_mountinfo(5)."""
-    if not (root / "schemata").is_file():
-        return None
-    caches = {path.name: found for path in _directories(root / "info") if (found := _cache(path)) is not None}
-    features = read_text(root / "info/L3_MON/mon_features") or ""
-    rmids = read_number(root / "info/L3_MON/num_rmids", 0)
-    return Info(caches, _bandwidth(root / "info/MB", is_in_mbps(mountinfo)), frozenset(features.split()), rmids)
-
-
-def _cache(directory: Path) -> CacheInfo | None:
-    mask = read_text(directory / "cbm_mask")
+def l3_mask(root: Path) -> int:
+    """Returns the ways of the L3 cache that groups can have, as a mask; 0 without a mount or without such ways."""
+    file = root / "info/L3/cbm_mask"
+    mask = read_text(file) if (root / "schemata").is_file() else None
     if mask is None:
-        return None
+        return 0
     try:
-        value = int(mask, 16)
+        return int(mask, 16)
     except ValueError as error:
-        raise ParseError(str(directory / "cbm_mask"), mask, error) from error
-    sparse = read_number(directory / "sparse_masks", 0) == 1
-    return CacheInfo(
-        value, read_number(directory / "min_cbm_bits", 1), read_number(directory / "num_closids", 1), sparse
-    )
+        raise ParseError(str(file), mask, error) from error
 
 
 def is_in_mbps(mountinfo: str) -> bool:
@@ -109,52 +50,9 @@ def is_in_mbps(mountinfo: str) -> bool:
     return any(words[0] == "resctrl" and "mba_MBps" in words[2].split(",") for words in mounts if len(words) > 2)
 
 
-def _bandwidth(directory: Path, in_mbps: bool) -> BandwidthInfo | None:
-    if read_text(directory / "min_bandwidth") is None:
-        return None
-    return BandwidthInfo(
-        read_number(directory / "min_bandwidth", 0),
-        read_number(directory / "bandwidth_gran", 1),
-        read_number(directory / "num_closids", 1),
-        read_number(directory / "delay_linear", 1) == 1,
-        in_mbps,
-    )
-
-
-def schemata(root: Path, group: str = "") -> Schemata | None:
-    """The schemata of control group ``group`` ("" = the root group); None if there is no such group."""
-    file = root / group / "schemata"
-    text = read_text(file)
-    return None if text is None else parse_schemata(text, str(file))
-
-
-def parse_schemata(text: str, file: str = "schemata") -> Schemata:
-    """``    L3:0=7ff;1=7ff`` and ``    MB:0= 100;1= 100``; a line that cannot be read costs its resource only."""
-    return dict(readable(file, [line.strip() for line in text.splitlines() if line.strip()], _resource))
-
-
-def _resource(line: str) -> tuple[str, dict[int, int]]:
-    resource, colon, domains = line.partition(":")
-    if not colon:
-        raise ValueError("has no colon")
-    base = 16 if resource.startswith("L") else 10
-    pairs = (item.split("=", 1) for item in domains.split(";") if item.strip())
-    return resource, {int(domain): int(setting, base) for domain, setting in pairs}
-
-
-def format_domains(settings: Mapping[int, int], hexadecimal: bool) -> str:
-    """``0=3f;1=3f``: the canonical value of row ``resctrl.schemata``; masks are hexadecimal, bandwidths decimal."""
-    return ";".join(f"{domain}={settings[domain]:{'x' if hexadecimal else 'd'}}" for domain in sorted(settings))
-
-
 def groups(root: Path) -> list[str]:
     """The control groups below the root group, by name; [] without a mount."""
     return sorted(path.name for path in _directories(root) if path.name not in _RESERVED and (path / "tasks").exists())
-
-
-def is_group_name(name: str) -> bool:
-    """May a control group be called so? What the kernel keeps there itself, a path and a hidden name may not."""
-    return _GROUP_NAME.fullmatch(name) is not None and name not in _RESERVED
 
 
 def tasks_file(root: Path, group: str = "") -> Path:
@@ -212,39 +110,6 @@ def parse_counter(text: str | bytes, file: str) -> int | None:
 def last_status(root: Path) -> str:
     """Why the kernel refused the last write ("ok" if it did not); "" if it does not say."""
     return read_text(root / "info/last_cmd_status") or ""
-
-
-def cache_mask(cache: CacheInfo, start_percent: int, end_percent: int) -> int:
-    """The contiguous mask of ways ``ceil(ways·start/100)`` to ``ceil(ways·end/100)``.
-
-    Grown to ``min_cbm_bits`` where the range is too narrow for the kernel, upwards as long as there is room. Raises
-    ValueError unless ``0 <= start < end <= 100``, and for a cache whose ways are not numbered from 0 without a gap.
-    """
-    if cache.cbm_mask <= 0 or cache.cbm_mask & (cache.cbm_mask + 1):
-        raise ValueError(f"cbm_mask {cache.cbm_mask:x} is not a row of ways from the lowest bit on")
-    if not 0 <= start_percent < end_percent <= 100:
-        raise ValueError(f"cache range {start_percent}..{end_percent} is not within 0..100 or is empty")
-    ways = cache.ways
-    first = -(-ways * start_percent // 100)
-    last = max(-(-ways * end_percent // 100), first + cache.min_cbm_bits)
-    if last > ways:
-        first, last = max(ways - max(last - first, cache.min_cbm_bits), 0), ways
-    return (1 << last) - (1 << first)
-
-
-def bandwidth(percent: int, limits: BandwidthInfo, vendor: str) -> int:
-    """The MB setting of ``percent`` (1..100, else ValueError). Where settings are MB/s there is none: ValueError.
-
-    AMD counts 1/8 GB/s (100 % = unlimited, else 160 · percent / 100); all others percent, rounded up to the step.
-    """
-    if not 1 <= percent <= 100:
-        raise ValueError(f"memory bandwidth {percent} % is not in 1..100")
-    if limits.in_mbps:
-        raise ValueError(f"memory bandwidth {percent} %: resctrl is mounted with mba_MBps, so settings are MB/s")
-    if vendor == "AuthenticAMD":
-        return AMD_UNLIMITED_MB if percent == 100 else max(_AMD_MB_AT_100_PERCENT * percent // 100, limits.minimum)
-    step = max(limits.step, 1)
-    return max(min(-(-percent // step) * step, 100), limits.minimum)
 
 
 def _directories(parent: Path) -> list[Path]:

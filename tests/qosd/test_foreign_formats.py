@@ -192,8 +192,7 @@ PARSERS: Mapping[str, Parser] = {
         {"8:0": 0, "253:0": 1},
     ),
     "io.weight": Parser(IO_WEIGHT, weights, {"8:0": 1, "253:0": 2}),
-    "resctrl schemata": Parser(SCHEMATA, resctrl.parse_schemata, {"L3": 0, "MB": 1, "L2": 2}),
-    "resctrl schemata, one line": Parser(
+    "resctrl schemata": Parser(
         SCHEMATA,
         lambda text: _each(("L3", "MB"), lambda name: SchemataLine().parse(text, At(2, f"BE/{name}"))),
         {"L3": 0, "MB": 1},
