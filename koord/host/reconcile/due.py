@@ -15,19 +15,9 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from koord.host.files import Target
-from koord.host.order import BURST, IDLE, MEMORY, QUOTA, SHARES, SWAP
 from koord.host.reconcile.state import FileStates, Look
 
 RECHECK_S = 50.0
-SWAPS = (SWAP, "memory.swap.max")
-"""Which of them there is depends on the cgroup version."""
-FOLLOWERS: Mapping[str, tuple[str, ...]] = {IDLE: (SHARES,), MEMORY: SWAPS, QUOTA: (BURST,)}
-"""Files whose value depends on what becomes of another file of their cgroup: ``cpu.idle`` locks the shares, the limits
-of swap stay as the runtime made them for a limit of memory, and a burst is at most the quota."""
-SELDOM = (*SWAPS, BURST)
-"""Followers that are looked at only where something is wanted of them, or they are held; a burst also where its quota
-is to be lowered, which the kernel would refuse for a burst of anybody's."""
-_LEADERS = {follower: leader for leader, followers in FOLLOWERS.items() for follower in followers}
 _MAX_TOUCHED = 16_384
 """Touches kept between two runs; what is beyond is found by the recheck."""
 _READ_BYTES = 16_384
@@ -82,17 +72,6 @@ class WorkQueue:
             return 0.0
         elapsed_s, watched = max(0, now_ns - self._seen_ns) / _S, self._states.watched
         return min(float(watched), self._owed + watched * elapsed_s / RECHECK_S)
-
-
-def with_partners(targets: Iterable[Target]) -> dict[Target, None]:
-    """Where one file of a cgroup follows another, both are looked at, the one that follows last."""
-    ordered: dict[Target, None] = {}
-    last: dict[Target, None] = {}
-    for target in targets:
-        leader = _LEADERS.get(target.name)
-        ordered[target if leader is None else Target(target.cgroup, leader)] = None
-        last.update((Target(target.cgroup, name), None) for name in FOLLOWERS.get(leader or target.name, ()))
-    return ordered | last
 
 
 def look_at(path: str) -> Look | None:

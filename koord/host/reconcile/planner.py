@@ -15,9 +15,18 @@ from msgspec.structs import replace
 from koord.host import files, systemd
 from koord.host.cgroup import ReadError
 from koord.host.files import KernelFile, ParseError, Target, UnknownRow, Value, ValueRefused
-from koord.host.order import BURST, CPUS, IDLE, MEMORY, QUOTA, SHARES, SWAP, Change, Step, above_of, order
+from koord.host.order import BURST, CPUS, SHARES, Change, Step, above_of, order
 from koord.host.originals import ContainerKey, Original, Pending, base_of
-from koord.host.reconcile.due import SELDOM, SWAPS, Due, look_at, with_partners
+from koord.host.reconcile.due import Due, look_at
+from koord.host.reconcile.followers import (
+    SELDOM,
+    SWAPS,
+    burst_beside_quota,
+    may_hinder,
+    step_beside_idle,
+    swap_beside_memory,
+    with_partners,
+)
 from koord.host.reconcile.plan import (
     ADOPTED,
     FOREIGN,
@@ -33,12 +42,10 @@ from koord.host.reconcile.plan import (
     Takeover,
 )
 from koord.host.reconcile.state import FREE, FileState, FileStates, Look, Phase, Retry
-from koord.host.reconcile.step import Observed, Transition, step, step_shares
-from koord.host.reconcile.wanted import Intent, Intents, Wanted, no_wider, within_quota
+from koord.host.reconcile.step import Observed, Transition
+from koord.host.reconcile.wanted import Intent, Intents, Wanted, no_wider
 from koord.host.undo import UndoRecord
 from koord.host.writer import Reading, Writer
-from koord.model.cfs import UNLIMITED
-from koord.model.formulas import FORMULA, Inputs
 
 THE_RUNTIME, ANOTHER_AGENT = "the runtime", "another agent"
 _UNSUPPORTED_FOR_NS = 600 * 1_000_000_000
@@ -121,7 +128,7 @@ class Planner:
         chosen = dict.fromkeys((*due.changed, *new, *self.originals.due, *self.leftovers.due))
         for target in with_partners(chosen):
             is_seldom = target.name in SELDOM and target not in chosen and not self._is_ours(target)
-            if not is_seldom or draft.may_hinder(target):
+            if not is_seldom or may_hinder(target, draft.transitions):
                 draft.examine(target, looks.get(target))
         return Plan(
             edition,
@@ -199,21 +206,6 @@ class _Draft:
                 if state is not before:
                     intent = self._intents.of(target, state)
             self._step(target, row, intent, before, state, reading, look)
-
-    def may_hinder(self, target: Target) -> bool:
-        """Is it a burst, of whomever, whose quota is to be lowered, or v1's limit of memory with swap where that of
-        memory is to grow? What becomes of the other file is planned already.
-        """
-        if target.name == SWAP:
-            memory = self.transitions.get(Target(target.cgroup, MEMORY))
-            if memory is None or memory.reading is None or not isinstance(memory.write, int):
-                return False
-            return isinstance(memory.reading.value, int) and is_more(memory.write, memory.reading.value)
-        quota = self.transitions.get(Target(target.cgroup, QUOTA)) if target.name == BURST else None
-        if quota is None or quota.reading is None or not isinstance(quota.write, int) or quota.write < 0:
-            return False
-        before = quota.reading.value
-        return isinstance(before, int) and (before < 0 or quota.write < before)
 
     def _settled(self, target: Target, state: FileState, reading: Reading) -> FileState:
         """That of an earlier run with the value that it may have left, whichever of the two it was."""
@@ -304,7 +296,7 @@ class _Draft:
             RowRules(self._planner, target, row),
             self._now_ns,
         )
-        transition = self._transition(target, observed)
+        transition = step_beside_idle(target, observed, self.transitions)
         if before.is_held and not state.is_held:
             transition = replace(transition, is_outdated=True)
         self.refused[target] = transition.wanted.refused
@@ -329,59 +321,13 @@ class _Draft:
         if target.name == CPUS and self._intents.why_no_wider:
             return no_wider(wanted, base, actual, self._intents.why_no_wider)
         if target.name in SWAPS:
-            return self._along_memory(target, wanted, actual)
+            state = self._planner.states.get(target, FREE)
+            return swap_beside_memory(target, wanted, actual, state, self.transitions)
         if target.name == BURST:
             left = actual if wanted.keep else base
-            return self._within_quota(target, wanted, left if wanted.value is None else wanted.value)
+            burst_us = left if wanted.value is None else wanted.value
+            return burst_beside_quota(target, wanted, burst_us, self.transitions)
         return wanted
-
-    def _within_quota(self, target: Target, wanted: Wanted, burst_us: Value | None) -> Wanted:
-        """The kernel refuses a burst above the quota, and a quota below the burst, whoever wants or made it.
-
-        So one of which nobody wants anything is wanted by whoever lowers the quota, and comes back with that.
-        """
-        leader = self.transitions.get(Target(target.cgroup, QUOTA))
-        if leader is None or leader.reading is None:
-            return wanted
-        quota_us = leader.reading.value if leader.write is None else leader.write
-        if wanted.value is None and not wanted.keep:
-            by = leader.wanted.by or leader.state.by
-            instead = Wanted(None, by, leader.wanted.why, pod=leader.wanted.pod, refused=wanted.refused)
-            bounded = within_quota(instead, burst_us, quota_us)
-            return wanted if bounded is instead else _lasting_along(bounded, burst_us, leader.wanted.lasting)
-        return _lasting_along(within_quota(wanted, burst_us, quota_us), burst_us, leader.wanted.lasting)
-
-    def _along_memory(self, target: Target, wanted: Wanted, actual: Value | None) -> Wanted:
-        """The limit of swap stays as the runtime made it for as long as somebody wants a limit of memory.
-
-        But v1 limits memory and swap together, and takes no limit of memory above that: so this one grows with it, and
-        what has grown follows it back.
-        """
-        of_memory = self.transitions.get(Target(target.cgroup, MEMORY))
-        if wanted.value is not None:
-            return wanted
-        if of_memory is None:  # nobody can tell what becomes of it
-            return replace(wanted, keep=True)
-        if of_memory.wanted.value is None and not of_memory.wanted.keep:
-            return wanted
-        cause, why = of_memory.wanted, "the runtime made it for the memory limit"
-        limit, swap = cause.value, self._planner.states.get(target, FREE)
-        if target.name == SWAP and isinstance(limit, int) and isinstance(actual, int):
-            follows = swap.is_held and of_memory.reading is not None and actual == of_memory.reading.value
-            if is_more(limit, actual) or follows:
-                why = "memory with swap is limited to what memory is, as the runtime makes it"
-                given: Inputs = {FORMULA: "given", "value": limit}
-                return Wanted(limit, cause.by, why, given, cause.pod, refused=wanted.refused)
-        return Wanted(None, cause.by, why, pod=cause.pod, keep=True, refused=wanted.refused)
-
-    def _transition(self, target: Target, observed: Observed) -> Transition:
-        idle = self.transitions.get(Target(target.cgroup, IDLE)) if target.name == SHARES else None
-        if idle is None or idle.reading is None:
-            return step(observed)
-        is_idle = idle.reading.value == 1
-        shall_be = (idle.reading.value if idle.write is None else idle.write) == 1
-        is_ours = (idle.state if idle.write is None else idle.after).is_held
-        return step_shares(observed, shall_be, is_ours) if is_idle or shall_be else step(observed)
 
     def _paced(self, before: FileState, transition: Transition, look: Look | None) -> Transition:
         """Without the write, while it is too early to try it again; and with the look at a file in good order."""
@@ -485,18 +431,6 @@ class _Draft:
         cause = "another agent left it" if is_left else self._intents.why_released(state, wanted)
         why = f"back to its base: {cause}"
         return replace(planned, by=wanted.by or state.by, why=why, pod=state.pod)
-
-
-def _lasting_along(burst: Wanted, burst_us: Value | None, lasting_us: Value | None) -> Wanted:
-    """A burst of ``burst_us``, lowered because of a temporary quota, with what it is beside the lasting one."""
-    if lasting_us is None or burst.value in (None, burst_us):
-        return burst
-    return replace(burst, lasting=within_quota(Wanted(burst_us), burst_us, lasting_us).value)
-
-
-def is_more(limit: int, than: int) -> bool:
-    """Of two limits, of which -1 is none."""
-    return than != UNLIMITED and (limit == UNLIMITED or limit > than)
 
 
 def _with(state: FileState, retry: Retry | None, good: Look | None) -> FileState:
