@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from koord.host import undo
+from koord.host import linefile, undo
 from koord.service import wholefile
 from qosd.act import journal
 from qosd.node import BEST_EFFORT, JOURNAL, MODELS, NODE_OBJECT, NODE_SLO, POLICY, UNDO
@@ -26,7 +26,7 @@ def paths(options: Options) -> Iterator[Path]:
     """Every file, whether it is there or not; the lock comes last, so that the next koord-qosd loses nothing."""
     run, state = options.run_dir, options.state_dir
     yield from (options.hook_socket, options.inspect_socket)
-    yield from _named(run / UNDO, "", undo.ASIDE, undo.NEW)
+    yield from _named(run / UNDO, "", undo.ASIDE, linefile.NEW)
     yield from _named(state / JOURNAL, "", journal.ASIDE, *journal.OF_SQLITE)
     yield state / f"{MODELS}{checkpoint.ASIDE}"
     for whole in (run / BEST_EFFORT, *(state / name for name in (MODELS, POLICY, NODE_SLO, NODE_OBJECT))):

@@ -33,9 +33,10 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from koord.host import files
+from koord.host import files, linefile
 from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
+from koord.host.linefile import LineFile
 from koord.host.notes import KINDS, DropIn, Dropped, Entry, kind_of
 from koord.host.order import SHARES
 from koord.host.originals import ContainerKey, Original, Originals
@@ -48,8 +49,8 @@ from koord.model.cfs import PERIOD_US
 FILE_NAME = "undo.jsonl"
 """In the run directory."""
 FORMAT = 2
-ASIDE, NEW = ".unreadable", ".new"
-"""End the names of a record that was set aside, and of one that is to take its place."""
+ASIDE = ".unreadable"
+"""Ends the name of a record that was set aside."""
 
 _SPARE_LINES = 1024
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -137,9 +138,7 @@ class UndoRecord:
         """How often ``originals`` changed since the opening: who saw them at the same number saw all."""
         self.weights: Weights | None = None
         self.cfs_period_us = PERIOD_US
-        self._lines = 0
-        self._size = 0
-        self._append_fd = -1
+        self._lines = LineFile(file)
         self._is_outdated = True  # the file, as it begins: nothing can be appended to it
         self.problems: list[str] = []
         self._lock_fd = -1
@@ -344,10 +343,10 @@ class UndoRecord:
 
     def close(self) -> None:
         """Give the record free; what it says stays."""
-        for descriptor in (self._append_fd, self._lock_fd):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._append_fd = self._lock_fd = -1
+        self._lines.close()
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+        self._lock_fd = -1
 
     def __enter__(self) -> UndoRecord:
         return self
@@ -362,10 +361,9 @@ class UndoRecord:
 
     def _load(self) -> None:
         try:
-            content = self._file.read_bytes()
+            header, *lines = linefile.read(self._file) or [b""]
         except FileNotFoundError:
             return
-        header, *lines = content.split(b"\n")[:-1] or [b""]
         try:
             known = msgspec.json.decode(header, type=_Header)
         except msgspec.DecodeError:
@@ -407,28 +405,18 @@ class UndoRecord:
         """Append the events, all or none of them, and know them from then on."""
         if self._is_shared:
             raise UndoError(errno.EROFS, "the undo record is another process's", str(self._file))
-        lines = b"\n".join([*map(msgspec.json.encode, events), b""])
+        lines = [*map(msgspec.json.encode, events)]
         try:
             with self._lock:
                 if self._is_outdated:
                     self._rewrite()
-                self._write(lines)
-                self._lines += len(events)
+                self._lines.append(lines)
                 for event in events:
                     self._take(event)
-                if self._lines > 2 * sum(map(len, self._notes.values())) + _SPARE_LINES:
+                if self._lines.lines > 2 * sum(map(len, self._notes.values())) + _SPARE_LINES:
                     self._compact()
         except OSError as error:
             raise _undo_error(error, self._file) from error
-
-    def _write(self, lines: bytes) -> None:
-        try:
-            if os.write(self._append_fd, lines) != len(lines):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError:
-            os.ftruncate(self._append_fd, self._size)
-            raise
-        self._size += len(lines)
 
     def _compact(self) -> None:
         """Rewrite the file, if there is room for the new one beside it: the old one says the same in more lines."""
@@ -442,12 +430,7 @@ class UndoRecord:
         """Put a file of only the live entries in the place of the old one."""
         header = _Header(FORMAT, self._boot_id, self.weights, self.cfs_period_us)
         live = (event for notes in self._notes.values() for event in notes.values())
-        lines = [msgspec.json.encode(one) for one in (header, *live)]
-        content = b"".join(line + b"\n" for line in lines)
-        descriptor = _replaced(self._file, content)
-        if self._append_fd >= 0:
-            os.close(self._append_fd)
-        self._append_fd, self._lines, self._size = descriptor, len(lines), len(content)
+        self._lines.replace([msgspec.json.encode(one) for one in (header, *live)])
         self._is_outdated = False
 
 
@@ -463,7 +446,7 @@ def held(file: Path) -> tuple[Entry | WrittenTasks, ...]:
     """
     found: dict[tuple[str, Key], Entry | WrittenTasks] = {}
     with contextlib.suppress(OSError):
-        for line in file.read_bytes().split(b"\n")[1:-1]:
+        for line in linefile.read(file)[1:]:
             with contextlib.suppress(msgspec.DecodeError):
                 event = _EVENTS.decode(line)
                 if isinstance(event, Dropped):
@@ -471,23 +454,6 @@ def held(file: Path) -> tuple[Entry | WrittenTasks, ...]:
                 elif isinstance(event, Entry | WrittenTasks):
                     found[kind_of(type(event)), event.key] = event
     return tuple(found.values())
-
-
-def _replaced(file: Path, content: bytes) -> int:
-    """Put a new file in the place of ``file``, and open it for appending; what fails leaves nothing of it behind."""
-    new = Path(f"{file}{NEW}")
-    descriptor = -1
-    try:
-        new.write_bytes(content)
-        descriptor = os.open(new, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        new.rename(file)
-    except OSError:
-        if descriptor >= 0:
-            os.close(descriptor)
-        with contextlib.suppress(OSError):
-            new.unlink()
-        raise
-    return descriptor
 
 
 def _check(event: _Event) -> None:

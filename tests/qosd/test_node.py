@@ -212,7 +212,7 @@ class TestDirectoriesThatFail:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         with monkeypatch.context() as disk:
-            disk.setattr("koord.host.undo._replaced", full)
+            disk.setattr("koord.host.linefile._replaced", full)
             async with on_runtime(machine) as alive:
                 pod, container = await alive.batch_pod()
                 await alive.until(

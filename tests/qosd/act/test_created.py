@@ -142,11 +142,11 @@ def test_an_update_changes_what_is_given_back(rig: Rig, requested: int, new: int
 
 def test_a_record_that_cannot_be_written_costs_time_only(rig: Rig, tmp_path: Path) -> None:
     """Nothing is released to a wrong base, and the next tick tries again."""
-    held, rig.undo._append_fd = rig.undo._append_fd, open("/dev/full", "wb", 0).fileno()  # noqa: SIM115
+    held, rig.undo._lines._descriptor = rig.undo._lines._descriptor, open("/dev/full", "wb", 0).fileno()  # noqa: SIM115
     tick(rig)
     assert (rig.writer.tried, rig.actuator.files.report.owned) == ([], {})
     assert "refused" in rig.journal.results()
-    rig.undo._append_fd = held
+    rig.undo._lines._descriptor = held
     tick(rig, seconds=5)
     assert (rig.holds(QUOTA), rig.holds(SHARES)) == (-1, 2)
 
