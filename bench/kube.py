@@ -39,7 +39,7 @@ from koord.kube.kubeconfig import Settings
 from koord.kube.stream import EventStream
 from koord.kube.transport import Transport
 from koord.model.core import Pod
-from koord_manager.cache.pods import PodSharing
+from koord_manager.cache import PodSharing
 
 CHANGES = 20_000
 NULL_PODS = 10_000

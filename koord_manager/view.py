@@ -44,11 +44,8 @@ from koord.overcommit.demand import PodDemand
 from koord.sloconfig.config import SLOConfig
 from koord.sloconfig.loading import Loaded, load, texts
 from koord.sloconfig.rows import ROWS
-from koord_manager.cache import nodemetrics, topologies
-from koord_manager.cache.nodemetrics import PackedMetric
-from koord_manager.cache.nodeslos import SpecSharing
-from koord_manager.cache.pods import CountedPod, PodSharing
-from koord_manager.cache.topologies import CPUInfo
+from koord_manager import cache
+from koord_manager.cache import CountedPod, CPUBasicInfo, PackedMetric, PodSharing, SpecSharing
 
 _log = logging.getLogger(__name__)
 _BY_NODE = "node"
@@ -107,9 +104,9 @@ class ClusterView:
 
         self.nodes = follow(NODE, as_read, self._take_node)
         self.pods = follow(POD, PodSharing(), self._take_pod, indexes={_BY_NODE: _node_of})
-        self.metrics = follow(NODE_METRIC, nodemetrics.packed, self._take_metric)
+        self.metrics = follow(NODE_METRIC, cache.packed, self._take_metric)
         self.slos = follow(NODE_SLO, SpecSharing(), self._take_slo)
-        self.topologies = follow(NODE_RESOURCE_TOPOLOGY, topologies.cpu_info, self._take_topology)
+        self.topologies = follow(NODE_RESOURCE_TOPOLOGY, cache.cpu_basic_info, self._take_topology)
         self._profiles = follow(CLUSTER_COLOCATION_PROFILE, as_read, self._take_profile)
         self._namespaces = follow(NAMESPACE, as_read, self._take_namespace)
         self._classes = follow(PRIORITY_CLASS, as_read, self._take_class)
@@ -232,7 +229,7 @@ class ClusterView:
         if _differs(event.before, event.after):
             self._tell(event.key.name)
 
-    def _take_topology(self, event: ObjectEvent[CPUInfo]) -> None:
+    def _take_topology(self, event: ObjectEvent[CPUBasicInfo]) -> None:
         if _text(event.before) != _text(event.after):
             self._tell(event.key.name)
 
@@ -313,7 +310,7 @@ def _node_of(pod: Pod) -> Iterable[str]:
     return (pod.spec.node_name,) if pod.spec.node_name else ()
 
 
-def _text(info: CPUInfo | None) -> str | None:
+def _text(info: CPUBasicInfo | None) -> str | None:
     return None if info is None else info.text
 
 

@@ -1,17 +1,24 @@
-"""What the manager's cache has of pods: the same pods, equal parts once, with what each counts."""
+"""What the manager's caches have: the same objects in less memory, equal parts once, pods with what each counts."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from koord.model.core import Pod, PodStatus, ResourceRequirements
+from koord.kube.kind import Unstructured
+from koord.model import core
+from koord.model.core import ObjectMeta, Pod, PodStatus, ResourceRequirements
+from koord.model.nodemetric import NodeMetric
 from koord.overcommit import demand
-from koord_manager.cache.pods import PodSharing
+from koord_manager import cache
+from koord_manager.cache import PodSharing, SpecSharing
+from tests.model.test_nodemetric import EVERY_FIELD, ONE_NODE
 from tests.support import kubernetes
 from tests.support.kubernetes import container
 
@@ -110,3 +117,36 @@ def test_equal_texts_of_different_kinds_are_not_one() -> None:
     """An empty list of owners and an empty list of anything else read alike in JSON."""
     cached = PodSharing()(replace(pod(), metadata=replace(pod().metadata, owner_references=())))
     assert (cached.metadata.owner_references, cached.spec.init_containers) == ((), ())
+
+
+def node_slo(name: str, **content: object) -> Unstructured:
+    metadata = {"name": name, "managedFields": [{"manager": "somebody"}]}
+    return Unstructured(ObjectMeta(name=name), {"metadata": metadata, **content})
+
+
+def test_nodes_of_one_policy_share_its_spec() -> None:
+    share = SpecSharing()
+    one, other = (share(node_slo(name, spec={"cpuBurstStrategy": {"policy": "auto"}})) for name in ("n1", "n2"))
+    assert one.content == {"spec": {"cpuBurstStrategy": {"policy": "auto"}}}
+    assert one.content["spec"] is other.content["spec"]
+    assert [each.metadata.name for each in (one, other)] == ["n1", "n2"]
+
+
+@pytest.mark.parametrize("content", [{}, {"spec": None}, {"spec": "text"}], ids=str)
+def test_a_spec_that_is_none_stays_what_it_is(content: dict[str, object]) -> None:
+    assert SpecSharing()(node_slo("n1", **content)).content == content
+
+
+@pytest.mark.parametrize(
+    "document", [{}, {"metadata": {"name": "n1"}}, yaml.safe_load(ONE_NODE), EVERY_FIELD],
+    ids=["empty", "no status", "seen", "every field"],
+)  # fmt: skip
+def test_what_is_unpacked_is_what_was_packed(document: dict[str, Any]) -> None:
+    metric = core.read(NodeMetric, json.dumps(document).encode())
+    packed = cache.packed(metric)
+    assert packed.unpacked() == metric
+    assert (packed.metadata, packed.spec, packed.update_time) == (
+        metric.metadata,
+        metric.spec,
+        metric.status.update_time,
+    )
