@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Protocol
 
 from koord.admission import AdmissionContext, PriorityClassObject
 from koord.admission import profiles as admission_profiles
@@ -55,8 +54,8 @@ _NEVER_READ = "what Nodes and NodeSLOs say stays as it is, and Nodes that come o
 _END = 'to end overcommit, make one that has colocation-config: {"enable": false}'
 
 
-class Listener(Protocol):
-    """The leader's controllers."""
+class ViewListener:
+    """Takes what changes; as it is, it does nothing. The leader's controllers are one."""
 
     def node_changed(self, name: str) -> None:
         """Takes that something has changed on which a node's offer depends."""
@@ -64,7 +63,8 @@ class Listener(Protocol):
     def policy_changed(self, loaded: Loaded) -> None:
         """The ConfigMap was read; what it means may be as before."""
 
-    def pod_created(self, pod: Pod) -> None: ...
+    def pod_created(self, pod: Pod) -> None:
+        """Takes a pod that is new."""
 
     def pod_changed(self, pod: Pod) -> None:
         """Takes a pod that is new or has changed."""
@@ -74,6 +74,9 @@ class Listener(Protocol):
 
     def profiles_changed(self) -> None:
         """A ClusterColocationProfile, or a namespace that they go by, is another."""
+
+
+NO_LISTENER = ViewListener()
 
 
 class ClusterView:
@@ -119,7 +122,7 @@ class ClusterView:
         self._context: AdmissionContext | None = None
         self.policy = load(None)
         self._unread_sections = {row.section for row in ROWS}
-        self.listener: Listener | None = None
+        self.listener = NO_LISTENER
         self._idle = asyncio.Event()
 
     @property
@@ -227,49 +230,44 @@ class ClusterView:
 
     def _take_node(self, event: ObjectEvent[Node]) -> None:
         if _differs(event.before, event.after):
-            self._tell(event.key.name)
+            self.listener.node_changed(event.key.name)
 
     def _take_topology(self, event: ObjectEvent[CPUBasicInfo]) -> None:
         if _text(event.before) != _text(event.after):
-            self._tell(event.key.name)
+            self.listener.node_changed(event.key.name)
 
     def _take_slo(self, event: ObjectEvent[Unstructured]) -> None:
-        self._tell(event.key.name)
-
-    def _take_config_map(self, event: ObjectEvent[Unstructured]) -> None:
-        self._take_config(event.after)
+        self.listener.node_changed(event.key.name)
 
     def _take_class(self, event: ObjectEvent[Unstructured]) -> None:
         self._context = None
 
     def _take_namespace(self, event: ObjectEvent[Unstructured]) -> None:
         self._context = None
-        if self.listener is not None:
-            self.listener.profiles_changed()
+        self.listener.profiles_changed()
 
     def _take_pod(self, event: ObjectEvent[CountedPod]) -> None:
-        if event.after is not None and self.listener is not None:
+        if event.after is not None:
             if event.before is None:
                 self.listener.pod_created(event.after)
             self.listener.pod_changed(event.after)
         if _counts_anew(event):
             pods = [pod for pod in (event.before, event.after) if pod is not None]
             for node in sorted({node for pod in pods for node in _node_of(pod)}):
-                self._tell(node)
+                self.listener.node_changed(node)
 
     def _take_metric(self, event: ObjectEvent[PackedMetric]) -> None:
         name = event.key.name
         if self.seen_s(name) is None:
             self._seen.pop(name, None)
-        self._tell(name)
+        self.listener.node_changed(name)
 
     def _take_profile(self, event: ObjectEvent[Unstructured]) -> None:
         self._context = None
         self._read_profile(event.key, event.after)
-        if self.listener is not None:
-            if event.after is not None:
-                self.listener.profile_changed(event.after)
-            self.listener.profiles_changed()
+        if event.after is not None:
+            self.listener.profile_changed(event.after)
+        self.listener.profiles_changed()
 
     def _read_profile(self, key: Key, profile: Unstructured | None) -> None:
         self._read_profiles.pop(key, None)
@@ -289,7 +287,8 @@ class ClusterView:
         unread = self._unread_profiles.get(key)
         return tuple(filter(None, (unread, *(() if profile is None else admission_profiles.faults(profile)))))
 
-    def _take_config(self, config_map: Unstructured | None) -> None:
+    def _take_config_map(self, event: ObjectEvent[Unstructured]) -> None:
+        config_map = event.after
         data = None if config_map is None else texts(config_map.content.get("data"))
         self.policy = load(data, self.policy.config)
         kept_keys = self.policy.kept_keys
@@ -298,12 +297,7 @@ class ClusterView:
             _log.warning("ConfigMap %s: %s; %s", self.config_map_key, each.problem, each.consequence)
         if config_map is None:
             _log.warning("%s", self.absence_of_policy)
-        if self.listener is not None:
-            self.listener.policy_changed(self.policy)
-
-    def _tell(self, node: str) -> None:
-        if self.listener is not None:
-            self.listener.node_changed(node)
+        self.listener.policy_changed(self.policy)
 
 
 def _node_of(pod: Pod) -> Iterable[str]:

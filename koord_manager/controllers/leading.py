@@ -18,7 +18,7 @@ from koord_manager.controllers.noderesource import NodeResourceController
 from koord_manager.controllers.nodeslo import NodeSLOController
 from koord_manager.controllers.profiles import WORKERS, ProfileController
 from koord_manager.freshusage import FreshFigures
-from koord_manager.view import ClusterView
+from koord_manager.view import NO_LISTENER, ClusterView, ViewListener
 
 UNKNOWN_CONFIG, ABSENT_CONFIG = "UnknownConfig", "ConfigMapAbsent"
 """The reasons of the Events about members of the ConfigMap that nothing reads, and about one that is not there."""
@@ -28,8 +28,8 @@ _UNSEEN_S = 900.0
 """A pod that is older when a replica comes to lead was somebody else's to report."""
 
 
-class Controllers:
-    """A listener of ``view`` and of ``fresh``. ``profiles``: what brings changed profiles to pods that exist, if
+class Controllers(ViewListener):
+    """Listens to ``view`` and to ``fresh``. ``profiles``: what brings changed profiles to pods that exist, if
     anything is to."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Controllers:
                     self._profiles.profiles_changed()
                     group.create_task(self._profiles.queue.work(self._profiles.reconcile, WORKERS))
         finally:
-            self._view.listener = self._fresh.listener = None
+            self._view.listener, self._fresh.listener = NO_LISTENER, None
 
     def node_changed(self, name: str) -> None:
         for queue, _ in self._work:
