@@ -13,7 +13,7 @@ from koord.service import optionvalues
 from koord.tls.certificatestore import CertificateStore
 from koord_manager.freshusage import FreshFigures
 from koord_manager.nodelink.server import SECRET_NAME, NodeLinkServer
-from koord_manager.nodelink.service import Counts, Leadership, NodeLinkService
+from koord_manager.nodelink.service import Leadership, NodeLinkService
 from koord_manager.nodelink.signer import Signer
 from koord_manager.nodelink.signing import Agents
 from koord_manager.options import Options
@@ -41,8 +41,9 @@ class NodeLink:
         self._endpoint = options.nodelink_endpoint
 
     @property
-    def counts(self) -> Counts:
-        return self._service.counts
+    def calls(self) -> Mapping[str, float]:
+        """Calls of nodes, by what became of them."""
+        return self._service.results
 
     @property
     def requests(self) -> Mapping[str, float]:

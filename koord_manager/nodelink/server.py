@@ -161,7 +161,7 @@ class NodeLinkServer:
             try:
                 return await self._answered(answer, message, context)
             except Refusal as refusal:
-                self._service.counts.refused += 1
+                self._service.results["refused"] += 1
                 code, text = refusal.code, refusal.message[:_MESSAGE_CHARACTERS]
             except Exception:  # noqa: BLE001 - the root of a call
                 _log.exception("%s failed", path)

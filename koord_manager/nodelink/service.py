@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -52,17 +53,6 @@ class Leadership:
     leader: Callable[[], str]
 
 
-@dataclass(slots=True)
-class Counts:
-    reports: int = 0
-    refused: int = 0
-    evictions: int = 0
-
-    @property
-    def by_result(self) -> Mapping[str, float]:
-        return {"reported": self.reports, "refused": self.refused, "evicted": self.evictions}
-
-
 class NodeLinkService:
     """``wall_s``: seconds since 1970."""
 
@@ -81,7 +71,8 @@ class NodeLinkService:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By node; an eviction keeps it until it is over."""
         self._evictions: set[asyncio.Task[bytes | Refusal]] = set()
-        self.counts = Counts()
+        self.results = Counter[str](reported=0, refused=0, evicted=0)
+        """How many calls reported, were refused, evicted a pod."""
 
     @property
     def methods(self) -> Mapping[str, Callable[[str, bytes], Awaitable[bytes]]]:
@@ -100,7 +91,7 @@ class NodeLinkService:
             self._fresh.forget(node)
             raise Refusal(NOT_FOUND, f"there is no Node {node}")
         self._fresh.take(message, report)
-        self.counts.reports += 1
+        self.results["reported"] += 1
         return REPORTED
 
     async def evict_pod(self, node: str, message: bytes) -> bytes:
@@ -144,10 +135,10 @@ class NodeLinkService:
         try:
             await self._client.evict(key, uid)
         except APIError as error:
-            return _said(error).SerializeToString()
+            return _api_answer(error).SerializeToString()
         except (KubeError, ValueError) as error:
             return Refusal(UNAVAILABLE, f"pod {key} is not evicted: {error}")
-        self.counts.evictions += 1
+        self.results["evicted"] += 1
         return _EVICTED
 
     def _check_leadership(self) -> None:
@@ -195,7 +186,7 @@ def _what_became(eviction: asyncio.Task[bytes | Refusal]) -> str:
     return f"the API server says {said.status} {said.reason}: {said.message}"
 
 
-def _said(error: APIError) -> pb.EvictPodAnswer:
+def _api_answer(error: APIError) -> pb.EvictPodAnswer:
     return pb.EvictPodAnswer(
         status=error.status,
         reason=error.reason,

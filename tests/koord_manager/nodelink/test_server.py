@@ -53,7 +53,7 @@ async def test_a_node_reports_itself() -> None:
             await node.report()
             assert made.fresh.usage("n1") == USAGE
             assert made.fresh.usage("n2") is None
-    assert made.service.counts.reports == 1
+    assert made.service.results["reported"] == 1
 
 
 async def test_another_node_is_refused() -> None:
@@ -75,7 +75,7 @@ async def test_without_a_certificate_nobody_gets_past_the_handshake() -> None:
         with made.client(plain_context(made.ca)) as node:
             code, _ = await node.refusal()
             assert code == UNAVAILABLE
-    assert made.service.counts.refused == 0
+    assert made.service.results["refused"] == 0
 
 
 @pytest.mark.parametrize("fault", ["another authority", "expired"])
@@ -310,7 +310,7 @@ async def test_the_next_eviction_of_a_node_waits_for_one_that_it_gave_up(
             answered.set()
             assert (await call).status == 0
         assert made.server.count("evict") == 2
-        assert made.service.counts.evictions == evicted
+        assert made.service.results["evicted"] == evicted
     assert f"node n1 waited no longer for its eviction of pod shop/web: {became}" in caplog.text
 
 

@@ -79,7 +79,7 @@ class Cluster:
 
     @property
     def reported(self) -> int:
-        return self.rig.service.counts.reports
+        return self.rig.service.results["reported"]
 
     @property
     def told_milli(self) -> int:
