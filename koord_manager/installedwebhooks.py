@@ -73,14 +73,14 @@ class InstalledWebhooks:
 
     def _lack(self, configuration: WebhookConfiguration) -> str:
         names = {webhook.name for webhook in configuration.webhooks or ()}
-        lacking = [name for name in self._wanted(configuration.kind) if name not in names]
+        wanted = [
+            name for name, gate in WEBHOOK_GATES.items() if _KINDS[name[0]] == configuration.kind and self._is_on(gate)
+        ]
+        lacking = [name for name in wanted if name not in names]
         if not lacking:
             return ""
         gates = ", ".join(WEBHOOK_GATES[name] for name in lacking)
         return f"lacks {', '.join(lacking)}, so the API server asks nobody, though {gates} is on: apply it again"
-
-    def _wanted(self, kind: str) -> list[str]:
-        return [name for name, gate in WEBHOOK_GATES.items() if _KINDS[name[0]] == kind and self._is_on(gate)]
 
     def _left_over(self, configuration: WebhookConfiguration) -> str:
         webhooks = configuration.webhooks or ()

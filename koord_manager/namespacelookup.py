@@ -79,20 +79,17 @@ class NamespaceLookup:
         async with asyncio.timeout(WAIT_S):
             async with self._turns.turn(source):
                 await self._rate.take()
-            return await self._asked(name)
-
-    async def _asked(self, name: str) -> Labels | None:
-        try:
-            namespace = await self._client.get(NAMESPACE, Key("", name))
-        except APIError as error:
-            if not error.is_not_found:
-                raise
-            self._absent.pop(name, None)
-            self._absent[name] = self._clock() + ABSENT_S
-            while len(self._absent) > MAX_ABSENT:
-                del self._absent[next(iter(self._absent))]
-            return None
-        return namespace.metadata.labels
+            try:
+                namespace = await self._client.get(NAMESPACE, Key("", name))
+            except APIError as error:
+                if not error.is_not_found:
+                    raise
+                self._absent.pop(name, None)
+                self._absent[name] = self._clock() + ABSENT_S
+                while len(self._absent) > MAX_ABSENT:
+                    del self._absent[next(iter(self._absent))]
+                return None
+            return namespace.metadata.labels
 
     def _drop_expired(self) -> None:
         now_s = self._clock()

@@ -48,7 +48,7 @@ from koord_manager.controllers import nodeslo
 from koord_manager.installedwebhooks import CONFIGURATIONS
 from koord_manager.options import UninstallOptions
 
-Metrics = Informer[NodeMetric, NodeMetric]
+Reports = Informer[NodeMetric, NodeMetric]
 _log = logging.getLogger(__name__)
 ANNOTATION_BEFORE = "koord.sh/policy-before-uninstall"
 """Of the ConfigMap: its data as they were, as JSON."""
@@ -167,7 +167,7 @@ class Uninstallation:
         beside = f"; on {units} nodes the agent is a unit of the host: koordctl uninstall takes it off" if units else ""
         return self._said("pods", metrics, self._has_let_go, done, left) + beside
 
-    async def _until(self, is_done: Callable[[NodeMetric], bool]) -> tuple[float, Metrics]:
+    async def _until(self, is_done: Callable[[NodeMetric], bool]) -> tuple[float, Reports]:
         """Follows the reports, so that a node is heard at once, until all say so, or for the time that there is."""
         began_s, stream = time.monotonic(), EventStream()
         metrics = Informer(self.client, NODE_METRIC, time.monotonic, stream=stream, transform=as_read)
@@ -176,21 +176,15 @@ class Uninstallation:
             try:
                 async with asyncio.timeout(self.options.timeout):
                     await metrics.synced.wait()
-                    while self._waited_for(metrics, is_done):
+                    while any(
+                        each.metadata.name not in self.late and not is_done(each) for each in metrics.objects.values()
+                    ):
                         await stream.take(_EVENTS)
             except TimeoutError:
                 pass
             finally:
                 following.cancel()
         return time.monotonic() - began_s, metrics
-
-    def _waited_for(self, metrics: Metrics, is_done: Callable[[NodeMetric], bool]) -> list[NodeMetric]:
-        """The reports of nodes that are not done yet."""
-        return [
-            metric
-            for metric in metrics.objects.values()
-            if metric.metadata.name not in self.late and not is_done(metric)
-        ]
 
     def _has_released(self, metric: NodeMetric) -> bool:
         """One whose agent is not ours never says anything of it."""
@@ -210,7 +204,7 @@ class Uninstallation:
     def _said(
         self,
         step: str,
-        metrics: Metrics,
+        metrics: Reports,
         is_done: Callable[[NodeMetric], bool],
         done: str,
         left: str,

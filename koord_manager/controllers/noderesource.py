@@ -134,7 +134,7 @@ class NodeResourceController:
         metric = self._view.metric_of(look.node.metadata.name)
         state, offer = look.state, self._offer(look, metric)
         batch, grown = self._batch(look, metric, offer)
-        self._say(look.node, state.degraded, offer)
+        self._record_degradation(look.node, state.degraded, offer)
         for problem in offer.problems:
             look.complain(Complaint("OvercommitProblem", str(problem)))
         if unread := self._view.unread_metric_of(look.node.metadata.name):
@@ -218,7 +218,7 @@ class NodeResourceController:
         due_s = required(strategy.update_time_threshold_seconds) - (now_s - (state.synced_s or now_s))
         return max(_AFTER_EXPIRY_S, min(expires_s, due_s))
 
-    def _say(self, node: Node, before: str | None, offer: Overcommit) -> None:
+    def _record_degradation(self, node: Node, before: str | None, offer: Overcommit) -> None:
         """An Event when the node loses its batch and mid resources, and when it has them again."""
         if offer.degraded and not before:
             beyond = "" if offer.held == Held() else " beyond what running pods request"

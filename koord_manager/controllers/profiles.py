@@ -51,16 +51,12 @@ class ProfileController:
             _log.warning("pod %s: %s", key, problem)
         if update.patch:
             await self._rate.take()
-            await self._write(key, {"metadata": {**update.patch, "uid": pod.metadata.uid}})
+            try:
+                await self._client.patch(POD, key, {"metadata": {**update.patch, "uid": pod.metadata.uid}})
+            except APIError as error:  # a pod that is gone, or another by now, is looked at when its event comes
+                if not (error.is_not_found or error.is_conflict or _is_another(error)):
+                    raise
         return None
-
-    async def _write(self, key: Key, patch: dict[str, object]) -> None:
-        """A pod that is gone, or another by now, is looked at when its event comes."""
-        try:
-            await self._client.patch(POD, key, patch)
-        except APIError as error:
-            if not (error.is_not_found or error.is_conflict or _is_another(error)):
-                raise
 
 
 def _is_another(error: APIError) -> bool:
