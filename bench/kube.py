@@ -31,11 +31,11 @@ import uvloop
 from bench import stats
 from bench.kubeserver import VERSION
 from bench.table import Line, summary
-from koord.kube.client import Client, Limits
+from koord.kube.client import CallLimits, Client
 from koord.kube.credentials import Credentials
 from koord.kube.informer import Informer
 from koord.kube.kind import EVENT, POD, Key
-from koord.kube.kubeconfig import Settings
+from koord.kube.kubeconfig import RESTConfig
 from koord.kube.stream import EventStream
 from koord.kube.transport import Transport
 from koord.model.core import Pod
@@ -182,9 +182,9 @@ async def posts(url: str) -> dict[str, list[float]]:
 
 @contextlib.asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Client]:
-    credentials = Credentials(lambda: Settings(url), {}, time.monotonic, time.time)
+    credentials = Credentials(lambda: RESTConfig(url), {}, time.monotonic, time.time)
     async with Transport(credentials, "bench/1") as transport:
-        yield Client(transport, Limits())
+        yield Client(transport, CallLimits())
 
 
 def resident_mib() -> float:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from koord.kube.kind import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
-from koord.kube.recorder import EventType, Recorder, Subject
+from koord.kube.recorder import EventRecorder, EventType, Subject
 from koord.model.core import ObjectMeta
 from koord.tls.certificatestore import Configurations
 from koord.tls.servingcerts import Service, WebhookConfiguration
@@ -46,7 +46,7 @@ class InstalledWebhooks:
     Events."""
 
     def __init__(
-        self, service: Service, is_on: Callable[[str], bool], recorder: Recorder, may_record: Callable[[], bool]
+        self, service: Service, is_on: Callable[[str], bool], recorder: EventRecorder, may_record: Callable[[], bool]
     ) -> None:
         self._service, self._is_on, self._recorder, self._may_record = service, is_on, recorder, may_record
         self._logged: dict[str, str] = {}

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from koord.kube.client import Client, Limits
+from koord.kube.client import CallLimits, Client
 from koord.kube.errors import APIError, KubeError
 from koord.kube.kind import NAMESPACE, Key
 from koord.kube.ratelimit import RateLimit
@@ -38,7 +38,7 @@ class NamespaceLookup:
     """``clock``: seconds."""
 
     def __init__(self, client: Client, clock: Callable[[], float]) -> None:
-        self._client = client.with_limits(Limits(tries=1, timeout_s=TIMEOUT_S))
+        self._client = client.with_limits(CallLimits(tries=1, timeout_s=TIMEOUT_S))
         self._rate, self._turns, self._share = RateLimit(QPS, BURST, clock), Turns(), FairShare(MAX_LOOKUPS)
         self._clock = clock
         self._lookups: dict[tuple[str, str], asyncio.Task[Labels | None]] = {}

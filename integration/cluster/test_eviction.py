@@ -20,10 +20,10 @@ from integration.harness.images import BUSYBOX
 from integration.harness.processes import until, wait_for
 from koord.host.undo import UndoRecord
 from koord.kube import kubeconfig
-from koord.kube.client import Client, Limits, connected
+from koord.kube.client import CallLimits, Client, connected
 from koord.kube.credentials import Credentials
 from koord.kube.kind import Key
-from koord.kube.recorder import Recorder
+from koord.kube.recorder import EventRecorder
 from koord.model.eventreasons import EVICTED, NOT_EVICTED
 from qosd.act.cristop import CRIStop
 from qosd.act.evictor import Evictor
@@ -54,7 +54,7 @@ async def node_client(plane: ControlPlane, name: str) -> AsyncIterator[Client]:
     config = plane.node_kubeconfig(name)
     credentials = Credentials(lambda: kubeconfig.read_kubeconfig([config]), {}, time.monotonic, time.time)
     async with connected(credentials, "koord-test/1") as client:
-        yield client.with_limits(Limits(tries=1, timeout_s=CALL_S))
+        yield client.with_limits(CallLimits(tries=1, timeout_s=CALL_S))
 
 
 # requests, of pods without a kubelet
@@ -261,7 +261,7 @@ async def evicting(plane: ControlPlane, node: Node, directory: Path, bounds: Bou
     with Journal(directory / "journal") as journal:
         evictor = Evictor(undo, journal, CRIStop(runtime, cgroups.existing), loop)
         async with node_client(plane, node.name) as client:
-            recorder = Recorder(client, "koordlet", node.name, time.time)
+            recorder = EventRecorder(client, "koordlet", node.name, time.time)
             writing = asyncio.create_task(recorder.run())
             with evicting_by_api(evictor, client, recorder, bounds):
                 yield Rig(evictor, journal)

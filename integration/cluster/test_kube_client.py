@@ -28,8 +28,8 @@ from koord.kube.errors import AlreadyBound, APIError, Unreachable
 from koord.kube.informer import Informer, Pace, as_read
 from koord.kube.kind import CONFIG_MAP, LEASE, NODE, POD, Key, Kind
 from koord.kube.lease import address_of
-from koord.kube.reading import ChangeType, as_it_is, read_page
-from koord.kube.recorder import EventType, Recorder, Subject
+from koord.kube.reading import WatchEventType, as_it_is, read_page
+from koord.kube.recorder import EventRecorder, EventType, Subject
 from koord.kube.stream import EventStream
 from koord.model.core import Pod
 
@@ -231,7 +231,7 @@ async def test_bookmarks(plane: ControlPlane, admin: Api) -> None:
         async with aclosing(api.watch(POD, page.resource_version, elsewhere, timeout_s=10)) as changes:
             said = [each async for each in changes]
         await changing
-    assert [each.type for each in said] == [ChangeType.BOOKMARK] * len(said)
+    assert [each.type for each in said] == [WatchEventType.BOOKMARK] * len(said)
     assert int(said[-1].entry.resource_version) > int(page.resource_version)
 
 
@@ -349,7 +349,7 @@ async def test_a_watch_that_begins_with_the_list(plane: ControlPlane) -> None:
 
 async def test_events(plane: ControlPlane) -> None:
     async with client(plane.admin) as api:
-        recorder = Recorder(api, "koord-manager", "manager-0", time.time)
+        recorder = EventRecorder(api, "koord-manager", "manager-0", time.time)
         running = asyncio.create_task(recorder.run())
         objects.create_nodes(plane.api, [objects.node("told")])
         await api.create(POD, objects.pod("told", {}, {}), "default")
@@ -391,7 +391,7 @@ async def test_a_certificate_that_is_replaced(plane: ControlPlane) -> None:
 
 async def test_an_authority_that_is_not_the_servers(plane: ControlPlane) -> None:
     settings = kubeconfig.read_kubeconfig([plane.admin])
-    other = kubeconfig.Settings(settings.server, ca=None)
+    other = kubeconfig.RESTConfig(settings.server, ca=None)
     credentials = Credentials(lambda: other, {}, time.monotonic, time.time)
     async with connected(credentials, "koord-test/1") as api:
         with pytest.raises(Unreachable, match="certificate verify failed"):

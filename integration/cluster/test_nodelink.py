@@ -19,7 +19,7 @@ from integration.cluster.controlplane import ControlPlane, Options
 from integration.cluster.manager import LEASE, NAMESPACE, Replica
 from integration.harness.processes import until, wait_for
 from koord.kube import kubeconfig
-from koord.kube.client import Client, Limits
+from koord.kube.client import CallLimits, Client
 from koord.kube.credentials import Credentials
 from koord.kube.errors import APIError
 from koord.kube.kind import Key
@@ -133,7 +133,7 @@ async def client(managed: Managed, node: str, token: str) -> AsyncIterator[Clien
         settings = replace(settings, token=token, certificate=None, key=None)
     credentials = Credentials(lambda: settings, {}, time.monotonic, time.time)
     async with Transport(credentials, "test") as transport:
-        yield Client(transport, Limits())
+        yield Client(transport, CallLimits())
 
 
 @asynccontextmanager

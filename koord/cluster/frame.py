@@ -23,16 +23,16 @@ from koord.cluster import pages
 from koord.cluster.options import ComponentOptions
 from koord.cluster.pages import ComponentMetrics
 from koord.kube import kubeconfig
-from koord.kube.client import Client, Limits, connected
+from koord.kube.client import CallLimits, Client, connected
 from koord.kube.credentials import Credentials
 from koord.kube.informer import Followed
 from koord.kube.kind import Key
 from koord.kube.lease import Election, Identity, Term, address_of
-from koord.kube.recorder import Recorder
+from koord.kube.recorder import EventRecorder
 from koord.service import process
 
 _LAST_EVENTS_S = 2.0
-_ONE_CALL = Limits(tries=1, timeout_s=3.0)
+_ONE_CALL = CallLimits(tries=1, timeout_s=3.0)
 
 
 class Component:
@@ -90,7 +90,7 @@ class Frame:
         self.leaders_client = client.guarded(self._check_leads)
         """Sends what it writes only while this replica leads; raises NotLeader otherwise."""
         host = environ.get("HOSTNAME") or socket.gethostname()
-        self.recorder = Recorder(client, name, host, time.time)
+        self.recorder = EventRecorder(client, name, host, time.time)
         self.lease_annotations: Callable[[], Mapping[str, str]] = dict
         """What the leader says in its Lease beside that it leads; the component's to set."""
         self._election = Election(

@@ -29,8 +29,8 @@ from koord.kube.errors import AlreadyBound, APIError, BadAnswer, KubeError, from
 from koord.kube.kind import POD, Key, Kind, Object, T
 from koord.kube.listbody import ListBody
 from koord.kube.ratelimit import RateLimit
-from koord.kube.reading import Change, Entry, Kept, Page, Status, Transform
-from koord.kube.transport import Request, Transport
+from koord.kube.reading import Kept, ListPage, ObjectEntry, Status, Transform, WatchEvent
+from koord.kube.transport import HTTPRequest, Transport
 
 _log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ NO_PRECONDITIONS = Preconditions()
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CallLimits:
     """How a client calls: ``rate`` None waits for nobody, ``timeout_s`` is for each try."""
 
     rate: RateLimit | None = None
@@ -117,7 +117,7 @@ class Client:
     def __init__(
         self,
         transport: Transport,
-        limits: Limits,
+        limits: CallLimits,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         random: Random = uniform,
     ) -> None:
@@ -131,7 +131,7 @@ class Client:
         """Requests that were sent again, by all clients of other limits, too."""
         return self._counts.retries
 
-    def with_limits(self, limits: Limits) -> Client:
+    def with_limits(self, limits: CallLimits) -> Client:
         """A client with other limits on the same connections: for leases, which wait for nobody."""
         return self._other(limits, self._check_write)
 
@@ -139,22 +139,22 @@ class Client:
         """A client that calls ``check_write`` before each write is sent; what that raises, a KubeError, it raises."""
         return self._other(self._limits, check_write)
 
-    def _other(self, limits: Limits, check_write: Callable[[], None]) -> Client:
+    def _other(self, limits: CallLimits, check_write: Callable[[], None]) -> Client:
         other = Client(self._transport, limits, self._sleep, self._random)
         other._counts, other._check_write = self._counts, check_write
         return other
 
     async def get(self, kind: Kind[T], key: Key) -> T:
-        return self._object(kind, await self._call(Request("GET", kind.object_path(key))))
+        return self._object(kind, await self._call(HTTPRequest("GET", kind.object_path(key))))
 
     async def get_path(self, path: str) -> bytes:
         """What is no object: ``/version``, ``/readyz``."""
-        return await self._call(Request("GET", path))
+        return await self._call(HTTPRequest("GET", path))
 
     @overload
     async def list(
         self, kind: Kind[T], selection: Selection = ..., page_size: int = ..., *, is_whole_allowed: bool = ...
-    ) -> Page[T]: ...
+    ) -> ListPage[T]: ...
 
     @overload
     async def list(
@@ -166,7 +166,7 @@ class Client:
         transform: Transform[T, Kept],
         is_whole_allowed: bool = ...,
         resource_version: str = ...,
-    ) -> Page[Kept]: ...
+    ) -> ListPage[Kept]: ...
 
     async def list(
         self,
@@ -177,7 +177,7 @@ class Client:
         transform: Transform[T, Any] = reading.as_it_is,
         is_whole_allowed: bool = True,
         resource_version: str = NEWEST,
-    ) -> Page[Any]:
+    ) -> ListPage[Any]:
         """Returns all objects as they are at one moment, page by page.
 
         ``transform`` makes of each entry the one that is listed, or None, before the next one is read: of a list of
@@ -201,18 +201,18 @@ class Client:
 
     async def _list_pages(
         self, kind: Kind[T], selection: Selection, query: dict[str, str], page_size: int, transform: Transform[T, Kept]
-    ) -> Page[Kept]:
+    ) -> ListPage[Kept]:
         query = query | ({"limit": str(page_size)} if page_size else {})
-        entries: list[Entry[Kept]] = []
+        entries: list[ObjectEntry[Kept]] = []
         while True:
-            request = Request("GET", kind.collection_path(selection.namespace), query)
+            request = HTTPRequest("GET", kind.collection_path(selection.namespace), query)
             page = await self._page(kind, request, transform)
             entries.extend(page.entries)
             if not page.continue_token:
-                return Page(tuple(entries), page.resource_version)
+                return ListPage(tuple(entries), page.resource_version)
             query = selection.query() | {"limit": str(page_size), "continue": page.continue_token}
 
-    async def _page(self, kind: Kind[T], request: Request, transform: Transform[T, Kept]) -> Page[Kept]:
+    async def _page(self, kind: Kind[T], request: HTTPRequest, transform: Transform[T, Kept]) -> ListPage[Kept]:
         failures = 0
         while True:
             body = ListBody(kind, transform)
@@ -225,7 +225,7 @@ class Client:
                 failures += 1
                 await self._pause(request, error, failures)
 
-    async def _read(self, request: Request, body: ListBody[T, Kept]) -> None:
+    async def _read(self, request: HTTPRequest, body: ListBody[T, Kept]) -> None:
         await self._take_turn()
         async with self._transport.stream(request, self._limits.timeout_s) as reader:
             while chunk := await watch.next_chunk(reader, self._limits.timeout_s):
@@ -241,7 +241,7 @@ class Client:
         stall_s: float = STALL_S,
         opened: Callable[[], None] = _nothing,
         begins_with_list: bool = False,
-    ) -> AsyncGenerator[Change[T], None]:
+    ) -> AsyncGenerator[WatchEvent[T], None]:
         """Yields what changes after ``resource_version``, bookmarks too, until the server ends it after ``timeout_s``.
 
         ``opened`` is called when the server has agreed, which may be long before there is a change.
@@ -259,7 +259,7 @@ class Client:
         if begins_with_list:
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         await self._take_turn()
-        request = Request("GET", kind.collection_path(selection.namespace), query)
+        request = HTTPRequest("GET", kind.collection_path(selection.namespace), query)
         async with (
             self._transport.stream(request, self._limits.timeout_s) as reader,
             contextlib.aclosing(watch.lines(reader, stall_s)) as lines,
@@ -272,13 +272,13 @@ class Client:
         self, kind: Kind[T], body: Body, namespace: str = "", field_manager: str = "", dry_run: bool = False
     ) -> T:
         query = _write_query(field_manager, dry_run)
-        request = Request("POST", kind.collection_path(namespace), query, _encoded(body), idempotent=False)
+        request = HTTPRequest("POST", kind.collection_path(namespace), query, _encoded(body), idempotent=False)
         return self._object(kind, await self._call(request))
 
     async def replace(self, kind: Kind[T], key: Key, body: Body, subresource: str = "", field_manager: str = "") -> T:
         """A ``resourceVersion`` in the body makes it a conflict to have missed a change."""
         path = kind.object_path(key, subresource)
-        request = Request("PUT", path, _write_query(field_manager), _encoded(body))
+        request = HTTPRequest("PUT", path, _write_query(field_manager), _encoded(body))
         return self._object(kind, await self._call(request))
 
     async def patch(
@@ -295,7 +295,7 @@ class Client:
         """``force`` takes fields from other managers (APPLY only, which needs a ``field_manager``)."""
         query = _write_query(field_manager, dry_run) | ({"force": "true"} if force else {})
         path = kind.object_path(key, subresource)
-        request = Request("PATCH", path, query, _encoded(body), type.value, idempotent=type is not PatchType.JSON)
+        request = HTTPRequest("PATCH", path, query, _encoded(body), type.value, idempotent=type is not PatchType.JSON)
         return self._object(kind, await self._call(request))
 
     async def delete(
@@ -309,7 +309,7 @@ class Client:
         options = _delete_options(preconditions, grace_period_s)
         if propagation is not None:
             options["propagationPolicy"] = propagation.value
-        await self._call(Request("DELETE", kind.object_path(key), body=_encoded(options)))
+        await self._call(HTTPRequest("DELETE", kind.object_path(key), body=_encoded(options)))
 
     async def evict(self, key: Key, uid: str = "", grace_period_s: int | None = None, dry_run: bool = False) -> None:
         """Deletes a pod if no PodDisruptionBudget forbids it, which is an APIError that is ``blocked_by_pdb``.
@@ -324,7 +324,7 @@ class Client:
         }
         path = POD.object_path(key, "eviction")
         query = _write_query(dry_run=dry_run)
-        await self._call(Request("POST", path, query, _encoded(eviction), idempotent=bool(uid)))
+        await self._call(HTTPRequest("POST", path, query, _encoded(eviction), idempotent=bool(uid)))
 
     async def bind(self, key: Key, uid: str, node: str) -> None:
         """Binds the pod with this ``uid`` to ``node``.
@@ -340,14 +340,14 @@ class Client:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         try:
-            await self._call(Request("POST", POD.object_path(key, "binding"), body=_encoded(binding)))
+            await self._call(HTTPRequest("POST", POD.object_path(key, "binding"), body=_encoded(binding)))
         except APIError as error:
             typed = of_binding(error)
             if isinstance(typed, AlreadyBound) and typed.node == node:
                 return
             raise typed from error
 
-    async def _call(self, request: Request) -> bytes:
+    async def _call(self, request: HTTPRequest) -> bytes:
         failures = 0
         while True:
             try:
@@ -360,7 +360,7 @@ class Client:
                 failures += 1
                 await self._pause(request, error, failures)
 
-    async def _pause(self, request: Request, error: KubeError, failures: int) -> None:
+    async def _pause(self, request: HTTPRequest, error: KubeError, failures: int) -> None:
         """Returns when ``request`` may be sent again; raises ``error`` if it may not."""
         if failures >= self._limits.tries or not may_retry(error, request.idempotent):
             raise error
@@ -392,10 +392,10 @@ async def connected(
 ) -> AsyncIterator[Client]:
     """A client for as long as the block lasts. ``user_agent``: the program and its version, ``koord-manager/1.0``."""
     async with Transport(credentials, user_agent) as transport:
-        yield Client(transport, Limits(RateLimit(qps, burst, time.monotonic)))
+        yield Client(transport, CallLimits(RateLimit(qps, burst, time.monotonic)))
 
 
-def _change(kind: Kind[T], line: bytes) -> Change[T]:
+def _change(kind: Kind[T], line: bytes) -> WatchEvent[T]:
     try:
         change = reading.read_change(kind, line)
     except ValueError as error:

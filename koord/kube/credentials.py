@@ -20,7 +20,7 @@ from pathlib import Path
 from koord.kube import execplugin
 from koord.kube.errors import KubeError
 from koord.kube.execplugin import PluginError, PluginStatus
-from koord.kube.kubeconfig import Material, Settings
+from koord.kube.kubeconfig import Material, RESTConfig
 from koord.model.core import unix_s
 
 _log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class CredentialsError(KubeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class APIAccess:
     """``tls`` is None for plain HTTP; it stays the same object while certificates do, and so do its connections."""
 
     server: str
@@ -47,7 +47,7 @@ class Access:
     proxy: str | None = None
 
 
-Load = Callable[[], Settings]
+Load = Callable[[], RESTConfig]
 """Reads the configuration; called again when its files change. Raises ConfigError or OSError."""
 
 _Signature = tuple[tuple[int, ...] | None, ...]
@@ -63,7 +63,7 @@ class Credentials:
         self._files: tuple[Path, ...] = ()
         self._signature: _Signature = ()
         self._tls: tuple[_TLSMaterial, ssl.SSLContext] | None = None
-        self._access: Access | None = None
+        self._access: APIAccess | None = None
         self._checked_s = float("-inf")
         self._expires_s = float("inf")
         self._rejected = False
@@ -76,11 +76,11 @@ class Credentials:
         return "" if self._access is None else self._access.server
 
     @property
-    def checked(self) -> Access | None:
+    def checked(self) -> APIAccess | None:
         """What to connect with now; None where ``access`` has to look first."""
         return None if self._is_due() else self._access
 
-    async def access(self) -> Access:
+    async def access(self) -> APIAccess:
         """What to connect with now. Raises CredentialsError."""
         if self._access is None or self._is_due():
             async with self._lock:
@@ -89,7 +89,7 @@ class Credentials:
         assert self._access is not None
         return self._access
 
-    def reject(self, access: Access) -> None:
+    def reject(self, access: APIAccess) -> None:
         """The server did not accept ``access``."""
         if access is self._access:
             self._rejected = True
@@ -120,12 +120,12 @@ class Credentials:
         status = PluginStatus() if settings.plugin is None else await execplugin.run(settings.plugin, self._environ)
         tls = self._context(settings, status) if settings.server.startswith("https://") else None
         token = status.token or _token(settings)
-        self._access = Access(settings.server, tls, token, settings.server_name, settings.proxy)
+        self._access = APIAccess(settings.server, tls, token, settings.server_name, settings.proxy)
         self._files, self._signature = files, signature
         self._expires_s = _expiry_s(status)
         self.loads += 1
 
-    def _context(self, settings: Settings, status: PluginStatus) -> ssl.SSLContext:
+    def _context(self, settings: RESTConfig, status: PluginStatus) -> ssl.SSLContext:
         material = _tls_material(settings, status)
         if self._tls is None or self._tls[0] != material:
             self._tls = material, material.context()
@@ -154,7 +154,7 @@ class _TLSMaterial:
         return context
 
 
-def _tls_material(settings: Settings, status: PluginStatus) -> _TLSMaterial:
+def _tls_material(settings: RESTConfig, status: PluginStatus) -> _TLSMaterial:
     authority, certificate, key = _pem(settings.ca), _pem(settings.certificate), _pem(settings.key)
     if status.client_certificate_data:
         certificate, key = status.client_certificate_data.encode(), status.client_key_data.encode()
@@ -165,7 +165,7 @@ def _pem(material: Material | None) -> bytes | None:
     return material.read_bytes() if isinstance(material, Path) else material
 
 
-def _token(settings: Settings) -> str:
+def _token(settings: RESTConfig) -> str:
     """That of the file wins, as for client-go."""
     if settings.token_file is None:
         return settings.token

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from koord.kube.kubeconfig import Plugin
+from koord.kube.kubeconfig import ExecPlugin
 from koord.model import core
 
 TIMEOUT_S = 30.0
@@ -38,7 +38,7 @@ class _ExecCredential(msgspec.Struct, frozen=True):
     status: PluginStatus | None = None
 
 
-async def run(plugin: Plugin, environ: Mapping[str, str], timeout_s: float = TIMEOUT_S) -> PluginStatus:
+async def run(plugin: ExecPlugin, environ: Mapping[str, str], timeout_s: float = TIMEOUT_S) -> PluginStatus:
     """What the program says. Raises PluginError."""
     told = {**environ, **dict(plugin.env), "KUBERNETES_EXEC_INFO": _exec_info(plugin)}
     try:
@@ -67,7 +67,7 @@ async def run(plugin: Plugin, environ: Mapping[str, str], timeout_s: float = TIM
     return _status(plugin, output)
 
 
-def _exec_info(plugin: Plugin) -> str:
+def _exec_info(plugin: ExecPlugin) -> str:
     spec: dict[str, Any] = {"interactive": False}
     if plugin.cluster is not None:
         spec["cluster"] = plugin.cluster
@@ -75,7 +75,7 @@ def _exec_info(plugin: Plugin) -> str:
     return msgspec.json.encode(info).decode()
 
 
-def _status(plugin: Plugin, output: bytes) -> PluginStatus:
+def _status(plugin: ExecPlugin, output: bytes) -> PluginStatus:
     if len(output) > _MAX_BYTES:
         raise PluginError(f"{plugin.command} printed {len(output)} bytes")
     try:

@@ -28,8 +28,8 @@ from koord.kube.backoff import Backoff, Random
 from koord.kube.client import ANY_VERSION, EVERYTHING, NEWEST, PAGE_SIZE, STALL_S, WATCH_TIMEOUT_S, Selection
 from koord.kube.errors import APIError, BadAnswer, KubeError, Stalled, Unreachable
 from koord.kube.kind import Key, Kind, Object, T
-from koord.kube.reading import Change, ChangeType, Entry, Kept, Page, Transform
-from koord.kube.store import Index, Store
+from koord.kube.reading import Kept, ListPage, ObjectEntry, Transform, WatchEvent, WatchEventType
+from koord.kube.store import Index, ObjectStore
 from koord.kube.stream import EventStream, Handler, unhandled
 
 _log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class Lister(Protocol):
         transform: Transform[T, Kept],
         is_whole_allowed: bool,
         resource_version: str,
-    ) -> Page[Kept]: ...
+    ) -> ListPage[Kept]: ...
 
     def watch(
         self,
@@ -77,7 +77,7 @@ class Lister(Protocol):
         stall_s: float,
         opened: Callable[[], None],
         begins_with_list: bool,
-    ) -> AsyncGenerator[Change[T], None]: ...
+    ) -> AsyncGenerator[WatchEvent[T], None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +176,14 @@ class Informer(Generic[Wire, Kept]):
         self._client, self._pace, self._observe = client, pace, observe
         self._channel = None if stream is None else stream.channel(kind, handle)
         self._clock, self._sleep, self._random = clock, sleep, random
-        self._store: Store[Kept] = Store(indexes)
+        self._store: ObjectStore[Kept] = ObjectStore(indexes)
         self._version = ""
         """From where to watch on; "": the objects are to be listed."""
         self._known_version = ""
         """The last one that the cache was at."""
         self._list_from = ANY_VERSION if pace.is_whole_allowed else NEWEST
         self._watch_may_list = pace.is_whole_allowed
-        self._listed: dict[Key, Entry[Kept]] | None = None
+        self._listed: dict[Key, ObjectEntry[Kept]] | None = None
         """What came so far of a list with which a watch begins; None between lists."""
         self._silent_watches = 0
         self.synced = asyncio.Event()
@@ -278,17 +278,17 @@ class Informer(Generic[Wire, Kept]):
             self._note_silence()
         return error is None and self._clock() - begun_s >= self._pace.settled_s, error
 
-    async def _take(self, change: Change[Wire]) -> None:
+    async def _take(self, change: WatchEvent[Wire]) -> None:
         if self._listed is None:
             self._take_change(change)
         elif change.ends_list:
             self.counts.bookmarks += 1
             await self._take_list(self._listed, change.entry.resource_version)
             self._listed = None
-        elif change.type is ChangeType.BOOKMARK:
+        elif change.type is WatchEventType.BOOKMARK:
             raise _NoListSent("a watch goes on before it has sent a list")
         else:
-            kept = None if change.type is ChangeType.DELETED else self._kept(change.entry)
+            kept = None if change.type is WatchEventType.DELETED else self._kept(change.entry)
             if kept is None:
                 self._listed.pop(change.entry.key, None)
             else:
@@ -341,7 +341,7 @@ class Informer(Generic[Wire, Kept]):
             return ANY_VERSION
         return self._known_version if is_expired and self._version else NEWEST
 
-    async def _take_list(self, listed: Mapping[Key, Entry[Kept]], version: str) -> None:
+    async def _take_list(self, listed: Mapping[Key, ObjectEntry[Kept]], version: str) -> None:
         """Makes the cache what was listed. Deletions first: what they free is free before somebody takes it."""
         if not version:
             raise BadAnswer(f"a list of {self.kind.plural} has no resource version")
@@ -355,11 +355,11 @@ class Informer(Generic[Wire, Kept]):
         self.synced.set()
         self._heard()
 
-    def _take_change(self, change: Change[Wire]) -> None:
+    def _take_change(self, change: WatchEvent[Wire]) -> None:
         entry = change.entry
-        if change.type is ChangeType.BOOKMARK:
+        if change.type is WatchEventType.BOOKMARK:
             self.counts.bookmarks += 1
-        elif change.type is ChangeType.DELETED:
+        elif change.type is WatchEventType.DELETED:
             self.counts.changes += 1
             self._remove(entry.key)
         else:
@@ -372,16 +372,16 @@ class Informer(Generic[Wire, Kept]):
         self._version = self._known_version = entry.resource_version or self._version
         self._heard()
 
-    def _kept(self, entry: Entry[Wire]) -> Entry[Kept] | None:
+    def _kept(self, entry: ObjectEntry[Wire]) -> ObjectEntry[Kept] | None:
         """Returns it with the object that the cache keeps: its own, if that is of the same version. None: none."""
         if entry.object is None:
-            return Entry(entry.key, entry.resource_version, None, entry.problem)
+            return ObjectEntry(entry.key, entry.resource_version, None, entry.problem)
         known = self._store.objects.get(entry.key)
         if known is None or known.metadata.resource_version != entry.resource_version:
             known = self._transform(entry.object)
-        return None if known is None else Entry(entry.key, entry.resource_version, known)
+        return None if known is None else ObjectEntry(entry.key, entry.resource_version, known)
 
-    def _put(self, entry: Entry[Kept]) -> None:
+    def _put(self, entry: ObjectEntry[Kept]) -> None:
         """``entry``: from ``_kept``."""
         before = self.get(entry.key)
         if entry.object is None:

@@ -1,10 +1,10 @@
 """Where the API server is and who we are, as a kubeconfig or a pod's service account says it.
 
-``Settings`` is what was configured; ``koord.kube.credentials`` makes of it what a connection needs, again and again.
+``RESTConfig`` is what was configured; ``koord.kube.credentials`` makes of it what a connection needs, again and again.
 Several files are one configuration, in which the first that names something wins, as for kubectl. Proxies of the
 environment and passwords are not used.
 
-Fails with ``ConfigError``, which names the file and the entry.
+Fails with ``KubeconfigError``, which names the file and the entry.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 _SERVER_HOST, _SERVER_PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 
 
-class ConfigError(ValueError):
+class KubeconfigError(ValueError):
     """``place``: the file, and the entry in it."""
 
     def __init__(self, place: str, why: str) -> None:
@@ -42,7 +42,7 @@ Material = bytes | Path
 
 
 @dataclass(frozen=True, slots=True)
-class Plugin:
+class ExecPlugin:
     """A program that says who we are (client-go's "exec" credential plugins)."""
 
     api_version: str
@@ -55,7 +55,7 @@ class Plugin:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RESTConfig:
     """``server`` is a URL. ``files``: the configuration's own; those that it names are in the other members."""
 
     server: str
@@ -68,7 +68,7 @@ class Settings:
     token_file: Path | None = None
     certificate: Material | None = None
     key: Material | None = None
-    plugin: Plugin | None = None
+    plugin: ExecPlugin | None = None
     namespace: str = ""
     files: tuple[Path, ...] = ()
 
@@ -79,7 +79,7 @@ class Settings:
         return (*self.files, *(path for path in named if isinstance(path, Path)))
 
 
-def find(environ: Mapping[str, str], kubeconfig: str = "", context: str = "") -> Settings:
+def find(environ: Mapping[str, str], kubeconfig: str = "", context: str = "") -> RESTConfig:
     """As kubectl: the file named, else those of KUBECONFIG, else the user's own, else the pod's service account.
 
     Raises ConfigError or OSError.
@@ -93,20 +93,20 @@ def find(environ: Mapping[str, str], kubeconfig: str = "", context: str = "") ->
     return in_cluster(environ)
 
 
-def in_cluster(environ: Mapping[str, str], directory: Path = SERVICE_ACCOUNT) -> Settings:
+def in_cluster(environ: Mapping[str, str], directory: Path = SERVICE_ACCOUNT) -> RESTConfig:
     """What kubelet gives each pod. Raises ConfigError outside of one."""
     host, port = environ.get(_SERVER_HOST, ""), environ.get(_SERVER_PORT, "")
     if not host or not port:
-        raise ConfigError("no kubeconfig", f"and not in a pod: {_SERVER_HOST} or {_SERVER_PORT} is not set")
+        raise KubeconfigError("no kubeconfig", f"and not in a pod: {_SERVER_HOST} or {_SERVER_PORT} is not set")
     try:
         namespace = (directory / "namespace").read_text(encoding="utf-8").strip()
     except FileNotFoundError:
         namespace = ""
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    return Settings(server, ca=directory / "ca.crt", token_file=directory / "token", namespace=namespace)
+    return RESTConfig(server, ca=directory / "ca.crt", token_file=directory / "token", namespace=namespace)
 
 
-def read_kubeconfig(paths: Sequence[Path], context: str = "") -> Settings:
+def read_kubeconfig(paths: Sequence[Path], context: str = "") -> RESTConfig:
     """The settings of ``context``, or of the current one. A file that does not exist is skipped if there are others.
 
     Raises ConfigError or OSError.
@@ -116,14 +116,14 @@ def read_kubeconfig(paths: Sequence[Path], context: str = "") -> Settings:
     name = context or next(filter(None, currents), "")
     place = ":".join(map(str, paths))
     if not name:
-        raise ConfigError(place, "no context is named, and none is current")
+        raise KubeconfigError(place, "no context is named, and none is current")
     chosen = _entry(documents, "contexts", "context", name, place)
     cluster = _entry(documents, "clusters", "cluster", chosen.text("cluster"), place)
     user = _entry(documents, "users", "user", chosen.text("user"), place) if chosen.text("user") else chosen.empty()
     server = cluster.text("server")
     if not server.startswith(("https://", "http://")):
-        raise ConfigError(cluster.place, f"server {server!r} is no URL")
-    return Settings(
+        raise KubeconfigError(cluster.place, f"server {server!r} is no URL")
+    return RESTConfig(
         server=server.rstrip("/"),
         ca=cluster.material("certificate-authority"),
         verify=not cluster.flag("insecure-skip-tls-verify"),
@@ -168,7 +168,7 @@ class _Entry:
         try:
             return base64.b64decode(encoded, validate=True)
         except binascii.Error as error:
-            raise ConfigError(self.place, f"{member}-data is not base64: {error}") from error
+            raise KubeconfigError(self.place, f"{member}-data is not base64: {error}") from error
 
 
 def _entry(
@@ -179,22 +179,22 @@ def _entry(
             if isinstance(item, dict) and item.get("name") == name:
                 members = item.get(member) or {}
                 if not isinstance(members, dict):
-                    raise ConfigError(f"{path}: {member} {name!r}", "is not an object")
+                    raise KubeconfigError(f"{path}: {member} {name!r}", "is not an object")
                 return _Entry(f"{path}: {member} {name!r}", members, path.parent.absolute())
-    raise ConfigError(place, f"has no {member} {name!r}")
+    raise KubeconfigError(place, f"has no {member} {name!r}")
 
 
-def _plugin(user: _Entry, cluster: _Entry) -> Plugin | None:
+def _plugin(user: _Entry, cluster: _Entry) -> ExecPlugin | None:
     exec_ = user.members.get("exec")
     if not exec_:
         return None
     entry = _Entry(f"{user.place}: exec", exec_, user.directory)
     command = entry.text("command")
     if not command:
-        raise ConfigError(entry.place, "lacks its command")
+        raise KubeconfigError(entry.place, "lacks its command")
     if entry.text("interactiveMode") == "Always":
-        raise ConfigError(entry.place, f"{command} wants a terminal")
-    return Plugin(
+        raise KubeconfigError(entry.place, f"{command} wants a terminal")
+    return ExecPlugin(
         api_version=entry.text("apiVersion"),
         command=str(user.directory / command) if "/" in command else command,
         args=tuple(map(str, exec_.get("args") or ())),
@@ -223,13 +223,13 @@ def _about(cluster: _Entry) -> Mapping[str, Any]:
 def _document(path: Path) -> Mapping[str, Any]:
     text = path.read_bytes()
     if len(text) > _MAX_BYTES:
-        raise ConfigError(str(path), f"{len(text)} bytes are more than {_MAX_BYTES}")
+        raise KubeconfigError(str(path), f"{len(text)} bytes are more than {_MAX_BYTES}")
     try:
         document = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(str(path), f"is not YAML: {error}") from error
+        raise KubeconfigError(str(path), f"is not YAML: {error}") from error
     if not isinstance(document, dict):
-        raise ConfigError(str(path), "is not a kubeconfig")
+        raise KubeconfigError(str(path), "is not a kubeconfig")
     return document
 
 
@@ -238,5 +238,5 @@ def _text(members: Mapping[str, Any], member: str, place: object) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise ConfigError(str(place), f"{member} {value!r} is not text")
+        raise KubeconfigError(str(place), f"{member} {value!r} is not text")
     return value

@@ -16,7 +16,7 @@ from typing import Generic
 import msgspec
 
 from koord.kube.kind import Kind, T
-from koord.kube.reading import Entry, Kept, Page, Transform, read_entry, read_page
+from koord.kube.reading import Kept, ListPage, ObjectEntry, Transform, read_entry, read_page
 
 _ITEMS, _METADATA = b'"items":[', b'"metadata":{'
 _HEAD_BYTES = 4096
@@ -34,7 +34,7 @@ class ListBody(Generic[T, Kept]):
 
     def __init__(self, kind: Kind[T], transform: Transform[T, Kept], small_bytes: int = SMALL_BYTES) -> None:
         self._kind, self._transform, self._small_bytes = kind, transform, small_bytes
-        self._entries: list[Entry[Kept]] = []
+        self._entries: list[ObjectEntry[Kept]] = []
         self._head, self._rest = b"", bytearray()
         self._separator: bytes | None = None
         """None: not looked for yet; b"": there is none, or none of use."""
@@ -49,10 +49,10 @@ class ListBody(Generic[T, Kept]):
         if self._separator:
             self._take_items(self._separator)
 
-    def end(self) -> Page[Kept]:
+    def end(self) -> ListPage[Kept]:
         """Returns the list, once all its bytes are fed. Raises ValueError."""
         left = read_page(self._kind, self._head + self._rest, self._transform)
-        return Page((*self._entries, *left.entries), left.resource_version, left.continue_token)
+        return ListPage((*self._entries, *left.entries), left.resource_version, left.continue_token)
 
     def _find_separator(self) -> None:
         first = self._rest.find(_ITEMS, 0, _HEAD_BYTES) + len(_ITEMS)
@@ -83,7 +83,7 @@ class ListBody(Generic[T, Kept]):
         del self._rest[:begin]
         self._searched = max(1, len(self._rest) - len(separator) + 1)
 
-    def _read(self, document: bytearray) -> Entry[T] | None:
+    def _read(self, document: bytearray) -> ObjectEntry[T] | None:
         """Returns the item that ``document`` is, or None if it is only the beginning of one."""
         entry = read_entry(self._kind, document)
         if entry.object is None:

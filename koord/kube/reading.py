@@ -1,6 +1,6 @@
 """What an API server's answers decode to: entries, pages of a list, and changes of a watch.
 
-Invariant: an object that does not fit its kind's struct costs itself only. It is an ``Entry`` without object that
+Invariant: an object that does not fit its kind's struct costs itself only. It is an ``ObjectEntry`` without object that
 still has its key and resource version, so whoever keeps a cache neither takes it for deleted nor loses its place.
 Fails with ValueError where the answer itself is no list, or a line no change.
 """
@@ -25,7 +25,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """The annotation of the bookmark that ends the list with which a watch begins."""
 
 
-class Entry(msgspec.Struct, Generic[T], frozen=True, gc=False):
+class ObjectEntry(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """An object as a list or a watch has it; ``object`` is None if it cannot be read, and ``problem`` says why."""
 
     key: Key
@@ -34,19 +34,19 @@ class Entry(msgspec.Struct, Generic[T], frozen=True, gc=False):
     problem: str = ""
 
 
-Transform = Callable[[Entry[T]], Entry[Kept] | None]
+Transform = Callable[[ObjectEntry[T]], ObjectEntry[Kept] | None]
 """Returns the entry to be listed in place of one that was read; None: it is left out."""
 
 
-class Page(msgspec.Struct, Generic[T], frozen=True):
+class ListPage(msgspec.Struct, Generic[T], frozen=True):
     """A part of a list, or all of it: ``continue_token`` is "" in the last."""
 
-    entries: tuple[Entry[T], ...]
+    entries: tuple[ObjectEntry[T], ...]
     resource_version: str
     continue_token: str = ""
 
 
-class ChangeType(StrEnum):
+class WatchEventType(StrEnum):
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
     DELETED = "DELETED"
@@ -54,14 +54,14 @@ class ChangeType(StrEnum):
     ERROR = "ERROR"
 
 
-class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """One line of a watch. A bookmark's entry has a resource version only.
 
     ``ends_list``: what the watch said so far is the whole list that it began with.
     """
 
-    type: ChangeType
-    entry: Entry[T]
+    type: WatchEventType
+    entry: ObjectEntry[T]
     ends_list: bool = False
 
 
@@ -98,12 +98,12 @@ class _List(msgspec.Struct):
 
 
 class _Line(msgspec.Struct):
-    type: ChangeType
+    type: WatchEventType
     object: msgspec.Raw
 
 
 class _TypedLine(msgspec.Struct, Generic[T], gc=False):
-    type: ChangeType
+    type: WatchEventType
     object: T
 
 
@@ -117,7 +117,7 @@ class _WithAnyMetadata(msgspec.Struct):
 
 _LIST = msgspec.json.Decoder(_List)
 _LINE = msgspec.json.Decoder(_Line)
-_CHANGES = (ChangeType.ADDED, ChangeType.MODIFIED, ChangeType.DELETED)
+_CHANGES = (WatchEventType.ADDED, WatchEventType.MODIFIED, WatchEventType.DELETED)
 _Document = bytes | bytearray | msgspec.Raw
 
 
@@ -136,7 +136,7 @@ def _read_unstructured(document: _Document) -> Unstructured:
         return Unstructured(core.read(_WithMetadata, document).metadata, content)
 
 
-def read_entry(kind: Kind[T], document: _Document) -> Entry[T]:
+def read_entry(kind: Kind[T], document: _Document) -> ObjectEntry[T]:
     """The object in a JSON document, or why there is none."""
     try:
         value = read_object(kind, document)
@@ -145,14 +145,14 @@ def read_entry(kind: Kind[T], document: _Document) -> Entry[T]:
     metadata = value.metadata
     if not metadata.name:
         return _unreadable(kind, document, "it has no name")
-    return Entry(Key(metadata.namespace, metadata.name), metadata.resource_version, value)
+    return ObjectEntry(Key(metadata.namespace, metadata.name), metadata.resource_version, value)
 
 
-def as_it_is(entry: Entry[T]) -> Entry[T]:
+def as_it_is(entry: ObjectEntry[T]) -> ObjectEntry[T]:
     return entry
 
 
-def read_page(kind: Kind[T], body: bytes | bytearray, transform: Transform[T, Kept]) -> Page[Kept]:
+def read_page(kind: Kind[T], body: bytes | bytearray, transform: Transform[T, Kept]) -> ListPage[Kept]:
     """Returns the list in an answer; ``transform`` has each entry before the next one is read. Raises ValueError."""
     try:
         listed = _LIST.decode(body)
@@ -160,10 +160,10 @@ def read_page(kind: Kind[T], body: bytes | bytearray, transform: Transform[T, Ke
         raise ValueError("is nested too deeply") from error
     kept = [transform(read_entry(kind, item)) for item in listed.items or ()]
     entries = tuple([entry for entry in kept if entry is not None])
-    return Page(entries, listed.metadata.resource_version, listed.metadata.continue_ or "")
+    return ListPage(entries, listed.metadata.resource_version, listed.metadata.continue_ or "")
 
 
-def read_change(kind: Kind[T], line: bytes) -> Change[T] | Status:
+def read_change(kind: Kind[T], line: bytes) -> WatchEvent[T] | Status:
     """Returns the change in one line of a watch, or the error that ends it. Raises ValueError if it is neither."""
     if kind.struct is Unstructured:
         return _read_other_change(kind, line)
@@ -174,24 +174,26 @@ def read_change(kind: Kind[T], line: bytes) -> Change[T] | Status:
     metadata = typed.object.metadata
     if typed.type in _CHANGES and metadata.name:
         key = Key(metadata.namespace, metadata.name)
-        return Change(typed.type, Entry(key, metadata.resource_version, cast(T, typed.object)))
+        return WatchEvent(typed.type, ObjectEntry(key, metadata.resource_version, cast(T, typed.object)))
     return _read_other_change(kind, line)
 
 
-def _read_other_change(kind: Kind[T], line: bytes) -> Change[T] | Status:
+def _read_other_change(kind: Kind[T], line: bytes) -> WatchEvent[T] | Status:
     """A bookmark, an error, an object that is read in two steps or not at all."""
     try:
         read = _LINE.decode(line)
     except RecursionError as error:
         raise ValueError("is nested too deeply") from error
-    if read.type is ChangeType.ERROR:
+    if read.type is WatchEventType.ERROR:
         return core.read(Status, read.object)
-    if read.type is ChangeType.BOOKMARK:
+    if read.type is WatchEventType.BOOKMARK:
         metadata = core.read(_WithMetadata, read.object).metadata
-        return Change(
-            read.type, Entry(Key("", ""), metadata.resource_version, None), INITIAL_EVENTS_END in metadata.annotations
+        return WatchEvent(
+            read.type,
+            ObjectEntry(Key("", ""), metadata.resource_version, None),
+            INITIAL_EVENTS_END in metadata.annotations,
         )
-    return Change(read.type, read_entry(kind, read.object))
+    return WatchEvent(read.type, read_entry(kind, read.object))
 
 
 @cache
@@ -199,14 +201,14 @@ def _typed_lines(struct: type[Object]) -> msgspec.json.Decoder[_TypedLine[Object
     return msgspec.json.Decoder(_TypedLine[struct])  # type: ignore[valid-type]
 
 
-def _unreadable(kind: Kind[T], document: _Document, why: str) -> Entry[T]:
+def _unreadable(kind: Kind[T], document: _Document, why: str) -> ObjectEntry[T]:
     try:
         metadata = msgspec.json.decode(document, type=_WithAnyMetadata).metadata
     except (ValueError, RecursionError):
         metadata = {}
     key = Key(_text(metadata, "namespace"), _text(metadata, "name"))
     problem = f"{kind.name} {key}: cannot be read: {why}" if key.name else f"{kind.name} cannot be read: {why}"
-    return Entry(key, _text(metadata, "resourceVersion"), None, problem)
+    return ObjectEntry(key, _text(metadata, "resourceVersion"), None, problem)
 
 
 def _text(metadata: Mapping[str, Any], member: str) -> str:

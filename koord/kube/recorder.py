@@ -128,7 +128,7 @@ class Events(Protocol):
     async def patch(self, kind: Kind[T], key: Key, body: Mapping[str, Any]) -> T: ...
 
 
-class Recorder:
+class EventRecorder:
     """``component``: the program, ``instance``: which of them. ``wall_s``: seconds since 1970."""
 
     def __init__(

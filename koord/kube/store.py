@@ -15,7 +15,7 @@ Index = Callable[[T], Iterable[str]]
 """The values under which an object is found: a pod's node. Pure; it does not fail."""
 
 
-class Store(Generic[T]):
+class ObjectStore(Generic[T]):
     def __init__(self, indexes: Mapping[str, Index[T]]) -> None:
         self._objects: dict[Key, T] = {}
         self._indexes = dict(indexes)

@@ -20,7 +20,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from koord.kube.credentials import Access, Credentials
+from koord.kube.credentials import APIAccess, Credentials
 from koord.kube.errors import KubeError, Unreachable, from_answer
 
 JSON = "application/json"
@@ -39,7 +39,7 @@ _UNAUTHORIZED, _REDIRECTION = int(HTTPStatus.UNAUTHORIZED), int(HTTPStatus.MULTI
 _STREAMED = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
 
 
-class Request(msgspec.Struct, frozen=True):
+class HTTPRequest(msgspec.Struct, frozen=True):
     """``idempotent``: sent twice, it does no more than once."""
 
     method: str
@@ -75,7 +75,7 @@ class Transport:
     async def close(self) -> None:
         await self._session.close()
 
-    async def exchange(self, request: Request, timeout_s: float) -> bytes:
+    async def exchange(self, request: HTTPRequest, timeout_s: float) -> bytes:
         """Returns the body of the answer. Raises APIError, Unreachable or CredentialsError."""
         timeout = self._timeouts.get(timeout_s)
         if timeout is None:
@@ -90,7 +90,7 @@ class Transport:
         raise from_answer(response.status, body, response.headers.get("Retry-After", ""))
 
     @contextlib.asynccontextmanager
-    async def stream(self, request: Request, timeout_s: float) -> AsyncIterator[aiohttp.StreamReader]:
+    async def stream(self, request: HTTPRequest, timeout_s: float) -> AsyncIterator[aiohttp.StreamReader]:
         """Yields the body of an answer that goes on; ``timeout_s`` is for its head, or for all of an error.
 
         Raises as ``exchange`` does. (A load balancer may send a 502 and stall.)
@@ -106,7 +106,7 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             raise _translated(error) from error
 
-    async def _send(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+    async def _send(self, request: HTTPRequest, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         """Returns the head of the answer. A refused credential is read again, and tried once more if it differs."""
         access = self._credentials.checked or await self._credentials.access()
         response = await self._send_as(access, request, timeout)
@@ -119,7 +119,7 @@ class Transport:
         return response
 
     def _send_as(
-        self, access: Access, request: Request, timeout: aiohttp.ClientTimeout
+        self, access: APIAccess, request: HTTPRequest, timeout: aiohttp.ClientTimeout
     ) -> Awaitable[aiohttp.ClientResponse]:
         headers = {} if request.body is None else {"Content-Type": request.content_type}
         if access.token:

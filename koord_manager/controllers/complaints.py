@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from koord.kube.kind import NODE
-from koord.kube.recorder import EventType, Recorder, Subject
+from koord.kube.recorder import EventRecorder, EventType, Subject
 from koord.model.core import Node
 
 _SECONDS = re.compile(r"\d+ s\b", re.ASCII)
@@ -37,7 +37,7 @@ def subject(node: Node) -> Subject:
 
 
 def tell(
-    recorder: Recorder, node: Node, found: Iterable[Complaint], before: frozenset[Complaint]
+    recorder: EventRecorder, node: Node, found: Iterable[Complaint], before: frozenset[Complaint]
 ) -> frozenset[Complaint]:
     """Makes Events of the news about ``node``; returns what is to be remembered of the look."""
     found = tuple(found)

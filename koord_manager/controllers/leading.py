@@ -9,7 +9,7 @@ from typing import Any
 from koord.admission import missing_mutations
 from koord.kube.client import Client
 from koord.kube.kind import CLUSTER_COLOCATION_PROFILE, CONFIG_MAP, POD, Key, Unstructured
-from koord.kube.recorder import EventType, Recorder, Subject
+from koord.kube.recorder import EventRecorder, EventType, Subject
 from koord.kube.workqueue import WorkQueue
 from koord.model.core import Pod, unix_s
 from koord.sloconfig.loading import Loaded, unknown_messages
@@ -37,7 +37,7 @@ class Controllers(ViewListener):
         client: Client,
         view: ClusterView,
         fresh: FreshFigures,
-        recorder: Recorder,
+        recorder: EventRecorder,
         wall_s: Callable[[], float],
         profiles: ProfileController | None = None,
     ) -> None:

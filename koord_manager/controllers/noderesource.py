@@ -15,7 +15,7 @@ from msgspec import structs
 
 from koord.kube.client import Client
 from koord.kube.kind import NODE, Key
-from koord.kube.recorder import EventType, Recorder
+from koord.kube.recorder import EventRecorder, EventType
 from koord.model import devices
 from koord.model.core import Node
 from koord.model.nodemetric import NodeMetric
@@ -77,7 +77,12 @@ class NodeResourceController:
     """``wall_s``: seconds since 1970."""
 
     def __init__(
-        self, client: Client, view: ClusterView, figures: FreshFigures, recorder: Recorder, wall_s: Callable[[], float]
+        self,
+        client: Client,
+        view: ClusterView,
+        figures: FreshFigures,
+        recorder: EventRecorder,
+        wall_s: Callable[[], float],
     ) -> None:
         self._client, self._view, self._figures = client, view, figures
         self._recorder, self._wall_s = recorder, wall_s

@@ -10,7 +10,7 @@ import msgspec
 
 from koord.kube.client import Client
 from koord.kube.kind import NODE_SLO, Key, Unstructured
-from koord.kube.recorder import Recorder
+from koord.kube.recorder import EventRecorder
 from koord.model import mergepatch, nodestate, schema, slo, slo_extensions
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec
@@ -24,7 +24,7 @@ _EXTENSIONS = "extensions"
 
 
 class NodeSLOController:
-    def __init__(self, client: Client, view: ClusterView, recorder: Recorder) -> None:
+    def __init__(self, client: Client, view: ClusterView, recorder: EventRecorder) -> None:
         self._client, self._view, self._recorder = client, view, recorder
         self._complaints: dict[str, frozenset[Complaint]] = {}
 

@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError, Message
 
 from koord.http2.grpc import FAILED_PRECONDITION, INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, UNAVAILABLE
 from koord.http2.server import Refusal
-from koord.kube.client import Client, Limits
+from koord.kube.client import CallLimits, Client
 from koord.kube.errors import DISRUPTION_BUDGET, APIError, KubeError
 from koord.kube.kind import Key
 from koord.kube.ratelimit import RateLimit
@@ -65,7 +65,7 @@ class NodeLinkService:
         wall_s: Callable[[], float],
     ) -> None:
         rate = RateLimit(EVICTION_QPS, EVICTION_BURST, time.monotonic)
-        self._client = client.with_limits(Limits(rate, tries=1, timeout_s=EVICTION_TIMEOUT_S))
+        self._client = client.with_limits(CallLimits(rate, tries=1, timeout_s=EVICTION_TIMEOUT_S))
         self._view, self._fresh = view, fresh
         self._leadership, self.wall_s = leadership, wall_s
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from koord.kube.client import Client, Limits, Selection
+from koord.kube.client import CallLimits, Client, Selection
 from koord.kube.errors import APIError, KubeError
 from koord.kube.informer import Informer, Pace
 from koord.kube.kind import CERTIFICATE_SIGNING_REQUEST, Key, Unstructured
@@ -60,7 +60,7 @@ class Signer:
         qps: float = QPS,
         burst: int = BURST,
     ) -> None:
-        self._client = client.with_limits(Limits(RateLimit(qps, burst, clock)))
+        self._client = client.with_limits(CallLimits(RateLimit(qps, burst, clock)))
         self._read_ca, self._agents, self._clock, self._now = read_ca, agents, clock, now
         self.queue = WorkQueue[str]("nodelink-signer")
         self.results = Counter[str]()

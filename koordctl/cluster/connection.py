@@ -15,11 +15,11 @@ from typing import TypeVar
 
 import koord
 from koord.kube import kubeconfig
-from koord.kube.client import EVERYTHING, Client, Limits, Selection
+from koord.kube.client import EVERYTHING, CallLimits, Client, Selection
 from koord.kube.credentials import Credentials, CredentialsError
 from koord.kube.errors import APIError, KubeError
 from koord.kube.kind import KINDS, Kind, T
-from koord.kube.kubeconfig import Settings
+from koord.kube.kubeconfig import RESTConfig
 from koord.kube.transport import Transport
 from koordctl.exits import Refused, Unreachable
 
@@ -82,10 +82,10 @@ async def read_names(client: Client, kind_name: str) -> list[str]:
 async def _asked(choice: Choice, question: Callable[[Client], Awaitable[Answer]]) -> Answer:
     credentials = Credentials(lambda: _settings(choice), os.environ, time.monotonic, time.time)
     async with Transport(credentials, f"koordctl/{koord.__version__}") as transport:
-        return await question(Client(transport, Limits(tries=_TRIES, timeout_s=choice.timeout_s)))
+        return await question(Client(transport, CallLimits(tries=_TRIES, timeout_s=choice.timeout_s)))
 
 
-def _settings(choice: Choice) -> Settings:
+def _settings(choice: Choice) -> RESTConfig:
     """Raises ConfigError or OSError."""
     return kubeconfig.find(os.environ, choice.kubeconfig, choice.context)
 

@@ -24,10 +24,10 @@ import logging
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Protocol
 
-from koord.kube.client import Client, Limits
+from koord.kube.client import CallLimits, Client
 from koord.kube.kind import POD, Key
 from koord.kube.ratelimit import RateLimit
-from koord.kube.recorder import EventType, Recorder, Subject
+from koord.kube.recorder import EventRecorder, EventType, Subject
 from koord.model.eventreasons import EVICTED, NOT_EVICTED
 from qosd.act.cristop import CRIStop, EvictedPod
 from qosd.act.evictor import Evictor
@@ -129,7 +129,7 @@ class APIEviction:
 
 @contextlib.contextmanager
 def evicting_by_api(
-    evictor: Evictor, api: Client | Evictions, recorder: Recorder, bounds: Bounds = BOUNDS
+    evictor: Evictor, api: Client | Evictions, recorder: EventRecorder, bounds: Bounds = BOUNDS
 ) -> Iterator[None]:
     """``evictor`` evicts by ``api`` for as long as the block lasts.
 
@@ -142,7 +142,7 @@ def evicting_by_api(
         return
     if isinstance(api, Client):
         rate = RateLimit(_QPS, _BURST, asyncio.get_running_loop().time)
-        api = api.with_limits(Limits(rate, tries=1, timeout_s=CALL_S))
+        api = api.with_limits(CallLimits(rate, tries=1, timeout_s=CALL_S))
     evictor.executor = APIEviction(
         api, stop, recorder, lambda: evictor.emergency, evictor.left_s, evictor.tell_step, bounds
     )

@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 
 import msgspec
 
-from koord.kube.client import Body, Limits, PatchType
+from koord.kube.client import Body, CallLimits, PatchType
 from koord.kube.kind import Key, Kind, T
 from koord.kube.ratelimit import RateLimit
 
@@ -22,7 +22,7 @@ _TRY_S = 10.0
 class Patching(Protocol):
     """The part of ``Client`` that is needed."""
 
-    def with_limits(self, limits: Limits) -> Self: ...
+    def with_limits(self, limits: CallLimits) -> Self: ...
 
     async def patch(
         self,
@@ -36,7 +36,7 @@ class Patching(Protocol):
 
 class ObjectWriter:
     def __init__(self, client: Patching, kind: Kind[Any], key: Key, clock: Callable[[], float]) -> None:
-        self._client = client.with_limits(Limits(tries=1, timeout_s=_TRY_S))
+        self._client = client.with_limits(CallLimits(tries=1, timeout_s=_TRY_S))
         self._kind, self._key = kind, key
         self._rate = RateLimit(1 / WRITE_EVERY_S, WRITES_AT_ONCE, clock)
 

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import koord
 from koord.kube import kubeconfig
-from koord.kube.client import Client, Limits
+from koord.kube.client import CallLimits, Client
 from koord.kube.credentials import Credentials
-from koord.kube.kubeconfig import Settings
+from koord.kube.kubeconfig import RESTConfig
 from koord.kube.ratelimit import RateLimit
-from koord.kube.recorder import Recorder
+from koord.kube.recorder import EventRecorder
 from koord.kube.transport import Transport
 from koord.model import nodelink
 from qosd.cluster.apieviction import evicting_by_api
@@ -54,8 +54,8 @@ class Session:
             lambda: _settings(options.kubeconfig, environ), environ, time.monotonic, time.time
         )
         self._transport = Transport(self._credentials, f"koord-qosd/{koord.__version__}")
-        self.client = Client(self._transport, Limits(RateLimit(QPS, BURST, time.monotonic)))
-        self.recorder = Recorder(self.client, COMPONENT, self.node_name, time.time)
+        self.client = Client(self._transport, CallLimits(RateLimit(QPS, BURST, time.monotonic)))
+        self.recorder = EventRecorder(self.client, COMPONENT, self.node_name, time.time)
         self.feed = ClusterFeed(self.client, self.node_name, self.policy, time.monotonic)
         self._reporter = Reporter(self.client, self.node_name, node, self.feed.node_metric)
         self._topology_reporter = TopologyReporter(self.client, self.node_name, node)
@@ -110,7 +110,7 @@ class Session:
         ]
 
 
-def _settings(kubeconfig_option: str, environ: Mapping[str, str]) -> Settings:
+def _settings(kubeconfig_option: str, environ: Mapping[str, str]) -> RESTConfig:
     """Raises kubeconfig.ConfigError or OSError."""
     if kubeconfig_option == IN_CLUSTER:
         return kubeconfig.in_cluster(environ)
@@ -121,5 +121,5 @@ def _own_namespace(environ: Mapping[str, str]) -> str:
     """The pod's."""
     try:
         return kubeconfig.in_cluster(environ).namespace or nodelink.NAMESPACE
-    except (kubeconfig.ConfigError, OSError):
+    except (kubeconfig.KubeconfigError, OSError):
         return nodelink.NAMESPACE

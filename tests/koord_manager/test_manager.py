@@ -21,7 +21,7 @@ from koord.cluster import frame
 from koord.cluster import program as component
 from koord.cluster.frame import Frame
 from koord.kube.client import Client
-from koord.kube.recorder import Recorder
+from koord.kube.recorder import EventRecorder
 from koord.model.nodelink import LEASE_NAME
 from koord.service import failures
 from koord_manager import manager, program
@@ -148,13 +148,13 @@ async def test_an_absent_policy_is_a_figure_once_it_is_known(is_there: bool) -> 
 @pytest.mark.parametrize("hangs", [False, True], ids=["written", "not answered"])
 async def test_the_last_events_are_written_in_bounded_time(monkeypatch: pytest.MonkeyPatch, hangs: bool) -> None:
     """``stop`` comes with the first Event."""
-    stop, record = asyncio.Event(), Recorder.record
+    stop, record = asyncio.Event(), EventRecorder.record
 
     def recorded(*arguments: object) -> None:
         record(*arguments)  # type: ignore[arg-type]
         stop.set()
 
-    monkeypatch.setattr(Recorder, "record", recorded)
+    monkeypatch.setattr(EventRecorder, "record", recorded)
     monkeypatch.setattr(frame, "_LAST_EVENTS_S", 0.3 if hangs else 10.0)
     server = SlowServer()
     server.put(CONFIG_MAPS, CONFIG.namespace, CONFIG.name, data={"colocation-config": "{bad"})

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from koord.kube.client import Client, Limits
+from koord.kube.client import CallLimits, Client
 from koord.kube.credentials import Credentials
-from koord.kube.kubeconfig import Settings
+from koord.kube.kubeconfig import RESTConfig
 from koord.kube.ratelimit import RateLimit
 from koord.kube.transport import Transport
 
@@ -18,7 +18,7 @@ PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 
 
-def credentials(settings: Settings) -> Credentials:
+def credentials(settings: RESTConfig) -> Credentials:
     return Credentials(lambda: settings, {}, time.monotonic, time.time)
 
 
@@ -27,8 +27,8 @@ async def client(
     url: str, tries: int = 4, timeout_s: float = 5.0, rate: RateLimit | None = None, **settings: Any
 ) -> AsyncIterator[Client]:
     """It pauses between tries, but for no time."""
-    async with Transport(credentials(Settings(url, **settings)), "test/1") as transport:
-        yield Client(transport, Limits(rate, tries, timeout_s), sleep=_no_time)
+    async with Transport(credentials(RESTConfig(url, **settings)), "test/1") as transport:
+        yield Client(transport, CallLimits(rate, tries, timeout_s), sleep=_no_time)
 
 
 async def _no_time(_: float) -> None:

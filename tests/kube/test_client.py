@@ -13,12 +13,12 @@ import pytest
 from msgspec.structs import replace
 
 from koord.kube import transport, watch
-from koord.kube.client import Client, Limits, PatchType, Preconditions, Propagation, Selection
+from koord.kube.client import CallLimits, Client, PatchType, Preconditions, Propagation, Selection
 from koord.kube.errors import AlreadyBound, APIError, BadAnswer, KubeError, NotLeader, Stalled, Unreachable
 from koord.kube.kind import CONFIG_MAP, NODE, POD, Key
-from koord.kube.kubeconfig import Settings
+from koord.kube.kubeconfig import RESTConfig
 from koord.kube.ratelimit import RateLimit
-from koord.kube.reading import ChangeType, Entry
+from koord.kube.reading import ObjectEntry, WatchEventType
 from koord.kube.transport import Transport
 from koord.model.core import Node
 from tests.kube.server import Fault, Server
@@ -55,13 +55,13 @@ async def test_a_write_is_asked_for_when_it_is_sent(server: Server) -> None:
         nonlocal leads
         leads = False
 
-    async with Transport(credentials(Settings(server.url)), "test") as connections:
-        api = Client(connections, Limits(), pause).guarded(check)
+    async with Transport(credentials(RESTConfig(server.url)), "test") as connections:
+        api = Client(connections, CallLimits(), pause).guarded(check)
         await api.patch(POD, WEB, {"metadata": {"labels": {"a": "1"}}})
         server.faults.append(OVERLOAD)
         before = server.count("patch")
         with pytest.raises(NotLeader):
-            await api.with_limits(Limits()).patch(POD, WEB, {"metadata": {"labels": {"a": "2"}}})
+            await api.with_limits(CallLimits()).patch(POD, WEB, {"metadata": {"labels": {"a": "2"}}})
         assert server.count("patch") == before + 1
         for write in (api.delete(POD, WEB), api.evict(WEB, "u1"), api.create(POD, {}, "default")):
             with pytest.raises(NotLeader):
@@ -181,8 +181,8 @@ async def test_the_server_says_how_long_to_wait(server: Server) -> None:
     server.faults = [LIMITED, Fault("any", status=429, headers={"Retry-After": "99999"}), OVERLOAD]
     pauses = Pauses()
 
-    async with Transport(credentials(Settings(server.url)), "test/1") as connections:
-        await Client(connections, Limits(), pauses, random=lambda: 1.0).get(POD, WEB)
+    async with Transport(credentials(RESTConfig(server.url)), "test/1") as connections:
+        await Client(connections, CallLimits(), pauses, random=lambda: 1.0).get(POD, WEB)
     assert pauses == [1.2, 30.4, 0.8]
 
 
@@ -225,7 +225,7 @@ async def test_a_page_is_taken_before_the_next_one_is_read(server: Server) -> No
     await fill(server, 5)
     kept: list[tuple[str, int]] = []
 
-    def keep(entry: Entry[Node]) -> Entry[Node]:
+    def keep(entry: ObjectEntry[Node]) -> ObjectEntry[Node]:
         kept.append((entry.key.name, server.count("list")))
         return replace(entry, object=None)
 
@@ -425,11 +425,11 @@ async def test_a_watch(server: Server) -> None:
     async with client(server.url) as api, aclosing(api.watch(POD, begin)) as changes:
         async for change in changes:
             said.append((change.type, change.entry.key.name))
-            if change.type is ChangeType.BOOKMARK:
+            if change.type is WatchEventType.BOOKMARK:
                 assert change.entry.resource_version == str(server.version)
                 break
-    words = [ChangeType.ADDED, ChangeType.MODIFIED, ChangeType.DELETED]
-    assert said == [*((word, "db") for word in words), (ChangeType.BOOKMARK, "")]
+    words = [WatchEventType.ADDED, WatchEventType.MODIFIED, WatchEventType.DELETED]
+    assert said == [*((word, "db") for word in words), (WatchEventType.BOOKMARK, "")]
 
 
 @pytest.mark.parametrize(
@@ -455,8 +455,8 @@ async def test_watches_that_end(server: Server, fault: Fault, error: type[KubeEr
 
 @pytest.mark.parametrize(("dice", "timeout_s"), [(0.0, 540), (0.5, 472), (1.0, 405)])
 async def test_watches_do_not_end_in_step(server: Server, dice: float, timeout_s: int) -> None:
-    async with Transport(credentials(Settings(server.url)), "test/1") as connections:
-        api = Client(connections, Limits(), random=lambda: dice)
+    async with Transport(credentials(RESTConfig(server.url)), "test/1") as connections:
+        api = Client(connections, CallLimits(), random=lambda: dice)
         async with aclosing(api.watch(POD, str(server.version))) as changes:
             await anext(changes)
     assert server.requests[-1][2]["timeoutSeconds"] == str(timeout_s)

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from koord.kube import credentials as subject
-from koord.kube.client import Client, Limits
+from koord.kube.client import CallLimits, Client
 from koord.kube.credentials import CHECK_S, REST_S, Credentials, CredentialsError
 from koord.kube.errors import APIError, KubeError, Unreachable
 from koord.kube.execplugin import PluginError, run
 from koord.kube.kind import POD, Key
-from koord.kube.kubeconfig import Plugin, Settings, read_kubeconfig
+from koord.kube.kubeconfig import ExecPlugin, RESTConfig, read_kubeconfig
 from koord.kube.transport import Transport
 from tests.kube.authority import Authority
 from tests.kube.server import Server
@@ -38,10 +38,10 @@ class Clock:
 
 
 @asynccontextmanager
-async def client(settings: Settings, clock: Clock) -> AsyncIterator[Client]:
+async def client(settings: RESTConfig, clock: Clock) -> AsyncIterator[Client]:
     credentials = Credentials(lambda: settings, {"PATH": os.environ["PATH"]}, clock, time.time)
     async with Transport(credentials, "test/1") as transport:
-        yield Client(transport, Limits(tries=1))
+        yield Client(transport, CallLimits(tries=1))
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ async def test_a_token_that_is_replaced_is_read_again(server: Server, tmp_path: 
     token, clock = tmp_path / "token", Clock()
     token.write_text("first\n")
     server.tokens = {"first"}
-    async with client(Settings(server.url, token="inline", token_file=token), clock) as api:
+    async with client(RESTConfig(server.url, token="inline", token_file=token), clock) as api:
         await api.get(POD, WEB)
         replace(token, b"second")
         server.tokens = {"first", "second"}
@@ -76,7 +76,7 @@ async def test_a_refused_token_is_read_again_at_once(server: Server, tmp_path: P
     token, clock = tmp_path / "token", Clock()
     token.write_text("first")
     server.tokens = {"first"}
-    async with client(Settings(server.url, token_file=token), clock) as api:
+    async with client(RESTConfig(server.url, token_file=token), clock) as api:
         await api.get(POD, WEB)
         server.tokens = {"second"}
         replace(token, b"second")
@@ -88,9 +88,9 @@ async def test_a_refused_token_is_read_again_at_once(server: Server, tmp_path: P
 async def test_a_token_that_is_refused_for_ever_makes_no_storm(server: Server) -> None:
     server.tokens = {"other"}
     clock = Clock()
-    credentials = Credentials(lambda: Settings(server.url, token="revoked"), {}, clock, time.time)
+    credentials = Credentials(lambda: RESTConfig(server.url, token="revoked"), {}, clock, time.time)
     async with Transport(credentials, "test/1") as transport:
-        api = Client(transport, Limits(tries=1))
+        api = Client(transport, CallLimits(tries=1))
         for _ in range(10):
             with pytest.raises(APIError, match="401 Unauthorized"):
                 await api.get(POD, WEB)
@@ -104,7 +104,7 @@ async def test_a_token_that_is_refused_for_ever_makes_no_storm(server: Server) -
 @pytest.mark.parametrize("content", [b"", b"\n", None], ids=["empty", "blank", "gone"])
 async def test_a_token_that_cannot_be_read(server: Server, tmp_path: Path, content: bytes | None) -> None:
     token, clock = tmp_path / "token", Clock()
-    settings = Settings(server.url, token_file=token)
+    settings = RESTConfig(server.url, token_file=token)
     if content is not None:
         token.write_bytes(content)
     async with client(settings, clock) as api:
@@ -165,7 +165,7 @@ async def test_a_server_that_wants_certificates(tmp_path: Path, authority: Autho
         settings = {"ca": tmp_path / "ca", "certificate": tmp_path / "pair"}
     async with server.serving(authority.server_context(tmp_path)) as url:
         server.put(PODS, "default", "web")
-        async with client(Settings(url, **settings), Clock()) as api:
+        async with client(RESTConfig(url, **settings), Clock()) as api:
             await api.get(POD, WEB)
 
 
@@ -188,7 +188,7 @@ async def test_certificates_that_do_not_fit(
     pem = {"other": Authority().pem, "right": authority.pem, "node": authority.issue("node")}
     settings = {name: pem.get(value, value) for name, value in settings.items()}
     tls = authority.server_context(tmp_path)
-    async with server.serving(tls) as url, client(Settings(url, **settings), Clock()) as api:
+    async with server.serving(tls) as url, client(RESTConfig(url, **settings), Clock()) as api:
         with pytest.raises(error):
             await api.get(POD, WEB)
 
@@ -206,7 +206,7 @@ async def test_servers_that_are_believed(
         settings = settings | {"ca": authority.pem}
     async with server.serving(authority.server_context(tmp_path)) as url:
         server.put(PODS, "default", "web")
-        async with client(Settings(url, certificate=authority.issue("node"), **settings), Clock()) as api:
+        async with client(RESTConfig(url, certificate=authority.issue("node"), **settings), Clock()) as api:
             await api.get(POD, WEB)
 
 
@@ -214,7 +214,7 @@ async def test_a_certificate_that_is_replaced_is_used_for_new_connections(tmp_pa
     clock, pair, token = Clock(), tmp_path / "pair", tmp_path / "token"
     pair.write_bytes(authority.issue("first"))
     token.write_text("first")
-    settings = Settings("https://127.0.0.1:1", ca=authority.pem, certificate=pair, token_file=token)
+    settings = RESTConfig("https://127.0.0.1:1", ca=authority.pem, certificate=pair, token_file=token)
     credentials = Credentials(lambda: settings, {}, clock, time.time)
     before = await credentials.access()
     clock.now_s += CHECK_S
@@ -243,12 +243,12 @@ def test_a_key_never_reaches_a_disk() -> None:
 # plugins
 
 
-def plugin(tmp_path: Path, code: str, **members: Any) -> Plugin:
+def plugin(tmp_path: Path, code: str, **members: Any) -> ExecPlugin:
     program, script = tmp_path / "plugin", tmp_path / "plugin.py"
     script.write_text(f"import json, os, sys, time\n{code}\n")
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(script))} "$@"\n')
     program.chmod(0o755)
-    return Plugin("client.authentication.k8s.io/v1", str(program), **members)
+    return ExecPlugin("client.authentication.k8s.io/v1", str(program), **members)
 
 
 def says(**status: Any) -> str:
@@ -284,7 +284,7 @@ async def test_a_plugin_that_takes_too_long_is_dead_afterwards(tmp_path: Path) -
 
 async def test_a_plugin_that_is_not_there() -> None:
     with pytest.raises(PluginError, match=r"cannot be run: No such file or directory \(get it\)"):
-        await run(Plugin("v1", "/nonexistent/plugin", install_hint="get it\n"), {})
+        await run(ExecPlugin("v1", "/nonexistent/plugin", install_hint="get it\n"), {})
 
 
 async def test_what_a_plugin_is_told(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ with open({str(count)!r}, "a") as file: file.write("x")
 end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(5000))
 print(json.dumps({{"status": {{"token": f"t{{os.path.getsize({str(count)!r})}}", "expirationTimestamp": end}}}}))
 """
-    settings, clock, wall = Settings(server.url, plugin=plugin(tmp_path, code)), Clock(), Clock()
+    settings, clock, wall = RESTConfig(server.url, plugin=plugin(tmp_path, code)), Clock(), Clock()
     credentials = Credentials(lambda: settings, {}, clock, wall)
     tokens = []
     for moment_s in (1000, 1001, 2000, 4939, 4940, 4940.5, 4941):
@@ -322,5 +322,5 @@ async def test_a_plugins_certificate(tmp_path: Path, authority: Authority) -> No
     code = says(clientCertificateData=pair, clientKeyData=pair)
     async with server.serving(authority.server_context(tmp_path)) as url:
         server.put(PODS, "default", "web")
-        async with client(Settings(url, ca=authority.pem, plugin=plugin(tmp_path, code)), Clock()) as api:
+        async with client(RESTConfig(url, ca=authority.pem, plugin=plugin(tmp_path, code)), Clock()) as api:
             await api.get(POD, WEB)

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from koord.kube.kind import CONFIG_MAP, EVENT, KINDS, LEASE, NODE, NODE_METRIC, POD, Key, Kind
-from koord.kube.reading import Change, ChangeType, Status, as_it_is, read_change, read_entry, read_object, read_page
+from koord.kube.reading import (
+    Status,
+    WatchEvent,
+    WatchEventType,
+    as_it_is,
+    read_change,
+    read_entry,
+    read_object,
+    read_page,
+)
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
 
@@ -119,7 +128,7 @@ def test_lines_that_are_no_change(line: bytes) -> None:
 
 def test_changes() -> None:
     bookmark = read_change(POD, b'{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "12"}}}')
-    assert isinstance(bookmark, Change)
-    assert (bookmark.type, bookmark.entry.resource_version) == (ChangeType.BOOKMARK, "12")
+    assert isinstance(bookmark, WatchEvent)
+    assert (bookmark.type, bookmark.entry.resource_version) == (WatchEventType.BOOKMARK, "12")
     error = read_change(POD, b'{"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "old"}}')
     assert error == Status(410, "Expired", "old")

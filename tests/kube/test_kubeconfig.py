@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from koord.kube.kubeconfig import ConfigError, Plugin, Settings, find, in_cluster, read_kubeconfig
+from koord.kube.kubeconfig import ExecPlugin, KubeconfigError, RESTConfig, find, in_cluster, read_kubeconfig
 
 PEM = b"-----BEGIN CERTIFICATE-----\n"
 
@@ -61,7 +61,7 @@ def written(path: Path, content: Any) -> Path:
     ids=range(16),
 )
 def test_what_is_wrong_is_named(tmp_path: Path, content: Any, context: str, why: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(KubeconfigError) as caught:
         read_kubeconfig([written(tmp_path / "config", content)], context)
     assert why in str(caught.value)
 
@@ -72,7 +72,7 @@ def test_a_file_that_does_not_exist(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_too_large(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="are more than"):
+    with pytest.raises(KubeconfigError, match="are more than"):
         read_kubeconfig([written(tmp_path / "config", "#" * (5 << 20))])
 
 
@@ -109,7 +109,7 @@ def test_members(
     here: dict[str, Any] = {
         name: tmp_path / value if isinstance(value, Path) else value for name, value in members.items()
     }
-    assert read_kubeconfig([config]) == Settings("https://api:6443", namespace="team", files=(config,), **here)
+    assert read_kubeconfig([config]) == RESTConfig("https://api:6443", namespace="team", files=(config,), **here)
 
 
 def test_plugins(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_plugins(tmp_path: Path) -> None:
         "installHint": "install it",
     }
     config = written(tmp_path / "config", document({}, {"exec": exec_}))
-    assert read_kubeconfig([config]).plugin == Plugin(
+    assert read_kubeconfig([config]).plugin == ExecPlugin(
         "client.authentication.k8s.io/v1",
         str(tmp_path / "login"),
         ("--cluster", "a"),
@@ -209,13 +209,13 @@ def test_the_order_in_which_files_are_looked_for(tmp_path: Path) -> None:
     assert find(environ).server == "https://home"
     home.unlink()
     assert find(environ).server == "https://10.0.0.1:443"
-    with pytest.raises(ConfigError, match="not in a pod"):
+    with pytest.raises(KubeconfigError, match="not in a pod"):
         find({})
 
 
 def test_a_pod(tmp_path: Path) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
-    expected = Settings("https://[fd00::1]:443", ca=tmp_path / "ca.crt", token_file=tmp_path / "token")
+    expected = RESTConfig("https://[fd00::1]:443", ca=tmp_path / "ca.crt", token_file=tmp_path / "token")
     assert in_cluster(environ, tmp_path) == expected
     (tmp_path / "namespace").write_text("koordinator-system\n")
     assert in_cluster(environ, tmp_path).namespace == "koordinator-system"
@@ -225,5 +225,5 @@ def test_a_pod(tmp_path: Path) -> None:
 def test_no_pod(missing: str) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     del environ[missing]
-    with pytest.raises(ConfigError):
+    with pytest.raises(KubeconfigError):
         in_cluster(environ)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from koord.kube import listbody
 from koord.kube.kind import NODE_METRIC, NODE_SLO, POD, Key, Kind
 from koord.kube.listbody import ListBody
-from koord.kube.reading import Entry, Page, as_it_is, read_entry, read_page
+from koord.kube.reading import ListPage, ObjectEntry, as_it_is, read_entry, read_page
 from koord.model.core import Pod
 
 META = {"resourceVersion": "9", "continue": "token"}
@@ -38,7 +38,7 @@ def slos(*names: str) -> bytes:
 NESTED = [{"metadata": {"name": "inner"}}, {"metadata": {"name": "inner"}}]
 
 
-def fed(kind: Kind[Any], body: bytes, size: int, small_bytes: int = 120) -> Page[Any]:
+def fed(kind: Kind[Any], body: bytes, size: int, small_bytes: int = 120) -> ListPage[Any]:
     reading = ListBody(kind, as_it_is, small_bytes)
     for at in range(0, len(body), size):
         reading.feed(body[at : at + size])
@@ -88,7 +88,7 @@ def test_a_body_with_many_separators_within_an_item_is_read_at_its_end(monkeypat
     """One that is tried again and again would be quadratic."""
     tried: list[int] = []
 
-    def read_and_count(kind: Kind[Pod], item: bytes) -> Entry[Pod]:
+    def read_and_count(kind: Kind[Pod], item: bytes) -> ObjectEntry[Pod]:
         tried.append(len(item))
         return read_entry(kind, item)
 

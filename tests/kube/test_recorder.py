@@ -21,8 +21,8 @@ from koord.kube.recorder import (
     REFILL_S,
     WINDOW_S,
     WRITERS,
+    EventRecorder,
     EventType,
-    Recorder,
     Subject,
 )
 from tests.kube import virtualtime
@@ -64,7 +64,7 @@ class Server:
 class Bench:
     def __init__(self, **options: int) -> None:
         self.server = Server()
-        self.recorder = Recorder(self.server, "koord-manager", "manager-0", lambda: 1e9 + _now_s(), **options)
+        self.recorder = EventRecorder(self.server, "koord-manager", "manager-0", lambda: 1e9 + _now_s(), **options)
         self.task = asyncio.create_task(self.recorder.run())
 
     def say(self, message: str, subject: Subject = WEB, reason: str = "Evicted") -> None:

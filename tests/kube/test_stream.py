@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.kube.kind import NODE, POD, Key, Object
-from koord.kube.store import Store
+from koord.kube.store import ObjectStore
 from koord.kube.stream import Channel, EventStream, ObjectEvent
 from koord.model.core import Node, ObjectMeta, Pod, PodSpec
 
@@ -138,7 +138,7 @@ def apply(copy: dict[Key, Object], events: Sequence[ObjectEvent[Object]]) -> Non
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["", "n1", "n2", "gone"])), max_size=30))
 def test_an_index_is_what_its_function_says(steps: list[tuple[str, str]]) -> None:
-    store: Store[Pod] = Store(
+    store: ObjectStore[Pod] = ObjectStore(
         {"node": lambda pod: (pod.spec.node_name,), "both": lambda pod: ("x", pod.spec.node_name)}
     )
     truth: dict[Key, Pod] = {}

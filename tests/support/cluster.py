@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from koord.kube.client import Client
-from koord.kube.recorder import EventType, Recorder, Subject
+from koord.kube.recorder import EventRecorder, EventType, Subject
 from tests.kube.server import JSONObject, Server
 from tests.support import kubernetes
 from tests.support.waiting import until
@@ -29,7 +29,7 @@ QUIET_TRIES = 20
 WRITES = ("create", "patch", "replace", "delete")
 
 
-class ListingRecorder(Recorder):
+class ListingRecorder(EventRecorder):
     """``reasons``: of each Event, also of those that only raise a count."""
 
     def __init__(self, client: Client, component: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from koord.kube.recorder import Recorder
+from koord.kube.recorder import EventRecorder
 from koord_manager.controllers.leading import Controllers
 from koord_manager.controllers.profiles import ProfileController
 from koord_manager.freshusage import FreshFigures
@@ -46,7 +46,7 @@ def tier_of(cluster: Cluster, name: str = "w") -> str | None:
 async def leading(cluster: Cluster, qps: float = 100.0, burst: int = 100) -> AsyncIterator[None]:
     async with client(cluster.server.url) as api:
         profiles = ProfileController(api, cluster.view, False, qps, burst)
-        figures, recorder = FreshFigures(lambda: 0.0), Recorder(api, "koord-manager", "test", time.time)
+        figures, recorder = FreshFigures(lambda: 0.0), EventRecorder(api, "koord-manager", "test", time.time)
         controllers = Controllers(api, cluster.view, figures, recorder, lambda: cluster.now_s, profiles)
         task = asyncio.create_task(controllers.run())
         yield

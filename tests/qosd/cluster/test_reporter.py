@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from koord.host.reconcile.state import FileState, Phase
-from koord.kube.client import Body, Limits, PatchType
+from koord.kube.client import Body, CallLimits, PatchType
 from koord.kube.errors import APIError, KubeError, Unreachable
 from koord.kube.kind import NODE_METRIC, Key, Kind, T
 from koord.model import core
@@ -64,9 +64,9 @@ class API:
     tries: list[float] = field(default_factory=list)
     statuses: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
     states: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
-    limits: Limits | None = None
+    limits: CallLimits | None = None
 
-    def with_limits(self, limits: Limits) -> Self:
+    def with_limits(self, limits: CallLimits) -> Self:
         self.limits = limits
         return self
 

@@ -18,7 +18,7 @@ from msgspec import structs
 from koord.kube.client import Selection
 from koord.kube.errors import APIError, KubeError, Unreachable
 from koord.kube.kind import NODE_RESOURCE_TOPOLOGY, Key, Kind, T
-from koord.kube.reading import Change, ChangeType, Kept, Page, Transform, read_entry
+from koord.kube.reading import Kept, ListPage, Transform, WatchEvent, WatchEventType, read_entry
 from koord.model.kubeletconfig import KubeletConfig
 from qosd.cluster.topologyreporter import GAP_S, HARDWARE_RETRY_S, HARDWARE_S, TopologyReporter
 from qosd.clusterstatus import PartState
@@ -47,7 +47,7 @@ class Cluster:
         self.fault: dict[str, KubeError] = {}
         self.calls: list[tuple[str, float]] = []
         self.patches: list[Mapping[str, Any]] = []
-        self._news: asyncio.Queue[Change[Any]] = asyncio.Queue()
+        self._news: asyncio.Queue[WatchEvent[Any]] = asyncio.Queue()
         self.is_deaf = False
         """The watch is late."""
 
@@ -56,13 +56,13 @@ class Cluster:
         return [at_s for called, at_s in self.calls if called == verb]
 
     def put(self, content: dict[str, Any] | None) -> None:
-        change = ChangeType.DELETED if content is None else ChangeType.MODIFIED
+        change = WatchEventType.DELETED if content is None else WatchEventType.MODIFIED
         stored = content if content is not None else self.content
         assert stored is not None
         self.version += 1
         stored["metadata"]["resourceVersion"] = str(self.version)
         self.content = content
-        self._late = Change(change, read_entry(NODE_RESOURCE_TOPOLOGY, json.dumps(stored).encode()))
+        self._late = WatchEvent(change, read_entry(NODE_RESOURCE_TOPOLOGY, json.dumps(stored).encode()))
         if not self.is_deaf:
             self._news.put_nowait(self._late)
 
@@ -73,17 +73,17 @@ class Cluster:
     async def list(
         self, kind: Kind[T], selection: Selection, page_size: int, *, transform: Transform[T, Kept],
         is_whole_allowed: bool, resource_version: str,
-    ) -> Page[Kept]:  # fmt: skip
+    ) -> ListPage[Kept]:  # fmt: skip
         await asyncio.sleep(0.1)
         self._called("list")
         assert selection.fields == f"metadata.name={NAME}"
         entry = None if self.content is None else transform(read_entry(kind, json.dumps(self.content).encode()))
-        return Page(() if entry is None else (entry,), str(self.version))
+        return ListPage(() if entry is None else (entry,), str(self.version))
 
     async def watch(
         self, kind: Kind[T], resource_version: str, selection: Selection, timeout_s: float, stall_s: float,
         opened: Callable[[], None], begins_with_list: bool,
-    ) -> AsyncGenerator[Change[T], None]:  # fmt: skip
+    ) -> AsyncGenerator[WatchEvent[T], None]:  # fmt: skip
         if begins_with_list:
             raise APIError(422, "Invalid", "sendInitialEvents: Forbidden")
         self._called("watch")

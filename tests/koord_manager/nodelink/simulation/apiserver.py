@@ -14,10 +14,10 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
-from koord.kube.client import Client, Limits
+from koord.kube.client import CallLimits, Client
 from koord.kube.errors import APIError
 from koord.kube.ratelimit import RateLimit
-from koord.kube.transport import Request, Transport
+from koord.kube.transport import HTTPRequest, Transport
 from koord.model.nodelink import SIGNER
 from tests.kube.server import JSONObject, merged
 
@@ -85,9 +85,9 @@ class MemoryServer:
         """``who``: as the server knows him, in what he requests."""
         clock = asyncio.get_running_loop().time
         transport = cast(Transport, _Transport(self, who))
-        return Client(transport, Limits(RateLimit(qps, burst, clock)))
+        return Client(transport, CallLimits(RateLimit(qps, burst, clock)))
 
-    def answer(self, who: Mapping[str, Any], request: Request) -> JSONObject:
+    def answer(self, who: Mapping[str, Any], request: HTTPRequest) -> JSONObject:
         """Raises APIError."""
         self.per_second[int(asyncio.get_running_loop().time())] += 1
         name, subresource = ([*request.path.split("certificatesigningrequests")[-1].split("/"), "", ""])[1:3]
@@ -110,7 +110,7 @@ class MemoryServer:
             asyncio.get_running_loop().call_later(KEPT_S, self._delete, name)
         return changed
 
-    def watch(self, request: Request) -> tuple[str, Watch]:
+    def watch(self, request: HTTPRequest) -> tuple[str, Watch]:
         """Which, and what it is told. One begins with what it has missed."""
         self.per_second[int(asyncio.get_running_loop().time())] += 1
         name = request.query["fieldSelector"].partition("metadata.name=")[2]
@@ -174,14 +174,14 @@ class _Transport:
     def __init__(self, server: MemoryServer, who: Mapping[str, Any]) -> None:
         self._server, self._who = server, who
 
-    async def exchange(self, request: Request, timeout_s: float) -> bytes:
+    async def exchange(self, request: HTTPRequest, timeout_s: float) -> bytes:
         await asyncio.sleep(LATENCY_S / 2)
         answer = json.dumps(self._server.answer(self._who, request)).encode()
         await asyncio.sleep(LATENCY_S / 2)
         return answer
 
     @contextlib.asynccontextmanager
-    async def stream(self, request: Request, timeout_s: float) -> AsyncIterator[Watch | Body]:
+    async def stream(self, request: HTTPRequest, timeout_s: float) -> AsyncIterator[Watch | Body]:
         await asyncio.sleep(LATENCY_S)
         if "watch" not in request.query:
             yield Body(self._server.answer(self._who, request))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from koord.kube.recorder import Recorder
+from koord.kube.recorder import EventRecorder
 from qosd.act.executor import EvictionFailed
 from qosd.decide.decision import Eviction
 from tests.kube.server import Fault
@@ -44,7 +44,7 @@ async def test_an_order_for_nobody(cluster: Cluster, tmp_path: Path, order: Evic
 async def test_an_event_that_cannot_be_written_costs_no_eviction(cluster: Cluster, tmp_path: Path) -> None:
     cluster.faults = [Fault("create", status=403, reason="Forbidden")]
     async with client(cluster.url, tries=1) as api:
-        recorder = Recorder(api, "koordlet", "n1", time.time)
+        recorder = EventRecorder(api, "koordlet", "n1", time.time)
         task = asyncio.create_task(recorder.run())
         async with executor(cluster, tmp_path, LONG, events=recorder) as (by_api, _):
             await by_api.evict(ORDER)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from koord.host.undo import UndoRecord
-from koord.kube.recorder import Recorder
+from koord.kube.recorder import EventRecorder
 from qosd.act.cristop import CRIStop
 from qosd.act.evictor import Evictor
 from qosd.act.executor import Executor
@@ -40,7 +40,7 @@ async def test_an_evictor_evicts_by_the_api_for_as_long_as_the_session_lasts(clu
     async with client(cluster.url) as api:
         with (
             pytest.raises(ZeroDivisionError),
-            evicting_by_api(evictor, api, Recorder(api, "koordlet", "n1", time.time)),
+            evicting_by_api(evictor, api, EventRecorder(api, "koordlet", "n1", time.time)),
         ):
             assert isinstance(evictor.executor, APIEviction)
             raise ZeroDivisionError
@@ -50,6 +50,6 @@ async def test_an_evictor_evicts_by_the_api_for_as_long_as_the_session_lasts(clu
 async def test_without_a_runtime_nobody_evicts(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     evictor = evictor_of(None)
     async with client(cluster.url) as api:
-        with evicting_by_api(evictor, api, Recorder(api, "koordlet", "n1", time.time)):
+        with evicting_by_api(evictor, api, EventRecorder(api, "koordlet", "n1", time.time)):
             assert evictor.executor is None
     assert "without a runtime endpoint nobody sees its end" in caplog.text
