@@ -228,7 +228,7 @@ class Client:
     async def _read(self, request: HTTPRequest, body: ListBody[T, Kept]) -> None:
         await self._take_turn()
         async with self._transport.stream(request, self._limits.timeout_s) as reader:
-            while chunk := await watch.next_chunk(reader, self._limits.timeout_s):
+            while chunk := await watch.next_chunk(reader.readany, self._limits.timeout_s):
                 body.feed(chunk)
                 await asyncio.sleep(0)
 
@@ -262,7 +262,7 @@ class Client:
         request = HTTPRequest("GET", kind.collection_path(selection.namespace), query)
         async with (
             self._transport.stream(request, self._limits.timeout_s) as reader,
-            contextlib.aclosing(watch.lines(reader, stall_s)) as lines,
+            contextlib.aclosing(watch.lines(reader.readany, stall_s)) as lines,
         ):
             opened()
             async for line in lines:

@@ -121,7 +121,7 @@ class _Allowance(NamedTuple):
     at_s: float
 
 
-class Events(Protocol):
+class EventWriter(Protocol):
     """The part of ``Client`` that a recorder needs."""
 
     async def create(self, kind: Kind[T], body: Mapping[str, Any], namespace: str) -> T: ...
@@ -132,7 +132,7 @@ class EventRecorder:
     """``component``: the program, ``instance``: which of them. ``wall_s``: seconds since 1970."""
 
     def __init__(
-        self, events: Events, component: str, instance: str, wall_s: Callable[[], float], max_kept: int = MAX_KEPT
+        self, events: EventWriter, component: str, instance: str, wall_s: Callable[[], float], max_kept: int = MAX_KEPT
     ) -> None:
         self._events, self._component, self._instance, self._wall_s = events, component, instance, wall_s
         self._max_kept = max_kept

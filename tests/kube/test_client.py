@@ -481,14 +481,14 @@ class Chunks:
 async def test_lines_cut_anywhere(size: int) -> None:
     data = b"first\n\nsecond\nthi"
     chunks = [data[at : at + size] for at in range(0, len(data), size)]
-    assert [line async for line in watch.lines(Chunks(*chunks), 1)] == [b"first", b"second"]
+    assert [line async for line in watch.lines(Chunks(*chunks).readany, 1)] == [b"first", b"second"]
 
 
 async def test_a_line_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "MAX_LINE_BYTES", 10)
-    assert [line async for line in watch.lines(Chunks(b"1234567890\n"), 1)] == [b"1234567890"]
+    assert [line async for line in watch.lines(Chunks(b"1234567890\n").readany, 1)] == [b"1234567890"]
     with pytest.raises(BadAnswer):
-        async for _ in watch.lines(Chunks(b"12345", b"678901", b"\n"), 1):
+        async for _ in watch.lines(Chunks(b"12345", b"678901", b"\n").readany, 1):
             pass
 
 
