@@ -15,7 +15,7 @@ from integration.cluster.controlplane import ControlPlane
 from koord.kube import kubeconfig
 from koord.kube.client import connected
 from koord.kube.credentials import Credentials
-from koord.model.core import Listed
+from koord.model.core import ObjectList
 from qosd.cluster.apipods import APIPods
 from qosd.pods.http import FetchError
 from qosd.pods.kubelet import KubeletPod
@@ -48,7 +48,7 @@ async def listing(config: Path, node: str) -> AsyncIterator[APIPods]:
             await asyncio.wait([task])
 
 
-async def answer(pods: APIPods) -> Listed[KubeletPod] | str:
+async def answer(pods: APIPods) -> ObjectList[KubeletPod] | str:
     """The list, or why there is none, once either is known."""
     says = "not known yet"
     async with asyncio.timeout(LONGEST_S):
@@ -64,7 +64,7 @@ async def answer(pods: APIPods) -> Listed[KubeletPod] | str:
 async def test_a_nodes_own_pods_with_their_requests(plane: ControlPlane) -> None:
     async with listing(plane.node_kubeconfig("n1"), "n1") as pods:
         listed = await answer(pods)
-        assert isinstance(listed, Listed)
+        assert isinstance(listed, ObjectList)
         assert {pod.name: pod.cpu_request_milli for pod in listed.items} == {"n1-1": 1000, "n1-2": 2000}
         with plane.api() as admin:
             admin.delete(f"{PATH}/n1-2", gracePeriodSeconds="0")

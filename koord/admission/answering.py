@@ -7,10 +7,10 @@ from functools import wraps
 from typing import Concatenate, ParamSpec
 
 from koord.admission.errors import AdmissionError
-from koord.model.admissionreview import Request, Response
+from koord.model.admissionreview import AdmissionRequest, AdmissionResponse
 
 P = ParamSpec("P")
-Judge = Callable[Concatenate[Request, P], Response]
+Judge = Callable[Concatenate[AdmissionRequest, P], AdmissionResponse]
 
 
 def answers(resource: str, subresource: str = "") -> Callable[[Judge[P]], Judge[P]]:
@@ -18,13 +18,13 @@ def answers(resource: str, subresource: str = "") -> Callable[[Judge[P]], Judge[
 
     def decorate(judge: Judge[P]) -> Judge[P]:
         @wraps(judge)
-        def answer(request: Request, /, *arguments: P.args, **named: P.kwargs) -> Response:
+        def answer(request: AdmissionRequest, /, *arguments: P.args, **named: P.kwargs) -> AdmissionResponse:
             if (request.resource, request.subresource) != (resource, subresource):
-                return Response()
+                return AdmissionResponse()
             try:
                 return judge(request, *arguments, **named)
             except AdmissionError as error:
-                return Response(code=error.code, message=str(error))
+                return AdmissionResponse(code=error.code, message=str(error))
 
         return answer
 

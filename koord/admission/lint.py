@@ -19,7 +19,7 @@ from koord.admission.settings import ANNOTATIONS, LABELS, Setting
 from koord.admission.strategicmerge import PatchError
 from koord.model import priority, selector
 from koord.model.core import Pod
-from koord.model.priority import PriorityClass, Verdict
+from koord.model.priority import CombinationVerdict, PriorityClass
 from koord.model.problem import Problem
 from koord.model.profile import CERTAIN_PERCENT, ClusterColocationProfile
 from koord.model.qos import QoSClass
@@ -107,7 +107,7 @@ def _priority(profile: ClusterColocationProfile, classes: PriorityClassObjects) 
             return []
         return [Problem(path, "missing: a pod that becomes BE and has no PriorityClass of its own is refused")]
     band = priority.band_of(classes[spec.priority_class_name].value)
-    if spec.qos_class is None or priority.combination(spec.qos_class, band) is not Verdict.REJECTED:
+    if spec.qos_class is None or priority.combination(spec.qos_class, band) is not CombinationVerdict.REJECTED:
         return []
     why = f"{band or 'no band of priorities'} does not go with qosClass {spec.qos_class}: pods are refused"
     return [Problem(path, why)]

@@ -14,23 +14,27 @@ from typing import Any
 
 from koord.admission import documents
 from koord.admission.answering import answers
-from koord.model.admissionreview import CREATE, UPDATE, Request, Response
+from koord.model.admissionreview import CREATE, UPDATE, AdmissionRequest, AdmissionResponse
 from koord.sloconfig import checks
 from koord.sloconfig.config import SLOConfig
 from koord.sloconfig.violations import Violation
 
 
 @answers("nodes")
-def validate_node(request: Request, config: SLOConfig) -> Response:
+def validate_node(request: AdmissionRequest, config: SLOConfig) -> AdmissionResponse:
     """Judges the labels of a Node. ``config``: the policy in force."""
     if request.operation not in (CREATE, UPDATE):
-        return Response()
+        return AdmissionResponse()
     violations = _violations(config, documents.parse(request.object, "node"))
     if request.operation == CREATE:
-        return Response(warnings=[str(each.problem) for each in violations])
+        return AdmissionResponse(warnings=[str(each.problem) for each in violations])
     before = frozenset(_violations(config, documents.parse(request.old_object, "node")))
     brought = [each for each in violations if each not in before]
-    return Response(code=400, message="\n".join(each.upstream_form() for each in brought)) if brought else Response()
+    return (
+        AdmissionResponse(code=400, message="\n".join(each.upstream_form() for each in brought))
+        if brought
+        else AdmissionResponse()
+    )
 
 
 def _violations(config: SLOConfig, node: Mapping[str, Any]) -> list[Violation]:

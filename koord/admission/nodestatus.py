@@ -31,7 +31,7 @@ from koord.admission import documents, jsonpatch
 from koord.admission.answering import answers
 from koord.admission.documents import Document
 from koord.model import quantity, schema
-from koord.model.admissionreview import UPDATE, Request, Response
+from koord.model.admissionreview import UPDATE, AdmissionRequest, AdmissionResponse
 from koord.model.priority import CPU, MEMORY
 from koord.model.quantity import Quantity, QuantityError
 from koord.model.schema import SchemaError
@@ -46,16 +46,16 @@ Amounts = Mapping[str, Quantity]
 
 
 @answers("nodes", "status")
-def mutate_node_status(request: Request) -> Response:
+def mutate_node_status(request: AdmissionRequest) -> AdmissionResponse:
     """The amplified allocatable of an update."""
     if request.operation != UPDATE:
-        return Response()
+        return AdmissionResponse()
     node = documents.parse(request.object, "node")
     try:
         amplified = amplify(node, documents.parse(request.old_object, "node"))
     except (SchemaError, QuantityError) as error:
-        return Response(warnings=[f"allocatable is not amplified: {error}"])
-    return Response(jsonpatch.diff(node, amplified))
+        return AdmissionResponse(warnings=[f"allocatable is not amplified: {error}"])
+    return AdmissionResponse(jsonpatch.diff(node, amplified))
 
 
 def amplify(node: Document, old: Mapping[str, Any]) -> Document:

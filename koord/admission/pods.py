@@ -20,7 +20,7 @@ from koord.admission import documents, doubts, gates, jsonpatch, mutation, sched
 from koord.admission.answering import answers
 from koord.admission.context import AdmissionContext
 from koord.admission.errors import CrowdedError, UnknownNamespace, UnreadableError
-from koord.model.admissionreview import CREATE, UPDATE, Request, Response
+from koord.model.admissionreview import CREATE, UPDATE, AdmissionRequest, AdmissionResponse
 from koord.model.core import ObjectMeta, Pod
 from koord.model.excerpt import shorten_list
 from koord.model.quantity import QuantityError
@@ -33,24 +33,24 @@ _MOST_WARNINGS = 5
 
 
 @answers("pods")
-def mutate_pod(request: Request, context: AdmissionContext) -> Response:
+def mutate_pod(request: AdmissionRequest, context: AdmissionContext) -> AdmissionResponse:
     """Changes a pod that is created. Raises UnknownNamespace."""
     if request.operation != CREATE or (pod := _judged(request, context)) is None:
-        return Response()
+        return AdmissionResponse()
     namespace = pod.metadata.namespace
     if namespace not in context.namespaces:
         raise UnknownNamespace(namespace)
     _check_containers(_container_count(pod))
     document = documents.parse(request.object, "pod")
     mutated = mutation.mutate(document, pod, request.uid, context)
-    return Response(jsonpatch.diff(document, mutated.pod), mutated.problems)
+    return AdmissionResponse(jsonpatch.diff(document, mutated.pod), mutated.problems)
 
 
 @answers("pods")
-def validate_pod(request: Request, context: AdmissionContext) -> Response:
+def validate_pod(request: AdmissionRequest, context: AdmissionContext) -> AdmissionResponse:
     """Judges a pod that is created or updated, after everything that changes the pod."""
     if request.operation not in (CREATE, UPDATE) or (pod := _judged(request, context)) is None:
-        return Response()
+        return AdmissionResponse()
     old = documents.read(request.old_object) if request.operation == UPDATE else None
     pod, old = _judgeable(pod, old)
     errors = validation.validate(
@@ -62,11 +62,11 @@ def validate_pod(request: Request, context: AdmissionContext) -> Response:
     if not context.may_bind(request.user, request.groups):
         errors = (*errors, *schedulerkeys.errors(pod, old))
     if errors:
-        return Response(code=400, message=validation.text(errors))
-    return Response(warnings=_warnings(pod) if old is None else ())
+        return AdmissionResponse(code=400, message=validation.text(errors))
+    return AdmissionResponse(warnings=_warnings(pod) if old is None else ())
 
 
-def _judged(request: Request, context: AdmissionContext) -> Pod | None:
+def _judged(request: AdmissionRequest, context: AdmissionContext) -> Pod | None:
     """The pod, with the request's namespace where it has none; None if it is left alone. Raises UnreadableError.
 
     One that is left alone may be unreadable but for its metadata.
@@ -83,7 +83,7 @@ def _judged(request: Request, context: AdmissionContext) -> Pod | None:
     return None if context.is_exempt(metadata) else replace(pod, metadata=metadata)
 
 
-def _placed(metadata: ObjectMeta, request: Request) -> ObjectMeta:
+def _placed(metadata: ObjectMeta, request: AdmissionRequest) -> ObjectMeta:
     return metadata if metadata.namespace else replace(metadata, namespace=request.namespace)
 
 

@@ -20,7 +20,7 @@ from koord.admission.errors import UnreadableError
 from koord.model import podrequests, priority, qos
 from koord.model.annotations.pod import KEYS
 from koord.model.core import Amounts, Pod, ResourceRequirements
-from koord.model.priority import BATCH_CPU, BATCH_MEMORY, CPU, LABEL_PRIORITY_CLASS, PriorityClass, Verdict
+from koord.model.priority import BATCH_CPU, BATCH_MEMORY, CPU, LABEL_PRIORITY_CLASS, CombinationVerdict, PriorityClass
 from koord.model.problem import Problem
 from koord.model.qos import LABEL_QOS, QoSClass
 from koord.model.quantity import QuantityError
@@ -157,9 +157,9 @@ def _batch_needs_be(pod: Pod, raw_qos: QoSClass | None) -> tuple[FieldError, ...
 
 
 def _class_pair(raw_qos: QoSClass | None, raw_class: PriorityClass | None) -> tuple[FieldError, ...]:
-    if raw_qos is None or priority.combination(raw_qos, raw_class) is not Verdict.REJECTED:
+    if raw_qos is None or priority.combination(raw_qos, raw_class) is not CombinationVerdict.REJECTED:
         return ()
-    possible = [cls for cls in PriorityClass if priority.combination(raw_qos, cls) is not Verdict.REJECTED]
+    possible = [cls for cls in PriorityClass if priority.combination(raw_qos, cls) is not CombinationVerdict.REJECTED]
     why = (
         f"{LABEL_QOS}={raw_qos} and priorityClass={raw_class or 'none'} cannot be used in combination: "
         f"write priorityClassName: {' or '.join(possible)} (or that value of the label {LABEL_PRIORITY_CLASS}), "

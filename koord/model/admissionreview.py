@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 CREATE, UPDATE = "CREATE", "UPDATE"
-NOTHING = msgspec.Raw()
+NO_OBJECT = msgspec.Raw()
 
 
-class Request(msgspec.Struct, frozen=True):
+class AdmissionRequest(msgspec.Struct, frozen=True):
     """``resource``: with its group, ``pods`` or ``apps/deployments``. ``object``, ``old_object``: b"" where there is
     none. ``user``, ``groups``: whose request it is."""
 
@@ -25,13 +25,13 @@ class Request(msgspec.Struct, frozen=True):
     resource: str = ""
     subresource: str = ""
     namespace: str = ""
-    object: msgspec.Raw = NOTHING
-    old_object: msgspec.Raw = NOTHING
+    object: msgspec.Raw = NO_OBJECT
+    old_object: msgspec.Raw = NO_OBJECT
     user: str = ""
     groups: Sequence[str] = ()
 
 
-class Response(msgspec.Struct, frozen=True):
+class AdmissionResponse(msgspec.Struct, frozen=True):
     """The object may pass, changed by the JSON Patch ``patch``; or it may not, if ``code``, an HTTP status, is not 0.
 
     ``message`` goes to the sender of an object that may not pass, ``warnings`` to that of one that may.

@@ -98,7 +98,7 @@ class HostPath(Slim, frozen=True):
     path: str = ""
 
 
-class Claim(Slim, frozen=True):
+class PersistentVolumeClaimSource(Slim, frozen=True):
     claim_name: str = ""
 
 
@@ -110,7 +110,7 @@ class Volume(Slim, frozen=True):
     name: str = ""
     empty_dir: EmptyDir | None = None
     host_path: HostPath | None = None
-    persistent_volume_claim: Claim | None = None
+    persistent_volume_claim: PersistentVolumeClaimSource | None = None
     csi: CSI | None = None
     ephemeral: Source | None = None
     config_map: Source | None = None
@@ -248,7 +248,7 @@ class _Named(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed(Generic[T]):
+class ObjectList(Generic[T]):
     """The objects of a list, and a sentence for each item that is none."""
 
     items: tuple[T, ...]
@@ -267,7 +267,7 @@ def read(cls: type[T], document: bytes | bytearray | msgspec.Raw) -> T:
         raise ValueError("is nested too deeply") from error
 
 
-def read_list(cls: type[T], document: bytes) -> Listed[T]:
+def read_list(cls: type[T], document: bytes) -> ObjectList[T]:
     """The objects of a list such as ``v1.PodList``. Raises ValueError if it is no list."""
     try:
         items = msgspec.json.decode(document, type=_Items).items or ()
@@ -279,7 +279,7 @@ def read_list(cls: type[T], document: bytes) -> Listed[T]:
             objects.append(read(cls, item))
         except ValueError as error:
             problems.append(f"{_label(cls, item, number)} cannot be read: {error}")
-    return Listed(tuple(objects), tuple(problems))
+    return ObjectList(tuple(objects), tuple(problems))
 
 
 def unix_s(time: str | None) -> float | None:

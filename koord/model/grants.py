@@ -29,14 +29,14 @@ class Capability(IntEnum):
     CAP_SYS_RESOURCE = 24
 
 
-class InForce(NamedTuple):
+class GrantInputs(NamedTuple):
     """What of the rules grants depend on. ``by_pressure``: on this node CPU suppression goes by pressure."""
 
     spec: NodeSLOSpec
     by_pressure: bool = False
 
 
-def _always(rules: InForce) -> bool:
+def _always(rules: GrantInputs) -> bool:
     return True
 
 
@@ -50,15 +50,15 @@ class Grant(NamedTuple):
     capabilities: tuple[Capability, ...] = ()
     rows: tuple[str, ...] = ()
     attributes: tuple[str, ...] = ()
-    is_used: Callable[[InForce], bool] = _always
+    is_used: Callable[[GrantInputs], bool] = _always
 
 
-def _lengthens_slices(rules: InForce) -> bool:
+def _lengthens_slices(rules: GrantInputs) -> bool:
     thresholds = rules.spec.thresholds
     return rules.by_pressure and thresholds is not None and bool(thresholds.enable)
 
 
-def _has_group_identities(rules: InForce) -> bool:
+def _has_group_identities(rules: GrantInputs) -> bool:
     strategy = rules.spec.resource_qos
     if strategy is None or (strategy.policies is not None and strategy.policies.cpu_policy is CPUPolicy.CORE_SCHED):
         return False
@@ -95,7 +95,7 @@ GRANTS: Mapping[str, Grant] = MappingProxyType({
 """By feature gate."""
 
 
-def wanted(rules: InForce, flags: Settings = NO_SETTINGS, features: Settings = NO_SETTINGS) -> tuple[str, ...]:
+def wanted(rules: GrantInputs, flags: Settings = NO_SETTINGS, features: Settings = NO_SETTINGS) -> tuple[str, ...]:
     """The features that are on and need a grant, by their gates: ``flags`` of the command line, ``features`` of the
     rules."""
     return tuple(

@@ -21,7 +21,7 @@ MEMORY_QOS = "MemoryQoS"
 RESERVATION_POLICY, THROTTLING_FACTOR, NO_RESERVATION = "memoryReservationPolicy", "memoryThrottlingFactor", "None"
 
 
-class ConfigError(ValueError):
+class KubeletConfigError(ValueError):
     """kubelet's answer is no configuration."""
 
 
@@ -33,7 +33,7 @@ class KubeletConfig(msgspec.Struct, frozen=True, kw_only=True):
     reserved_system_cpus: CPUSet = cpuset.EMPTY
     topology_manager_policy: str = NONE
     topology_manager_scope: str = "container"
-    reserved: Reserved = reservation.NOTHING
+    reserved: Reserved = reservation.NOTHING_RESERVED
     writes_memory_protection: bool | None = False
     """Does it write memory.min, memory.low or memory.high on cgroup v2? None: that is not certain."""
 
@@ -82,7 +82,7 @@ def read(config: Mapping[str, Any], memory_total_bytes: int) -> KubeletConfig:
     try:
         document = msgspec.convert(stated, _Document)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"kubelet's configuration: {error}") from error
+        raise KubeletConfigError(f"kubelet's configuration: {error}") from error
     reserved = reservation.of_config(config, memory_total_bytes)  # refuses CPUs that are no list
     return KubeletConfig(
         cpu_manager_policy=document.cpu_manager_policy or NONE,

@@ -21,7 +21,7 @@ class Leaf(NamedTuple):
     kind: inspect.Type
 
 
-class Setting(NamedTuple):
+class LeafValue(NamedTuple):
     path: str
     value: object
 
@@ -38,7 +38,7 @@ def of_type(cls: type[msgspec.Struct], path: str = "") -> Iterator[Leaf]:
             yield Leaf(place, kind)
 
 
-def of_value(value: msgspec.Struct, path: str = "") -> Iterator[Setting]:
+def of_value(value: msgspec.Struct, path: str = "") -> Iterator[LeafValue]:
     """Yields every leaf of ``value`` that is set (not None)."""
     for field in _fields(type(value)):
         member = getattr(value, field.name)
@@ -46,7 +46,7 @@ def of_value(value: msgspec.Struct, path: str = "") -> Iterator[Setting]:
             yield from _settings(member, _child(path, field.encode_name))
 
 
-def _settings(value: object, path: str) -> Iterator[Setting]:
+def _settings(value: object, path: str) -> Iterator[LeafValue]:
     if isinstance(value, msgspec.Struct):
         yield from of_value(value, path)
     elif isinstance(value, tuple) and any(isinstance(item, msgspec.Struct) for item in value):
@@ -56,7 +56,7 @@ def _settings(value: object, path: str) -> Iterator[Setting]:
         for key, item in value.items():
             yield from _settings(item, _child(path, key))
     else:
-        yield Setting(path, value)
+        yield LeafValue(path, value)
 
 
 @functools.cache

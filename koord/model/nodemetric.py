@@ -172,7 +172,7 @@ class HostApplicationUsage(_Slim, frozen=True):
     qos: str = ""
 
 
-class Prediction(_Slim, frozen=True):
+class ReclaimableMetric(_Slim, frozen=True):
     resource: ResourceMap = ResourceMap()
 
 
@@ -186,9 +186,9 @@ class NodeMetricStatus(_Slim, frozen=True):
     node_metric: NodeUsage | None = None
     pods_metric: tuple[PodUsage, ...] = ()
     host_application_metric: tuple[HostApplicationUsage, ...] = ()
-    prod_reclaimable_metric: Prediction | None = None
+    prod_reclaimable_metric: ReclaimableMetric | None = None
     """What pods of the prod band requested and are not going to use."""
-    prod_peak_metric: Prediction | None = None
+    prod_peak_metric: ReclaimableMetric | None = None
     """The most that they are going to use, with what the system uses and a margin for safety."""
 
 

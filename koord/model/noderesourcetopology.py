@@ -34,7 +34,7 @@ class Cost(_Slim, frozen=True):
     value: int
 
 
-class Attribute(_Slim, frozen=True):
+class AttributeInfo(_Slim, frozen=True):
     name: str
     value: str
 
@@ -53,7 +53,7 @@ class Zone(_Slim, frozen=True):
     type: str
     parent: str = ""
     costs: tuple[Cost, ...] = ()
-    attributes: tuple[Attribute, ...] = ()
+    attributes: tuple[AttributeInfo, ...] = ()
     resources: tuple[ZoneResource, ...] = ()
     """In the order of their names."""
 

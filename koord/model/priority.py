@@ -38,7 +38,7 @@ _BY_NAME = {cls.value: cls for cls in PriorityClass}
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
+class PriorityBand:
     """The inclusive range of ``spec.priority`` of a class, its value for pods that have none, and its object's."""
 
     low: int
@@ -47,11 +47,11 @@ class Band:
     object_value: int
 
 
-BANDS: Mapping[PriorityClass, Band] = {
-    PriorityClass.PROD: Band(9000, 9999, 9500, 9000),
-    PriorityClass.MID: Band(7000, 7999, 7500, 7000),
-    PriorityClass.BATCH: Band(5000, 5999, 5500, 5000),
-    PriorityClass.FREE: Band(3000, 3999, 3500, 3000),
+BANDS: Mapping[PriorityClass, PriorityBand] = {
+    PriorityClass.PROD: PriorityBand(9000, 9999, 9500, 9000),
+    PriorityClass.MID: PriorityBand(7000, 7999, 7500, 7000),
+    PriorityClass.BATCH: PriorityBand(5000, 5999, 5500, 5000),
+    PriorityClass.FREE: PriorityBand(3000, 3999, 3500, 3000),
 }
 
 _RESOURCES: Mapping[PriorityClass, Mapping[str, str]] = {
@@ -60,7 +60,7 @@ _RESOURCES: Mapping[PriorityClass, Mapping[str, str]] = {
 }
 
 
-class Verdict(StrEnum):
+class CombinationVerdict(StrEnum):
     """What admission says of a combination of raw QoS class and raw priority class."""
 
     ACCEPTED = "accepted"
@@ -69,9 +69,9 @@ class Verdict(StrEnum):
     REJECTED = "rejected"
 
 
-_A, _T, _X = Verdict.ACCEPTED, Verdict.TOLERATED, Verdict.REJECTED
+_A, _T, _X = CombinationVerdict.ACCEPTED, CombinationVerdict.TOLERATED, CombinationVerdict.REJECTED
 _COLUMNS = (PriorityClass.PROD, PriorityClass.MID, PriorityClass.BATCH, PriorityClass.FREE, None)
-_MATRIX: Mapping[QoSClass | None, tuple[Verdict, ...]] = {
+_MATRIX: Mapping[QoSClass | None, tuple[CombinationVerdict, ...]] = {
     QoSClass.LSE: (_A, _T, _T, _T, _T),
     QoSClass.LSR: (_A, _X, _X, _X, _X),
     QoSClass.LS: (_A, _A, _T, _T, _A),
@@ -122,8 +122,8 @@ def resource_name(native: str, cls: PriorityClass | None) -> str:
     return _RESOURCES.get(cls, {}).get(native, native)
 
 
-def combination(qos: QoSClass | None, cls: PriorityClass | None, requests_batch: bool = False) -> Verdict:
+def combination(qos: QoSClass | None, cls: PriorityClass | None, requests_batch: bool = False) -> CombinationVerdict:
     """Returns admission's verdict on raw QoS with raw priority; a pod that requests batch resources must be BE."""
     if requests_batch and qos is not QoSClass.BE:
-        return Verdict.REJECTED
+        return CombinationVerdict.REJECTED
     return _MATRIX[qos][_COLUMNS.index(cls)]

@@ -120,7 +120,7 @@ class CPUBurstPolicy(StrEnum):
     AUTO = "auto"
 
 
-class CPUBurst(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+class CPUBurstConfig(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
     """What a pod may override of the node's burst strategy. No number is out of bounds: it says how little it wants."""
 
     policy: CPUBurstPolicy | None = None

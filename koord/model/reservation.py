@@ -36,7 +36,7 @@ class Reserved(msgspec.Struct, frozen=True):
     memory_bytes: int = 0
 
 
-NOTHING = Reserved()
+NOTHING_RESERVED = Reserved()
 
 
 def of_config(config: Mapping[str, Any], memory_total_bytes: int) -> Reserved:

@@ -25,7 +25,7 @@ from koord.model.qos import QoSClass
 from koord.model.qos_settings import (
     CPUQOS,
     BlkIOQOS,
-    CPUBurst,
+    CPUBurstConfig,
     Flag,
     Int32,
     MemoryQOS,
@@ -129,7 +129,7 @@ class ResourceQOSStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=json
         return {QoSClass.LS: self.ls_class, QoSClass.BE: self.be_class}.get(cls, self.system_class)
 
 
-class CPUBurstStrategy(CPUBurst, frozen=True, kw_only=True, rename=json_name):
+class CPUBurstStrategy(CPUBurstConfig, frozen=True, kw_only=True, rename=json_name):
     cpu_burst_percent: CPUBurstPercent | None = None
     cfs_quota_burst_percent: CFSQuotaBurstPercent | None = None
     cfs_quota_burst_period_seconds: CFSQuotaBurstPeriod | None = None

@@ -24,7 +24,7 @@ from koord.model.slo import (
     ResourceThresholds,
     SystemStrategy,
 )
-from koord.model.slo_extensions import KOORD, CPUSuppress, CPUSuppressBy, KoordExtension
+from koord.model.slo_extensions import KOORD, CPUSuppressBy, CPUSuppressSettings, KoordExtension
 
 
 def neutral_cpu() -> CPUQOS:
@@ -84,7 +84,9 @@ def defaults() -> NodeSLOSpec:
         host_applications=(),
         extensions={
             KOORD: KoordExtension(
-                cpu_suppress=CPUSuppress(policy=CPUSuppressBy.SLO, set_point_milliseconds=20, ceiling_percent=95)
+                cpu_suppress=CPUSuppressSettings(
+                    policy=CPUSuppressBy.SLO, set_point_milliseconds=20, ceiling_percent=95
+                )
             )
         },
     )

@@ -35,7 +35,7 @@ class CPUSuppressBy(StrEnum):
     PRESSURE = "pressure"
 
 
-class CPUSuppress(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+class CPUSuppressSettings(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
     """How CPU suppression decides. A node's own rules hold it in the same form."""
 
     policy: CPUSuppressBy | None = None
@@ -46,7 +46,7 @@ class CPUSuppress(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
 class KoordExtension(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
     """``extensions.koord``: what Koord's own strategies take from the cluster and Koordinator has no field for."""
 
-    cpu_suppress: CPUSuppress | None = None
+    cpu_suppress: CPUSuppressSettings | None = None
 
 
 EXTENSIONS: Registry = MappingProxyType({KOORD: KoordExtension})

@@ -28,7 +28,7 @@ from koord.model.slo import (
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class FieldPair:
     """Two fields of one object, of which ``lower`` must be less, or (``may_equal``) not more.
 
     ``is_whole``: neither makes sense without the other; else ``lower`` alone is dropped, and derived from ``upper``.
@@ -41,21 +41,21 @@ class Pair:
 
 
 THRESHOLDS = (
-    Pair("cpu_suppress_min_percent", "cpu_suppress_threshold_percent", is_whole=False),
-    Pair(
+    FieldPair("cpu_suppress_min_percent", "cpu_suppress_threshold_percent", is_whole=False),
+    FieldPair(
         "cpu_evict_be_satisfaction_lower_percent",
         "cpu_evict_be_satisfaction_upper_percent",
         is_whole=True,
         may_equal=True,
     ),
-    Pair("memory_allocatable_evict_lower_percent", "memory_allocatable_evict_threshold_percent", is_whole=True),
-    Pair("cpu_allocatable_evict_lower_percent", "cpu_allocatable_evict_threshold_percent", is_whole=True),
-    Pair("memory_evict_lower_percent", "memory_evict_threshold_percent", is_whole=False),
-    Pair("cpu_evict_lower_percent", "cpu_evict_threshold_percent", is_whole=False),
+    FieldPair("memory_allocatable_evict_lower_percent", "memory_allocatable_evict_threshold_percent", is_whole=True),
+    FieldPair("cpu_allocatable_evict_lower_percent", "cpu_allocatable_evict_threshold_percent", is_whole=True),
+    FieldPair("memory_evict_lower_percent", "memory_evict_threshold_percent", is_whole=False),
+    FieldPair("cpu_evict_lower_percent", "cpu_evict_threshold_percent", is_whole=False),
 )
 """Of ``resourceUsedThresholdWithBE``."""
 
-CACHE = Pair("cat_range_start_percent", "cat_range_end_percent", is_whole=True)
+CACHE = FieldPair("cat_range_start_percent", "cat_range_end_percent", is_whole=True)
 """Of ``resctrlQOS``."""
 
 _CLASSES = ("lsr_class", "ls_class", "be_class", "system_class")
@@ -120,7 +120,7 @@ def _class(stated: ResourceQOS | None, merged: ResourceQOS | None, path: str, ba
     return msgspec.structs.replace(stated, resctrl_qos=rest)
 
 
-def _dropped(pair: Pair, stated: msgspec.Struct, merged: msgspec.Struct, path: str, bad: Bad) -> tuple[str, ...]:
+def _dropped(pair: FieldPair, stated: msgspec.Struct, merged: msgspec.Struct, path: str, bad: Bad) -> tuple[str, ...]:
     """The fields of the pair that do not count, if ``stated`` has any of them."""
     lower, upper = getattr(merged, pair.lower), getattr(merged, pair.upper)
     both = (pair.lower, pair.upper)

@@ -33,7 +33,7 @@ class _Document(msgspec.Struct, frozen=True, omit_defaults=True, rename=json_nam
     pass
 
 
-class CPUInfo(_Document, frozen=True):
+class LogicalCPU(_Document, frozen=True):
     """One CPU. ``core``: a number that no core of another socket has."""
 
     id: int
@@ -43,7 +43,7 @@ class CPUInfo(_Document, frozen=True):
 
 
 class CPUTopology(_Document, frozen=True):
-    detail: tuple[CPUInfo, ...] = ()
+    detail: tuple[LogicalCPU, ...] = ()
     """By id."""
 
 
@@ -74,7 +74,7 @@ class CPUSharedPool(_Document, frozen=True):
     cpuset: str = ""
 
 
-class CPUManagerPolicy(_Document, frozen=True):
+class KubeletCPUManagerPolicy(_Document, frozen=True):
     """kubelet's: ``policy`` is "none" or "static"; ``reserved_cpus`` are those that it gives to no pod exclusively."""
 
     policy: str = ""
@@ -82,7 +82,7 @@ class CPUManagerPolicy(_Document, frozen=True):
     reserved_cpus: str = msgspec.field(default="", name="reservedCPUs")
 
 
-class Reservation(_Document, frozen=True):
+class ReservationAnnotation(_Document, frozen=True):
     """What is kept from pods. ``apply_policy``: "Default" or "ReservedCPUsOnly"."""
 
     resources: Amounts = {}
@@ -90,7 +90,7 @@ class Reservation(_Document, frozen=True):
     apply_policy: str = ""
 
 
-class SystemQOSResource(_Document, frozen=True):
+class SystemQOSAnnotation(_Document, frozen=True):
     """The CPUs of pods and processes of the class SYSTEM."""
 
     cpuset: str = ""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from koord.model.admissionreview import NOTHING, Request, Response
+from koord.model.admissionreview import NO_OBJECT, AdmissionRequest, AdmissionResponse
 
 log = logging.getLogger("koord.webhook.reviews")
 
@@ -78,8 +78,8 @@ class _Request(msgspec.Struct, rename="camel"):
     sub_resource: str | None = None
     namespace: str | None = None
     user_info: _User | None = None
-    object: msgspec.Raw = NOTHING
-    old_object: msgspec.Raw = NOTHING
+    object: msgspec.Raw = NO_OBJECT
+    old_object: msgspec.Raw = NO_OBJECT
 
 
 class _Envelope(msgspec.Struct, rename="camel"):
@@ -92,7 +92,7 @@ class Review(NamedTuple):
     """``api_version``: that of the answer, too."""
 
     api_version: str
-    request: Request
+    request: AdmissionRequest
 
 
 def decode(body: bytes) -> Review:
@@ -109,14 +109,14 @@ def decode(body: bytes) -> Review:
     resource, user = sent.resource or _Resource(), sent.user_info or _User()
     return Review(
         envelope.api_version,
-        Request(
+        AdmissionRequest(
             sent.uid,
             sent.operation or "",
             "/".join(filter(None, (resource.group, resource.resource))),
             sent.sub_resource or "",
             sent.namespace or "",
-            NOTHING if sent.object == _NULL else sent.object,
-            NOTHING if sent.old_object == _NULL else sent.old_object,
+            NO_OBJECT if sent.object == _NULL else sent.object,
+            NO_OBJECT if sent.old_object == _NULL else sent.old_object,
             user.username or "",
             user.groups or (),
         ),
@@ -126,7 +126,7 @@ def decode(body: bytes) -> Review:
 def answered(path: str, review: Review, response: object) -> Answer:
     """Encodes the answer. ``response``: what the handler of ``path`` returned."""
     try:
-        if not isinstance(response, Response):
+        if not isinstance(response, AdmissionResponse):
             raise TypeError(f"it returned {type(response).__name__}, which is no response")
         return Answer(Result.ALLOWED if response.is_allowed else Result.REJECTED, _encoded(review, response))
     except Exception as error:  # noqa: BLE001 - whatever JSON cannot hold
@@ -140,10 +140,10 @@ def failed(path: str, review: Review, error: Exception, is_defect: bool = True) 
     message = f"the webhook {path} failed: {type(error).__name__}: {error}"[:_MAX_MESSAGE]
     log.error("%s", message, exc_info=error if is_defect else None)
     message = message.encode(errors="replace").decode()  # without half characters, which JSON cannot hold
-    return Answer(Result.FAILED, _encoded(review, Response(code=500, message=message)))
+    return Answer(Result.FAILED, _encoded(review, AdmissionResponse(code=500, message=message)))
 
 
-def _encoded(review: Review, response: Response) -> bytes:
+def _encoded(review: Review, response: AdmissionResponse) -> bytes:
     written: dict[str, Any] = {"uid": review.request.uid, "allowed": response.is_allowed}
     if not response.is_allowed:
         reason, message = _REASONS.get(response.code, ""), response.message

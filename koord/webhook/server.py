@@ -35,7 +35,7 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from koord.model.admissionreview import Request, Response
+from koord.model.admissionreview import AdmissionRequest, AdmissionResponse
 from koord.tls.certificates import ServingCertificate
 from koord.tls.context import LiveContext, client_context
 from koord.tls.listener import TLSListener
@@ -46,9 +46,9 @@ from koord.webhook.turns import Turns
 
 log = logging.getLogger("koord.webhook.server")
 
-Verdict = Callable[[], Response]
-Waiting = Awaitable[Response | Verdict]
-Handler = Callable[[Request], Response | Waiting | Callable[[str], Waiting]]
+Verdict = Callable[[], AdmissionResponse]
+Waiting = Awaitable[AdmissionResponse | Verdict]
+Handler = Callable[[AdmissionRequest], AdmissionResponse | Waiting | Callable[[str], Waiting]]
 """From a request to its response, or to what has to be awaited for it, or to what makes that of the client's
 address. A `Verdict` that was waited for is called in turn, too."""
 
@@ -122,9 +122,9 @@ class _Refusal(Exception):
         self.answer = Answer(result, why.encode() + b"\n")
 
 
-def allow(request: Request) -> Response:
+def allow(request: AdmissionRequest) -> AdmissionResponse:
     """The handler of a webhook that is switched off."""
-    return Response()
+    return AdmissionResponse()
 
 
 def deadline_s(query: str) -> float:

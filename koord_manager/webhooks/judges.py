@@ -18,7 +18,7 @@ from koord.admission import (
     validate_node,
     validate_pod,
 )
-from koord.model.admissionreview import Request, Response
+from koord.model.admissionreview import AdmissionRequest, AdmissionResponse
 from koord.sloconfig.checks import Nodes
 from koord.sloconfig.config import SLOConfig
 
@@ -43,19 +43,21 @@ class Grounds:
     nodes: Nodes = ()
 
 
-def judge(path: str, request: Request, grounds: Grounds, namespaces: Namespaces = _NOBODY_ASKED) -> Response:
+def judge(
+    path: str, request: AdmissionRequest, grounds: Grounds, namespaces: Namespaces = _NOBODY_ASKED
+) -> AdmissionResponse:
     """Raises UnknownNamespace for one that is not in ``namespaces`` either."""
-    return _JUDGES[path](request, grounds, namespaces) if path in grounds.paths else Response()
+    return _JUDGES[path](request, grounds, namespaces) if path in grounds.paths else AdmissionResponse()
 
 
-def _mutate_pod(request: Request, grounds: Grounds, namespaces: Namespaces) -> Response:
+def _mutate_pod(request: AdmissionRequest, grounds: Grounds, namespaces: Namespaces) -> AdmissionResponse:
     context = grounds.admission
     if namespaces:
         context = replace(context, namespaces={**namespaces, **context.namespaces})
     return mutate_pod(request, context)
 
 
-_JUDGES: Mapping[str, Callable[[Request, Grounds, Namespaces], Response]] = {
+_JUDGES: Mapping[str, Callable[[AdmissionRequest, Grounds, Namespaces], AdmissionResponse]] = {
     MUTATE_POD: _mutate_pod,
     VALIDATE_POD: lambda request, grounds, _: validate_pod(request, grounds.admission),
     MUTATE_NODE_STATUS: lambda request, grounds, _: mutate_node_status(request),

@@ -8,7 +8,7 @@ from functools import partial
 
 from koord.admission import UnknownNamespace
 from koord.kube.client import Client
-from koord.model.admissionreview import Request, Response
+from koord.model.admissionreview import AdmissionRequest, AdmissionResponse
 from koord.webhook.server import Handler, Verdict
 from koord_manager.namespacelookup import NamespaceLookup
 from koord_manager.options import (
@@ -48,13 +48,15 @@ class Webhooks:
     def handlers(self) -> Mapping[str, Handler]:
         return {path: partial(self._handle, path) for path in _GATES}
 
-    def _handle(self, path: str, request: Request) -> Response | Callable[[str], Awaitable[Response | Verdict]]:
+    def _handle(
+        self, path: str, request: AdmissionRequest
+    ) -> AdmissionResponse | Callable[[str], Awaitable[AdmissionResponse | Verdict]]:
         try:
             return judge(path, request, self._grounds(path))
         except UnknownNamespace as unknown:
             return partial(self._handle_in, unknown.name, path, request)
 
-    async def _handle_in(self, namespace: str, path: str, request: Request, source: str) -> Verdict:
+    async def _handle_in(self, namespace: str, path: str, request: AdmissionRequest, source: str) -> Verdict:
         """Handles a request in a namespace that no event has told of yet. Raises OverloadedError."""
         labels = await self._namespaces.labels(namespace, source)
         return lambda: judge(path, request, self._grounds(path), {namespace: labels})

@@ -17,10 +17,10 @@ from koord.host.cgroup import Tree
 from koord.host.claims import flag
 from koord.model import grants, slo, slo_defaults
 from koord.model.featuregates import NO_SETTINGS, Settings
-from koord.model.grants import GRANTS, InForce
+from koord.model.grants import GRANTS, GrantInputs
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec
-from koord.model.slo_extensions import CPUSuppress, CPUSuppressBy
+from koord.model.slo_extensions import CPUSuppressBy, CPUSuppressSettings
 from koord.service import optionvalues
 from koordctl.node import settings, units
 from koordctl.node.files import CGROUP_ROOT, STATE_DIRECTORY, UNDO_RECORD, NodeFiles
@@ -44,8 +44,8 @@ def wanted(node: NodeFiles) -> Paths:
     features = rules.at("node", "features")
     kept = settings.yaml_file(node, KEPT_NODE_SLO).at("spec") if _option(node, arguments, "kubeconfig") else None
     policy, own = _policy(rules.at("spec"), kept), rules.text("node", "cpuSuppress", "policy")
-    by = own or (policy.koord.cpu_suppress or CPUSuppress()).policy
-    on = grants.wanted(InForce(policy, by == CPUSuppressBy.PRESSURE), _flags(node, arguments), _settings(features))
+    by = own or (policy.koord.cpu_suppress or CPUSuppressSettings()).policy
+    on = grants.wanted(GrantInputs(policy, by == CPUSuppressBy.PRESSURE), _flags(node, arguments), _settings(features))
     held = undo.held_rows(node.at(UNDO_RECORD))
     tree = Tree(2, node.at(CGROUP_ROOT), {}, proc=node.at("/proc"), sys=node.at("/sys"))
     return {

@@ -17,7 +17,7 @@ from msgspec import structs
 from koord.kube.client import STALL_S, Selection
 from koord.kube.informer import Informer, Lister, as_read
 from koord.kube.kind import POD
-from koord.model.core import ANNOTATION_MIRROR, ANNOTATION_SOURCE, SOURCE_API, Listed, Pod, is_of_api
+from koord.model.core import ANNOTATION_MIRROR, ANNOTATION_SOURCE, SOURCE_API, ObjectList, Pod, is_of_api
 from qosd.pods.http import FetchError
 from qosd.pods.kubelet import KubeletPod, of_pod
 
@@ -45,7 +45,7 @@ class APIPods:
         await self._wanted.wait()
         await self._informer.run()
 
-    async def pods(self) -> Listed[KubeletPod]:
+    async def pods(self) -> ObjectList[KubeletPod]:
         self._wanted.set()
         informer = self._informer
         with contextlib.suppress(TimeoutError):
@@ -54,7 +54,7 @@ class APIPods:
         if problem := self._problem():
             raise FetchError(f"the API server's pods of node {self._node_name}", problem)
         found = tuple([of_pod(_as_kubelet_has_it(pod)) for pod in informer.objects.values() if pod.metadata.uid])
-        return Listed(found, tuple(informer.unreadable.values()))
+        return ObjectList(found, tuple(informer.unreadable.values()))
 
     def _problem(self) -> str:
         """Why what is known of the pods is not what is so now; "" if it is."""

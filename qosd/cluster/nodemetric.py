@@ -25,7 +25,7 @@ from koord.model.nodemetric import (
     NodeUsage,
     NUMAUsage,
     PodUsage,
-    Prediction,
+    ReclaimableMetric,
     ResourceMap,
 )
 from koord.model.qos import QoSClass
@@ -116,8 +116,8 @@ def report(snapshot: NodeSnapshot, store: Store, policy: EffectivePolicy) -> Nod
         ),
         pods_metric=tuple(_pods(snapshot, store, memory[Scope.POD], since_ns)),
         host_application_metric=tuple(_host_applications(snapshot, store, memory[Scope.HOST_APP], since_ns)),
-        prod_reclaimable_metric=Prediction(_resources(reclaimable or ZERO)),
-        prod_peak_metric=None if peak is None else Prediction(_resources(peak)),
+        prod_reclaimable_metric=ReclaimableMetric(_resources(reclaimable or ZERO)),
+        prod_peak_metric=None if peak is None else ReclaimableMetric(_resources(peak)),
     )
     return NodeReport(status, node_mean, tuple(problems))
 

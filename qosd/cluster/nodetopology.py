@@ -122,7 +122,7 @@ def _json(value: object) -> str:
 
 def _cpu_topology(topology: Topology) -> documents.CPUTopology:
     cpus = sorted(topology.cpus, key=lambda cpu: cpu.id)
-    return documents.CPUTopology(tuple(documents.CPUInfo(cpu.id, cpu.core, cpu.socket, cpu.node) for cpu in cpus))
+    return documents.CPUTopology(tuple(documents.LogicalCPU(cpu.id, cpu.core, cpu.socket, cpu.node) for cpu in cpus))
 
 
 def _cpu_basic_info(topology: Topology, model: CPUModel) -> documents.CPUBasicInfo:
@@ -165,24 +165,26 @@ def _cpu_manager_policy(inputs: Inputs) -> str:
     """As far as it is known; the state file knows the policy's name alone."""
     kubelet = inputs.kubelet
     if kubelet is None:
-        return _json(documents.CPUManagerPolicy(inputs.cpu_manager.policy))
+        return _json(documents.KubeletCPUManagerPolicy(inputs.cpu_manager.policy))
     reserved = EMPTY
     if kubelet.cpu_manager_policy == STATIC:
         across_cores = kubelet.cpu_manager_policy_options.get(_ACROSS_CORES) == "true"
         packed = packing.take(inputs.topology, kubelet.reserved_cpu_count, across_cores)
         reserved = kubelet.reserved_system_cpus or packed
     options = dict(sorted(kubelet.cpu_manager_policy_options.items()))
-    return _json(documents.CPUManagerPolicy(kubelet.cpu_manager_policy, options, str(reserved)))
+    return _json(documents.KubeletCPUManagerPolicy(kubelet.cpu_manager_policy, options, str(reserved)))
 
 
-def _reservation(topology: Topology, policy: NodeSettings, annotations: Mapping[str, str]) -> documents.Reservation:
+def _reservation(
+    topology: Topology, policy: NodeSettings, annotations: Mapping[str, str]
+) -> documents.ReservationAnnotation:
     """The Node's own, with the CPUs that are reserved by it or by the policy."""
     try:
         stated = decode.read(_StatedReservation, annotations.get(documents.RESERVATION, "{}"), lambda _: None)
     except decode.BadValue:
         stated = _StatedReservation()
     resources = {name: value for name, value in stated.resources.items() if isinstance(value, Amount)}
-    return documents.Reservation(resources, str(pools.reserved(topology, policy)), stated.apply_policy)
+    return documents.ReservationAnnotation(resources, str(pools.reserved(topology, policy)), stated.apply_policy)
 
 
 class _StatedReservation(msgspec.Struct, frozen=True, rename="camel"):
@@ -190,10 +192,10 @@ class _StatedReservation(msgspec.Struct, frozen=True, rename="camel"):
     apply_policy: str = ""
 
 
-def _system_qos(policy: NodeSettings) -> documents.SystemQOSResource:
+def _system_qos(policy: NodeSettings) -> documents.SystemQOSAnnotation:
     if not policy.system_cpuset:
-        return documents.SystemQOSResource()
-    return documents.SystemQOSResource(policy.system_cpuset, policy.system_exclusive)
+        return documents.SystemQOSAnnotation()
+    return documents.SystemQOSAnnotation(policy.system_cpuset, policy.system_exclusive)
 
 
 def _topology_policy(kubelet: KubeletConfig) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from koord.model.grants import GRANTS, InForce
+from koord.model.grants import GRANTS, GrantInputs
 from qosd.decide.decision import AnyStrategy
 from qosd.model.policy import EffectivePolicy
 
@@ -19,7 +19,7 @@ def why_shut(strategy: AnyStrategy, policy: EffectivePolicy) -> str:
 
 def what_lacks(strategy: AnyStrategy, policy: EffectivePolicy) -> str:
     """What koord-qosd may not do of what the strategy needs; "" = it may do all of it."""
-    in_force = InForce(policy.slo, policy.pressure_policy is not None)
+    in_force = GrantInputs(policy.slo, policy.pressure_policy is not None)
     used = [name for name in strategy.grants if GRANTS[name].is_used(in_force)]
     return ", ".join([each for name in used for each in policy.host.lacking.get(name, ())])
 

@@ -18,13 +18,13 @@ from koord.model import featuregates, schema, slo_defaults
 from koord.model.cpuset import EMPTY, CPUSet
 from koord.model.qos import DerivationRules, QoSClass
 from koord.model.quantity import Quantity
-from koord.model.reservation import NOTHING, Reserved
+from koord.model.reservation import NOTHING_RESERVED, Reserved
 from koord.model.slo import NodeSLOSpec, ResourceQOS, ResourceQOSStrategy, SystemStrategy
-from koord.model.slo_extensions import CPUSuppress, CPUSuppressBy
+from koord.model.slo_extensions import CPUSuppressBy, CPUSuppressSettings
 
 SYSTEM_CONFIG = "SystemConfig"
 """The feature gate without which no setting of ``systemStrategy`` counts."""
-_UNSET = CPUSuppress()
+_UNSET = CPUSuppressSettings()
 
 
 class CPUManagerPolicy(StrEnum):
@@ -83,14 +83,14 @@ class NodeSettings:
     rdt_verified: bool = False
     sandbox_sizing_handlers: frozenset[str] = frozenset()
     """Runtime handlers that size the sandbox by its resources, as Kata Containers does."""
-    cpu_suppress: CPUSuppress = _UNSET
+    cpu_suppress: CPUSuppressSettings = _UNSET
     """What is set here counts before ``extensions.koord`` of NodeSLO."""
     allocatable_memory_bytes: int | None = None
     allocatable: Mapping[str, Quantity] = field(default_factory=dict)
     """What pods of the batch and mid bands may request together, by extended resource."""
     eviction_dry_run: bool = False
     """Nobody is reclaimed from, throttled, frozen or evicted: what would be done is told instead."""
-    kubelet_reserved: Reserved = NOTHING
+    kubelet_reserved: Reserved = NOTHING_RESERVED
     """Not from the file: what kubelet keeps for itself, the system and its hard eviction threshold."""
     hooks: Mapping[str, bool] = field(default_factory=dict)
     features: featuregates.Settings = field(default_factory=dict)
@@ -198,7 +198,7 @@ class EffectivePolicy:
     @cached_property
     def pressure_policy(self) -> PressurePolicy | None:
         """CPU suppression goes by it; None: by the policy that NodeSLO has for upstream as well."""
-        settings = schema.overlay(self.slo.koord.cpu_suppress or CPUSuppress(), self.node.cpu_suppress)
+        settings = schema.overlay(self.slo.koord.cpu_suppress or CPUSuppressSettings(), self.node.cpu_suppress)
         if settings.policy is not CPUSuppressBy.PRESSURE:
             return None
         return PressurePolicy(1000 * (settings.set_point_milliseconds or 0), settings.ceiling_percent or 0)

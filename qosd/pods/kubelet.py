@@ -15,7 +15,7 @@ import msgspec
 
 from koord.model import cfs, core, podrequests, quantity
 from koord.model.annotations import ContainerResources, ExtendedResourceSpec
-from koord.model.core import ContainerStatus, Listed, Pod, PodSpec, ResourceRequirements, is_of_api
+from koord.model.core import ContainerStatus, ObjectList, Pod, PodSpec, ResourceRequirements, is_of_api
 from koord.model.podtotal import Role
 from koord.model.priority import CPU, EXTENDED_RESOURCES, MEMORY
 from koord.model.qos import KubeQoS
@@ -100,7 +100,7 @@ class KubeletClient:
     def address(self) -> str:
         return self._access.base_url
 
-    async def pods(self) -> Listed[KubeletPod]:
+    async def pods(self) -> ObjectList[KubeletPod]:
         """All pods kubelet knows, ended ones too. Raises FetchError."""
         body = await self._get("/pods")
         try:
@@ -129,7 +129,7 @@ class KubeletClient:
             self._observe(path, status, self._clock() - began_s)
 
 
-def read_pods(body: bytes) -> Listed[KubeletPod]:
+def read_pods(body: bytes) -> ObjectList[KubeletPod]:
     """The pods of a ``v1.PodList``. ValueError if it is no list of any."""
     listed = core.read_list(Pod, body)
     pods = tuple([of_pod(pod) for pod in listed.items if pod.metadata.uid])
@@ -137,7 +137,7 @@ def read_pods(body: bytes) -> Listed[KubeletPod]:
     problems = (*listed.problems, *[f"Pod {meta.namespace}/{meta.name} has no UID" for meta in anonymous])
     if problems and not pods:
         raise ValueError(f"none of its {len(problems)} items is a pod: {problems[0]}")
-    return Listed(pods, problems)
+    return ObjectList(pods, problems)
 
 
 def of_pod(pod: Pod) -> KubeletPod:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from koord.model import kubeletconfig
-from koord.model.kubeletconfig import ConfigError, KubeletConfig
-from koord.model.reservation import NOTHING, ReservationError, Reserved
+from koord.model.kubeletconfig import KubeletConfig, KubeletConfigError
+from koord.model.reservation import NOTHING_RESERVED, ReservationError, Reserved
 from qosd.pods.http import FetchError
 
 AGAIN_S, RETRY_S = 600.0, 60.0
@@ -43,7 +43,7 @@ class KubeletConfigSource:
     @property
     def reserved(self) -> Reserved:
         """What kubelet keeps of the node; nothing, as far as is known, before it has told."""
-        return NOTHING if self.current is None else self.current.reserved
+        return NOTHING_RESERVED if self.current is None else self.current.reserved
 
     def start(self) -> None:
         if self._kubelet is not None:
@@ -67,7 +67,7 @@ class KubeletConfigSource:
             answer = await kubelet.config()
             self.cpu_manager_policy = kubeletconfig.cpu_manager_policy(answer) or self.cpu_manager_policy
             config = kubeletconfig.read(answer, self._memory_total_bytes())
-        except (FetchError, ConfigError, ReservationError) as error:
+        except (FetchError, KubeletConfigError, ReservationError) as error:
             self.problem = f"kubelet's configuration, and so what it reserves of the node, is not known: {error}"
             return False
         finally:

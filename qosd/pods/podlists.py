@@ -13,7 +13,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Protocol
 
-from koord.model.core import Listed
+from koord.model.core import ObjectList
 from qosd.pods.http import FetchError
 from qosd.pods.kubelet import KubeletPod
 
@@ -25,7 +25,7 @@ class PodLister(Protocol):
 
     @property
     def address(self) -> str: ...
-    async def pods(self) -> Listed[KubeletPod]: ...
+    async def pods(self) -> ObjectList[KubeletPod]: ...
 
 
 class PodLists:
@@ -42,7 +42,7 @@ class PodLists:
         lister = self._kubelet or self.substitute
         return "" if lister is None else lister.address
 
-    async def pods(self) -> Listed[KubeletPod]:
+    async def pods(self) -> ObjectList[KubeletPod]:
         if self._kubelet is None:
             if self.substitute is None:
                 raise FetchError("the node's pods", "nobody is asked for them yet")
@@ -56,7 +56,7 @@ class PodLists:
         self.problem = ""
         return listed
 
-    async def _substituted(self, substitute: PodLister, refusal: FetchError) -> Listed[KubeletPod]:
+    async def _substituted(self, substitute: PodLister, refusal: FetchError) -> ObjectList[KubeletPod]:
         try:
             listed = await substitute.pods()
         except FetchError as error:

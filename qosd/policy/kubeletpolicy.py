@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from koord.model.kubeletconfig import NONE
-from koord.model.reservation import NOTHING, Reserved
+from koord.model.reservation import NOTHING_RESERVED, Reserved
 from qosd.model.policy import CPUManagerPolicy, NodeSettings
 from qosd.pods.cpumanager import CPUManagerFile
 from qosd.pods.kubeletconfig import KubeletConfigSource
@@ -29,7 +29,7 @@ class KubeletFacts(NamedTuple):
     is_absent: bool = False
     configured: str = ""
     is_awaited: bool = False
-    reserved: Reserved = NOTHING
+    reserved: Reserved = NOTHING_RESERVED
 
 
 def said_by(cpu_manager: CPUManagerFile, config: KubeletConfigSource) -> KubeletFacts:

@@ -20,7 +20,7 @@ from koord.model.priority import CPU, EXTENDED_RESOURCES, RENAMED
 from koord.model.problem import Bad
 from koord.model.quantity import Quantity
 from koord.model.schema import SchemaError
-from koord.model.slo_extensions import CPUSuppress
+from koord.model.slo_extensions import CPUSuppressSettings
 from qosd.hooks.table import HOOK_NAMES
 from qosd.model.policy import CPUManagerPolicy, NodeSettings, Pool
 
@@ -83,7 +83,7 @@ class _Node(msgspec.Struct, frozen=True, rename="camel"):
     limits_in_cri: bool | None = msgspec.field(default=None, name="limitsInCRI")
     resctrl: _Resctrl = _Resctrl()
     sandbox_sizing_handlers: tuple[str, ...] = ()
-    cpu_suppress: CPUSuppress = CPUSuppress()
+    cpu_suppress: CPUSuppressSettings = CPUSuppressSettings()
     allocatable_memory: Quantity | None = None
     allocatable: Mapping[str, Quantity] = msgspec.field(default_factory=dict)
     eviction_dry_run: bool = False

@@ -42,7 +42,7 @@ def effect_of(field: SLOField, path: str) -> Effect:
 def without_effect(stated: NodeSLOSpec, policy: EffectivePolicy) -> Iterator[str]:
     """What of ``stated``, as it was said and checked, has no effect by ``policy`` on this node, and why."""
     picture = _picture(stated, policy)
-    found: dict[tuple[str, str], list[leaves.Setting]] = {}
+    found: dict[tuple[str, str], list[leaves.LeafValue]] = {}
     for setting in leaves.of_value(stated):
         why = "" if picture.is_default(setting) else picture.why_idle(setting)
         if why:
@@ -65,12 +65,12 @@ class _Picture:
     merged: Mapping[str, object]
     policy: EffectivePolicy
 
-    def is_default(self, setting: leaves.Setting) -> bool:
+    def is_default(self, setting: leaves.LeafValue) -> bool:
         """Does it say what applies anyway?"""
         is_said = setting.path in self.defaults and self.defaults[setting.path] == setting.value
         return is_said or setting.value in _NOTHING
 
-    def why_idle(self, setting: leaves.Setting) -> str:
+    def why_idle(self, setting: leaves.LeafValue) -> str:
         """Why nothing follows from the field, "" if something does or the object is meant to be off."""
         field = row_of(setting.path)
         if field is None:
@@ -167,7 +167,7 @@ def _name(path: str) -> str:
     return path.rpartition(".")[2]
 
 
-def _subject(parent: str, settings: list[leaves.Setting]) -> str:
+def _subject(parent: str, settings: list[leaves.LeafValue]) -> str:
     if len(settings) == 1:
         setting = settings[0]
         return f"spec.{setting.path}: {_shown(setting.value)} has no effect"

@@ -16,7 +16,7 @@ from koord.model import leaves, slo, slo_defaults, slo_rules
 from koord.model.percent import PercentOrQuantity
 from koord.model.quantity import Quantity
 from koord.model.schema import json_name
-from koord.model.slo_rules import Pair
+from koord.model.slo_rules import FieldPair
 from qosd.metrics import Metrics
 from qosd.model.policy import HostFacts
 from qosd.policy import sloeffects
@@ -164,7 +164,7 @@ def _rules() -> str:
     ))  # fmt: skip
 
 
-def _pair(path: str, pair: Pair) -> str:
+def _pair(path: str, pair: FieldPair) -> str:
     sign = "<=" if pair.may_equal else "<"
     both = "; both or neither" if pair.is_whole else ""
     return f"`{path}`: `{json_name(pair.lower)}` {sign} `{json_name(pair.upper)}`{both}"

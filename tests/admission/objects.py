@@ -15,7 +15,7 @@ from koord import admission
 from koord.admission import AdmissionContext, PriorityClassObject, documents
 from koord.admission.mutation import Mutation, mutate
 from koord.model import profile as profiles
-from koord.model.admissionreview import Response
+from koord.model.admissionreview import AdmissionResponse
 from koord.model.profile import ClusterColocationProfile
 from koord.webhook import reviews
 from tests.support import kubernetes
@@ -69,7 +69,7 @@ def review(
     }
 
 
-def over_the_wire(webhook: Callable[..., Response]) -> Callable[..., Any]:
+def over_the_wire(webhook: Callable[..., AdmissionResponse]) -> Callable[..., Any]:
     """``webhook`` as an API server meets it: from a review to the answer, as JSON documents both."""
 
     def answer(review: object, *grounds: Any) -> Any:

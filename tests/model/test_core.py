@@ -35,7 +35,7 @@ def test_objects_that_are_none(body: bytes) -> None:
 
 @pytest.mark.parametrize("body", [b'{"kind": "PodList"}', b'{"items": null}', b'{"items": []}'])
 def test_empty_lists(body: bytes) -> None:
-    assert core.read_list(Pod, body) == core.Listed(())
+    assert core.read_list(Pod, body) == core.ObjectList(())
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_pod() -> None:
         (
             {"persistentVolumeClaim": {"claimName": "data"}},
             "persistentVolumeClaim",
-            {"persistent_volume_claim": core.Claim("data")},
+            {"persistent_volume_claim": core.PersistentVolumeClaimSource("data")},
         ),
         ({"csi": {"driver": "d"}}, "csi", {"csi": core.CSI("d")}),
         ({"downwardAPI": {"items": []}}, "downwardAPI", {"downward_api": core.Source()}),

@@ -8,7 +8,7 @@ import pytest
 
 from koord.model import grants, slo_defaults
 from koord.model.featuregates import GATES
-from koord.model.grants import GRANTS, InForce
+from koord.model.grants import GRANTS, GrantInputs
 from koord.model.slo import decode_spec
 
 CPU_QOS = {"cpuQOS": {"enable": True}}
@@ -18,7 +18,7 @@ SUPPRESSED = {"resourceUsedThresholdWithBE": {"enable": True}}
 def wanted(
     spec: dict[str, Any], flags: dict[str, bool], features: dict[str, bool], by_pressure: bool = True
 ) -> set[str]:
-    in_force = InForce(slo_defaults.in_force(decode_spec(spec)), by_pressure)
+    in_force = GrantInputs(slo_defaults.in_force(decode_spec(spec)), by_pressure)
     return set(grants.wanted(in_force, flags, features))
 
 

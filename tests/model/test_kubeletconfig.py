@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from koord.model import cpuset, kubeletconfig
-from koord.model.kubeletconfig import ConfigError, KubeletConfig
+from koord.model.kubeletconfig import KubeletConfig, KubeletConfigError
 from koord.model.reservation import ReservationError, Reserved
 
 
 @pytest.mark.parametrize(
     ("config", "error", "says"),
     [
-        ({"cpuManagerPolicy": 3}, ConfigError, "Expected `str`, got `int` - at `$.cpuManagerPolicy`"),
-        ({"cpuManagerPolicyOptions": ["x"]}, ConfigError, "at `$.cpuManagerPolicyOptions`"),
+        ({"cpuManagerPolicy": 3}, KubeletConfigError, "Expected `str`, got `int` - at `$.cpuManagerPolicy`"),
+        ({"cpuManagerPolicyOptions": ["x"]}, KubeletConfigError, "at `$.cpuManagerPolicyOptions`"),
         ({"reservedSystemCPUs": "first"}, ReservationError, "reservedSystemCPUs: 'first'"),
         ({"kubeReserved": {"cpu": "many"}}, ReservationError, "kubeReserved.cpu: 'many'"),
     ],

@@ -15,7 +15,7 @@ from koord.model.annotations.values import MemoryPolicy, PodMemoryQOS
 from koord.model.priority import PriorityClass
 from koord.model.problem import Problem
 from koord.model.qos import QoSClass
-from koord.model.qos_settings import CPUQOS, CPUBurst, CPUBurstPolicy, MemoryQOS, ResctrlQOS
+from koord.model.qos_settings import CPUQOS, CPUBurstConfig, CPUBurstPolicy, MemoryQOS, ResctrlQOS
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec, ResourceQOS, ResourceQOSStrategy
 
@@ -363,7 +363,7 @@ def test_lse_takes_the_settings_of_lsr() -> None:
 
 def test_a_pods_settings_overlay_the_nodes() -> None:
     strategy = slo.CPUBurstStrategy(policy=CPUBurstPolicy.NONE, cpu_burst_percent=200, share_pool_threshold_percent=50)
-    burst = schema.overlay(strategy, CPUBurst(policy=CPUBurstPolicy.AUTO))
+    burst = schema.overlay(strategy, CPUBurstConfig(policy=CPUBurstPolicy.AUTO))
     assert burst == slo.CPUBurstStrategy(
         policy=CPUBurstPolicy.AUTO, cpu_burst_percent=200, share_pool_threshold_percent=50
     )

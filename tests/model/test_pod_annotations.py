@@ -16,7 +16,7 @@ from koord.model.annotations import AnnotationError, PodAnnotations, decode, enc
 from koord.model.annotations.pod import ANNOTATIONS, KEYS, LABELS
 from koord.model.cpuset import CPUSet
 from koord.model.priority import BATCH_CPU, BATCH_MEMORY, MID_CPU
-from koord.model.qos_settings import CPUQOS, BlkIOQOS, Block, BlockType, CPUBurst, CPUBurstPolicy, IOCfg
+from koord.model.qos_settings import CPUQOS, BlkIOQOS, Block, BlockType, CPUBurstConfig, CPUBurstPolicy, IOCfg
 from koord.model.quantity import Format, Quantity
 
 DEEP = '{"llc":' * 100_000
@@ -133,7 +133,7 @@ PARTLY: list[tuple[str, str, str, object, str]] = [
         its("cpu_burst"),
         '{"policy":"always","cfsQuotaBurstPercent":90}',
         "cpu_burst",
-        CPUBurst(cfs_quota_burst_percent=90),
+        CPUBurstConfig(cfs_quota_burst_percent=90),
         "policy: 'always' is not one of",
     ),
     (
@@ -355,7 +355,7 @@ cpus = st.frozensets(st.integers(0, 255), max_size=20).map(CPUSet.of)
 ranges = st.none() | st.tuples(st.integers(0, 49), st.integers(50, 100))
 ROUND_TRIPS: list[tuple[Callable[[str], object], st.SearchStrategy[msgspec.Struct]]] = [
     (partial(decode.read, CPUQOS), st.builds(CPUQOS, enable=bools, group_identity=st.none() | st.integers(-1, 2))),
-    (partial(decode.read, CPUBurst), st.builds(CPUBurst, policy=st.none() | st.sampled_from(CPUBurstPolicy),
+    (partial(decode.read, CPUBurstConfig), st.builds(CPUBurstConfig, policy=st.none() | st.sampled_from(CPUBurstPolicy),
                                  cpu_burst_percent=st.none() | st.integers(1, 10000))),
     (partial(decode.read, values.PodMemoryQOS), st.builds(values.PodMemoryQOS,
                                   policy=st.none() | st.sampled_from(values.MemoryPolicy),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from koord.model import priority, qos
-from koord.model.priority import BANDS, LABEL_PRIORITY_CLASS, PriorityClass, Verdict
+from koord.model.priority import BANDS, LABEL_PRIORITY_CLASS, CombinationVerdict, PriorityClass
 from koord.model.qos import LABEL_QOS, KubeQoS, QoSClass
 
 
@@ -87,12 +87,12 @@ COLUMNS = (PriorityClass.PROD, PriorityClass.MID, PriorityClass.BATCH, PriorityC
     [("LSE", "ATTTT"), ("LSR", "AXXXX"), ("LS", "AATTA"), ("BE", "XAAAX"), ("SYSTEM", "ATTTT"), ("", "AAAAA")],
 )
 def test_combinations(raw: str, row: str) -> None:
-    letters = {"A": Verdict.ACCEPTED, "T": Verdict.TOLERATED, "X": Verdict.REJECTED}
+    letters = {"A": CombinationVerdict.ACCEPTED, "T": CombinationVerdict.TOLERATED, "X": CombinationVerdict.REJECTED}
     cls = qos.parse(raw)
     assert [priority.combination(cls, column) for column in COLUMNS] == [letters[letter] for letter in row]
 
 
 @pytest.mark.parametrize("raw", [None, QoSClass.LSE, QoSClass.LSR, QoSClass.LS, QoSClass.SYSTEM])
 def test_batch_resources_are_for_be_only(raw: QoSClass | None) -> None:
-    assert priority.combination(raw, PriorityClass.BATCH, requests_batch=True) is Verdict.REJECTED
-    assert priority.combination(QoSClass.BE, PriorityClass.BATCH, requests_batch=True) is Verdict.ACCEPTED
+    assert priority.combination(raw, PriorityClass.BATCH, requests_batch=True) is CombinationVerdict.REJECTED
+    assert priority.combination(QoSClass.BE, PriorityClass.BATCH, requests_batch=True) is CombinationVerdict.ACCEPTED

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from koord.model.reservation import NOTHING, ReservationError, Reserved, of_config
+from koord.model.reservation import NOTHING_RESERVED, ReservationError, Reserved, of_config
 
 GIB, MIB = 1 << 30, 1 << 20
 KUBE, SYSTEM = {"cpu": "200m", "memory": "1Gi"}, {"cpu": "0.3", "memory": "512Mi", "ephemeral-storage": "1Gi"}
@@ -15,12 +15,12 @@ KUBE, SYSTEM = {"cpu": "200m", "memory": "1Gi"}, {"cpu": "0.3", "memory": "512Mi
 @pytest.mark.parametrize(
     ("config", "reserved"),
     [
-        ({}, NOTHING),
-        ({"kubeReserved": None, "evictionHard": {}}, NOTHING),
+        ({}, NOTHING_RESERVED),
+        ({"kubeReserved": None, "evictionHard": {}}, NOTHING_RESERVED),
         ({"kubeReserved": KUBE}, Reserved(200, GIB)),
         ({"kubeReserved": KUBE, "systemReserved": SYSTEM}, Reserved(500, GIB + 512 * MIB)),
         ({"kubeReserved": KUBE, "systemReserved": SYSTEM, "reservedSystemCPUs": "0-1,4"}, Reserved(3000, 1536 * MIB)),
-        ({"reservedSystemCPUs": ""}, NOTHING),
+        ({"reservedSystemCPUs": ""}, NOTHING_RESERVED),
         ({"evictionHard": {"memory.available": "100Mi", "nodefs.available": "10%"}}, Reserved(0, 100 * MIB)),
         ({"evictionHard": {"memory.available": "2.5%"}}, Reserved(0, 400 * MIB)),
         ({"evictionHard": {"memory.available": "0%"}, "systemReserved": SYSTEM}, Reserved(300, 512 * MIB)),

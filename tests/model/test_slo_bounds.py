@@ -110,7 +110,7 @@ def document(path: str, value: object) -> Any:
     return value
 
 
-def said(path: str, value: object) -> list[leaves.Setting]:
+def said(path: str, value: object) -> list[leaves.LeafValue]:
     """What is set of that field, after reading."""
     found = leaves.of_value(slo.decode_spec(document(path, value)))
     return [each for each in found if each.path == path.replace("[]", "[0]")]

@@ -25,7 +25,7 @@ from koord.model.nodemetric import (
     NodeMetricStatus,
     NodeUsage,
     PodUsage,
-    Prediction,
+    ReclaimableMetric,
     ResourceMap,
 )
 from koord.overcommit.amounts import CPUMemory
@@ -105,7 +105,7 @@ def metric(
             HostApplicationUsage(f"a{index}", usage(size), priority=cls)
             for index, (cls, size) in enumerate(applications)
         ),
-        prod_reclaimable_metric=None if reclaimable is None else Prediction(usage(reclaimable)),
+        prod_reclaimable_metric=None if reclaimable is None else ReclaimableMetric(usage(reclaimable)),
     )
     return NodeMetric(status=status)
 

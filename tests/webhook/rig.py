@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from koord.model.admissionreview import Request, Response
+from koord.model.admissionreview import AdmissionRequest, AdmissionResponse
 from koord.service.metrics import histogram, take
 from koord.tls import certificates
 from koord.tls.certificates import ServingCertificate
@@ -45,31 +45,31 @@ def review(version: str = "admission.k8s.io/v1", **request: object) -> dict[str,
 # handlers
 
 
-def patch(request: Request) -> Response:
-    return Response([{"op": "add", "path": "/metadata/labels", "value": request.object}])
+def patch(request: AdmissionRequest) -> AdmissionResponse:
+    return AdmissionResponse([{"op": "add", "path": "/metadata/labels", "value": request.object}])
 
 
-def reject(request: Request) -> Response:
-    return Response(code=400, message="spec.priority: no")
+def reject(request: AdmissionRequest) -> AdmissionResponse:
+    return AdmissionResponse(code=400, message="spec.priority: no")
 
 
-async def allow_later(request: Request) -> Response:
+async def allow_later(request: AdmissionRequest) -> AdmissionResponse:
     await asyncio.sleep(0)
-    return Response()
+    return AdmissionResponse()
 
 
-def fail(request: Request) -> Response:
+def fail(request: AdmissionRequest) -> AdmissionResponse:
     raise ZeroDivisionError("a defect")
 
 
-async def fail_later(request: Request) -> Response:
+async def fail_later(request: AdmissionRequest) -> AdmissionResponse:
     await asyncio.sleep(0)
     raise TimeoutError("of its own")
 
 
-async def hang(request: Request) -> Response:
+async def hang(request: AdmissionRequest) -> AdmissionResponse:
     await asyncio.sleep(60)
-    return Response()
+    return AdmissionResponse()
 
 
 def returning(value: Any) -> Handler:
@@ -86,8 +86,8 @@ HANDLERS: dict[str, Handler] = {
     "/hang": hang,
     "/nothing": returning(None),
     "/document": returning({"allowed": True}),
-    "/strange": returning(Response([{"value": object()}])),
-    "/surrogate": returning(Response(code=400, message="\ud800")),
+    "/strange": returning(AdmissionResponse([{"value": object()}])),
+    "/surrogate": returning(AdmissionResponse(code=400, message="\ud800")),
 }
 
 

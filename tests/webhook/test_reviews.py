@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from koord.model.admissionreview import NOTHING, Request, Response
+from koord.model.admissionreview import NO_OBJECT, AdmissionRequest, AdmissionResponse
 from koord.webhook import reviews
 from koord.webhook.reviews import Result, Review, UndecodableError
 from tests.webhook.rig import review
 
 V1 = "admission.k8s.io/v1"
-ASKED = Review(V1, Request("u1"))
+ASKED = Review(V1, AdmissionRequest("u1"))
 
 
-def decoded(**request: Any) -> Request:
+def decoded(**request: Any) -> AdmissionRequest:
     return reviews.decode(json.dumps(review(**request)).encode()).request
 
 
@@ -43,7 +43,7 @@ def test_what_is_read_of_a_request(sent: dict[str, Any], member: str, value: obj
 def test_objects_are_the_judges_to_read(obj: object) -> None:
     request = decoded(object=obj, oldObject=None)
     assert json.loads(bytes(request.object)) == obj
-    assert (request.old_object, decoded().object) == (NOTHING, NOTHING)
+    assert (request.old_object, decoded().object) == (NO_OBJECT, NO_OBJECT)
 
 
 def test_bytes_that_are_no_text_are_found_by_who_reads_the_object() -> None:
@@ -86,10 +86,10 @@ def test_an_object_that_is_nested_too_deeply_is_no_review() -> None:
 @pytest.mark.parametrize(
     ("response", "result", "members"),
     [
-        (Response(), Result.ALLOWED, {"allowed": True}),
-        (Response(warnings=("a", "b")), Result.ALLOWED, {"allowed": True, "warnings": ["a", "b"]}),
+        (AdmissionResponse(), Result.ALLOWED, {"allowed": True}),
+        (AdmissionResponse(warnings=("a", "b")), Result.ALLOWED, {"allowed": True, "warnings": ["a", "b"]}),
         (
-            Response(code=403, message="no"),
+            AdmissionResponse(code=403, message="no"),
             Result.REJECTED,
             {
                 "allowed": False,
@@ -99,7 +99,9 @@ def test_an_object_that_is_nested_too_deeply_is_no_review() -> None:
     ],
 )
 @pytest.mark.parametrize("version", [V1, "admission.k8s.io/v1beta1"])
-def test_what_an_answer_says(response: Response, result: Result, members: dict[str, Any], version: str) -> None:
+def test_what_an_answer_says(
+    response: AdmissionResponse, result: Result, members: dict[str, Any], version: str
+) -> None:
     answer = reviews.answered("/a", ASKED._replace(api_version=version), response)
     assert answer.result is result
     assert json.loads(answer.body) == {
@@ -111,6 +113,6 @@ def test_what_an_answer_says(response: Response, result: Result, members: dict[s
 
 def test_a_patch_goes_in_base64() -> None:
     patch = [{"op": "remove", "path": "/spec/a~1b"}]
-    response = json.loads(reviews.answered("/a", ASKED, Response(patch)).body)["response"]
+    response = json.loads(reviews.answered("/a", ASKED, AdmissionResponse(patch)).body)["response"]
     assert response["patchType"] == "JSONPatch"
     assert json.loads(base64.b64decode(response["patch"], validate=True)) == patch

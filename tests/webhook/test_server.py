@@ -14,7 +14,7 @@ from contextlib import suppress
 import aiohttp
 import pytest
 
-from koord.model.admissionreview import Request, Response
+from koord.model.admissionreview import AdmissionRequest, AdmissionResponse
 from koord.tls import certificates
 from koord.tls.certificates import ServingCertificate
 from koord.tls.context import LiveContext
@@ -89,7 +89,7 @@ async def test_a_handler_that_fails_refuses_and_is_named(path: str, why: str, ca
 async def test_a_message_that_no_json_can_hold(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL + 1, "koord.webhook.reviews")  # no report of a test can hold it either
 
-    def handler(request: Request) -> Response:
+    def handler(request: AdmissionRequest) -> AdmissionResponse:
         raise ValueError("\ud800" + "x" * 100_000)
 
     async with running({"/a": handler}) as run:
@@ -175,13 +175,13 @@ def test_a_handler_is_given_up_before_the_api_server_gives_up(query: str, api_ti
 async def test_a_client_that_goes_ends_its_handler() -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def wait(request: Request) -> Response:
+    async def wait(request: AdmissionRequest) -> AdmissionResponse:
         begun.set()
         try:
             await asyncio.sleep(60)
         finally:
             ended.set()
-        return Response()
+        return AdmissionResponse()
 
     async with running({"/wait": wait}) as run:
         _, writer = await run.connect()
@@ -194,7 +194,7 @@ async def test_a_client_that_goes_ends_its_handler() -> None:
 
 
 async def test_what_waits_for_others_says_so_and_knows_the_client() -> None:
-    async def wait(source: str) -> Response:
+    async def wait(source: str) -> AdmissionResponse:
         raise OverloadedError(f"too much for {source}")
 
     async with running({"/wait": lambda review: wait}) as run:
@@ -299,9 +299,9 @@ async def test_a_client_that_begins_no_handshake() -> None:
 async def test_more_than_can_be_held_is_to_come_again(limits: Limits) -> None:
     released = asyncio.Event()
 
-    async def wait(request: Request) -> Response:
+    async def wait(request: AdmissionRequest) -> AdmissionResponse:
         await released.wait()
-        return Response()
+        return AdmissionResponse()
 
     async with running({"/wait": wait, "/allow": allow}, limits) as run:
         first = asyncio.create_task(run.post("/wait"))
@@ -329,9 +329,9 @@ async def test_bytes_that_are_announced_take_no_room() -> None:
 async def test_one_address_leaves_room_for_the_others() -> None:
     released = asyncio.Event()
 
-    async def wait(request: Request) -> Response:
+    async def wait(request: AdmissionRequest) -> AdmissionResponse:
         await released.wait()
-        return Response()
+        return AdmissionResponse()
 
     async with running({"/wait": wait, "/allow": allow}, Limits(requests=8)) as run:
         waiting = [asyncio.create_task(run.post("/wait")) for _ in range(4)]
@@ -473,9 +473,9 @@ async def test_the_end_waits_for_requests_in_flight() -> None:
     """One whose handler waits, one whose body is still on its way; both are answered, and nobody else is."""
     released = asyncio.Event()
 
-    async def wait(request: Request) -> Response:
+    async def wait(request: AdmissionRequest) -> AdmissionResponse:
         await released.wait()
-        return Response()
+        return AdmissionResponse()
 
     async with running({"/wait": wait}, Limits()) as run:
         body = json.dumps(review()).encode()

@@ -28,7 +28,7 @@ _KEPT_CHARS = 2048
 _MOST_PROBLEMS = 8
 
 
-class Key(NamedTuple):
+class AnnotationKey(NamedTuple):
     """The label or annotation ``name`` and how its text is read."""
 
     name: str
@@ -39,22 +39,22 @@ class Key(NamedTuple):
         return _kept(self.codec, text) if len(text) <= _KEPT_CHARS else self.codec(text)
 
 
-def label(name: str, parse: Callable[[str], object]) -> Key:
+def label(name: str, parse: Callable[[str], object]) -> AnnotationKey:
     """A label; all of its text counts, or nothing."""
-    return Key(name, _whole(parse), is_label=True)
+    return AnnotationKey(name, _whole(parse), is_label=True)
 
 
-def annotation(name: str, parse: Callable[[str], object]) -> Key:
+def annotation(name: str, parse: Callable[[str], object]) -> AnnotationKey:
     """An annotation; all of its text counts, or nothing."""
-    return Key(name, _whole(parse))
+    return AnnotationKey(name, _whole(parse))
 
 
-def document(name: str, parse: type[msgspec.Struct] | Callable[[str, Bad], object]) -> Key:
+def document(name: str, parse: type[msgspec.Struct] | Callable[[str, Bad], object]) -> AnnotationKey:
     """An annotation in JSON, read as the struct ``parse`` or by that function; a bad leaf costs itself only."""
-    return Key(name, _by_leaf(functools.partial(decode.read, parse) if isinstance(parse, type) else parse))
+    return AnnotationKey(name, _by_leaf(functools.partial(decode.read, parse) if isinstance(parse, type) else parse))
 
 
-def of_object(annotations: Mapping[str, str], key: Key, kind: type[T], bad: Bad) -> T | None:
+def of_object(annotations: Mapping[str, str], key: AnnotationKey, kind: type[T], bad: Bad) -> T | None:
     """Returns the ``kind`` that ``key`` has on an object with these annotations; None without the annotation, or where
     nothing in it can be read. ``bad`` is told each thing in it that is wrong.
     """

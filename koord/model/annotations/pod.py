@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 
 from koord.model.annotations import decode
-from koord.model.annotations.codecs import Key, annotation, document, label
+from koord.model.annotations.codecs import AnnotationKey, annotation, document, label
 from koord.model.annotations.errors import AnnotationError
 from koord.model.annotations.values import (
     CoreSchedPolicy,
@@ -29,7 +29,7 @@ from koord.model.annotations.values import (
 )
 from koord.model.priority import LABEL_PRIORITY_CLASS, PriorityClass
 from koord.model.qos import LABEL_QOS, QoSClass
-from koord.model.qos_settings import CPUQOS, BlkIOQOS, CPUBurst
+from koord.model.qos_settings import CPUQOS, BlkIOQOS, CPUBurstConfig
 
 
 class PodAnnotations(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class PodAnnotations(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     """Behind which feature gates a strategy must stand to evict the pod: None = any, () = none may."""
     eviction_priority: Annotated[int, annotation("koordinator.sh/eviction-priority", decode.int32)] = 0
-    cpu_burst: Annotated[CPUBurst | None, document("koordinator.sh/cpuBurst", CPUBurst)] = None
+    cpu_burst: Annotated[CPUBurstConfig | None, document("koordinator.sh/cpuBurst", CPUBurstConfig)] = None
     memory_qos: Annotated[PodMemoryQOS | None, document("koordinator.sh/memoryQOS", PodMemoryQOS)] = None
     cpu_qos: Annotated[CPUQOS | None, document("koordinator.sh/cpuQOS", CPUQOS)] = None
     blkio_qos: Annotated[BlkIOQOS | None, document("koordinator.sh/blkioQOS", BlkIOQOS)] = None
@@ -101,7 +101,7 @@ class PodAnnotations(msgspec.Struct, frozen=True, kw_only=True):
         return self.eviction_policy is None or gate in self.eviction_policy
 
 
-KEYS: Mapping[str, Key] = {
+KEYS: Mapping[str, AnnotationKey] = {
     field: key
     for field, hint in get_type_hints(PodAnnotations, include_extras=True).items()
     for key in getattr(hint, "__metadata__", ())

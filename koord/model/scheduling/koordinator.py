@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from koord.model.core import Amount, Condition, ObjectMeta, OwnerReference, Slim, Taint
+from koord.model.nodemetric import DeviceTopology, VirtualFunctionGroup
 from koord.model.scheduling.pods import PodSpec
 from koord.model.scheduling.storage import ObjectReference
 from koord.model.selector import LabelSelector
@@ -98,24 +99,6 @@ class Reservation(Slim, frozen=True):
 
 
 # Device
-
-
-class DeviceTopology(Slim, frozen=True):
-    socket_id: int = msgspec.field(default=0, name="socketID")
-    node_id: int = msgspec.field(default=0, name="nodeID")
-    """The NUMA node."""
-    pcie_id: str = msgspec.field(default="", name="pcieID")
-    bus_id: str = msgspec.field(default="", name="busID")
-
-
-class VirtualFunction(Slim, frozen=True):
-    minor: int = 0
-    bus_id: str = msgspec.field(default="", name="busID")
-
-
-class VirtualFunctionGroup(Slim, frozen=True):
-    labels: Mapping[str, str] = {}
-    vfs: tuple[VirtualFunction, ...] = ()
 
 
 class DeviceInfo(Slim, frozen=True):

@@ -127,12 +127,12 @@ class ResourceClaim(Slim, frozen=True):
     request: str = ""
 
 
-class ContainerResources(ResourceRequirements, frozen=True):
+class ContainerResourceRequirements(ResourceRequirements, frozen=True):
     claims: tuple[ResourceClaim, ...] = ()
 
 
 class Container(core.Container, frozen=True):
-    resources: ContainerResources = ContainerResources()
+    resources: ContainerResourceRequirements = ContainerResourceRequirements()
     image: str = ""
     ports: tuple[ContainerPort, ...] = ()
 

@@ -22,7 +22,7 @@ from typing import ClassVar
 
 from koord.host.order import BURST, QUOTA
 from koord.model.formulas import FORMULA, Formula, Inputs
-from koord.model.qos_settings import CPUBurst as CPUBurstSettings
+from koord.model.qos_settings import CPUBurstConfig as CPUBurstSettings
 from qosd.decide.decision import NO_OPINIONS, Decision, Opinion, Opinions, Stage, Strategy
 from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, Window
 from qosd.strategies.burst import steps

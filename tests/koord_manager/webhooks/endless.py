@@ -6,7 +6,7 @@ import contextlib
 import signal
 from typing import Any
 
-from koord.model.admissionreview import Request, Response
+from koord.model.admissionreview import AdmissionRequest, AdmissionResponse
 from koord_manager.webhooks import reviewprocess
 from koord_manager.webhooks.judges import judge
 
@@ -15,7 +15,7 @@ PROGRAM = __name__
 LITTLE_S = 0.2
 
 
-def _judge(path: str, request: Request, *rest: Any) -> Response:
+def _judge(path: str, request: AdmissionRequest, *rest: Any) -> AdmissionResponse:
     namespace = request.namespace
     if namespace == DEAF:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPROF})

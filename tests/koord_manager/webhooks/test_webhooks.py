@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from koord.model.admissionreview import Request
+from koord.model.admissionreview import AdmissionRequest
 from koord_manager.webhooks.judges import (
     MUTATE_NODE_STATUS,
     MUTATE_POD,
@@ -31,7 +31,7 @@ from tests.support.cluster import PROFILES
 from tests.support.waiting import until
 
 UNREADABLE = {
-    path: Request(
+    path: AdmissionRequest(
         "u", "UPDATE" if subresource else "CREATE", resource, subresource, CONFIG.namespace, msgspec.Raw(b"3")
     )
     for path, resource, subresource in (

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from koord.model import core
-from koord.model.core import Listed
+from koord.model.core import ObjectList
 from koord.model.cpuset import CPUSet
 from koord.model.podtotal import Role
 from koord.model.qos import KubeQoS
@@ -116,7 +116,7 @@ async def test_an_ipv6_address_is_connected_to() -> None:
             pytest.skip("needs IPv6 on the loopback")
     server = Server(answer(b'{"items": []}'))
     async with server.serving(host="::1") as url:
-        assert await KubeletClient(Access(url), 1).pods() == Listed(())
+        assert await KubeletClient(Access(url), 1).pods() == ObjectList(())
     assert "\r\nHost: [::1]:" in server.asked[0]
 
 
@@ -126,7 +126,7 @@ async def test_the_token_is_read_for_every_request(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("first\n")
     async with server.serving(context) as url:
         client = KubeletClient(Access(url, tmp_path / "token", ca_file=certificate), 2)
-        assert await client.pods() == Listed(())
+        assert await client.pods() == ObjectList(())
         (tmp_path / "token").write_text("second\n")
         await client.pods()
     assert server.asked[0].startswith("GET /pods HTTP/1.0\r\n")
@@ -138,7 +138,7 @@ async def test_the_read_only_port_gets_no_token(tmp_path: Path) -> None:
     server = Server(answer(b'{"items": []}'))
     (tmp_path / "token").write_text("first\n")
     async with server.serving() as url:
-        assert await KubeletClient(Access(url, tmp_path / "token"), 1).pods() == Listed(())
+        assert await KubeletClient(Access(url, tmp_path / "token"), 1).pods() == ObjectList(())
     assert "Authorization" not in server.asked[0]
 
 
@@ -178,7 +178,7 @@ async def test_certificates_are_verified(tmp_path: Path) -> None:
         with pytest.raises(FetchError, match="certificate verify failed") as failed:
             await KubeletClient(Access(url), 2).pods()
         assert (failed.value.is_untrusted, failed.value.status) == (True, 0)
-        assert await KubeletClient(Access(url, ca_file=certificate), 2).pods() == Listed(())
+        assert await KubeletClient(Access(url, ca_file=certificate), 2).pods() == ObjectList(())
         with pytest.raises(FetchError, match="No such file") as failed:
             await KubeletClient(Access(url, ca_file=tmp_path / "absent"), 2).pods()
         assert not failed.value.is_untrusted
@@ -210,7 +210,7 @@ async def test_who_listens_on_kubelets_port_is_told_nothing_but_with_kubelets_ce
     assert server.asked == []
     async with server.serving(kubelets_tls) as url:
         client = KubeletClient(Access(url, tmp_path / "token", certificates=(signed, own)), 2)
-        assert await client.pods() == Listed(())
+        assert await client.pods() == ObjectList(())
         signed.write_bytes((tmp_path / "other" / "cert.pem").read_bytes())
         await client.pods()
         own.unlink()
@@ -230,12 +230,12 @@ async def test_a_client_certificate_is_shown_and_read_for_every_request(tmp_path
         with pytest.raises(FetchError):
             await KubeletClient(Access(url, ca_file=certificate), 2).pods()
         separate = Access(url, cert_file=certificate, key_file=tmp_path / "key.pem", ca_file=certificate)
-        assert await KubeletClient(separate, 2).pods() == Listed(())
+        assert await KubeletClient(separate, 2).pods() == ObjectList(())
         client = KubeletClient(Access(url, cert_file=in_one, ca_file=certificate), 2)
         with pytest.raises(FetchError, match="No such file"):
             await client.pods()
         in_one.write_text(certificate.read_text() + (tmp_path / "key.pem").read_text())
-        assert await client.pods() == Listed(())
+        assert await client.pods() == ObjectList(())
 
 
 def _tls(directory: Path) -> tuple[ssl.SSLContext, Path]:
@@ -440,7 +440,7 @@ def test_one_strange_pod_costs_itself_only_and_is_named() -> None:
 
 
 def test_a_list_without_any_pod() -> None:
-    assert read_pods(b'{"kind": "PodList", "items": null}') == Listed(())
+    assert read_pods(b'{"kind": "PodList", "items": null}') == ObjectList(())
     with pytest.raises(ValueError, match="none of its 2 items is a pod: Pod 0 of the list cannot be read: Expected"):
         read_pods(b'{"items": [{"metadata": 7}, {}]}')
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from koord.model.kubeletconfig import KubeletConfig
-from koord.model.reservation import NOTHING, Reserved
+from koord.model.reservation import NOTHING_RESERVED, Reserved
 from qosd.pods import kubeletconfig
 from qosd.pods.http import FetchError
 from qosd.pods.kubeletconfig import KubeletConfigSource
@@ -117,4 +117,4 @@ async def test_without_a_kubelet_nothing_is_known() -> None:
     source = Source(None)
     source.start()
     await source.close()
-    assert (source.current, source.reserved, source.problem, source.is_awaited) == (None, NOTHING, "", False)
+    assert (source.current, source.reserved, source.problem, source.is_awaited) == (None, NOTHING_RESERVED, "", False)

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from koord.model.core import Listed
+from koord.model.core import ObjectList
 from qosd.pods.http import FetchError
 from qosd.pods.kubelet import KubeletPod
 from qosd.pods.podlists import PodLists
 
-OF_KUBELET, OF_API = Listed((KubeletPod(uid="k"),)), Listed((KubeletPod(uid="a"),))
+OF_KUBELET, OF_API = ObjectList((KubeletPod(uid="k"),)), ObjectList((KubeletPod(uid="a"),))
 URL = "https://127.0.0.1:10250/pods"
 UNTRUSTED = FetchError(URL, "certificate verify failed", is_untrusted=True)
 
@@ -18,10 +18,10 @@ UNTRUSTED = FetchError(URL, "certificate verify failed", is_untrusted=True)
 class Lister:
     """Answers ``says``, or raises it."""
 
-    def __init__(self, address: str, says: Listed[KubeletPod] | FetchError) -> None:
+    def __init__(self, address: str, says: ObjectList[KubeletPod] | FetchError) -> None:
         self.address, self.says, self.asked = address, says, 0
 
-    async def pods(self) -> Listed[KubeletPod]:
+    async def pods(self) -> ObjectList[KubeletPod]:
         self.asked += 1
         if isinstance(self.says, FetchError):
             raise self.says

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from koord.host.topology import Topology
 from koord.model.priority import PriorityClass
-from koord.model.reservation import NOTHING, Reserved
+from koord.model.reservation import NOTHING_RESERVED, Reserved
 from koord.overcommit.amounts import ParsedAmounts
 from koord.service import wholefile
 from qosd.model.metric import Scope
@@ -449,8 +449,8 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("by_rules_milli", "by_kubelet", "cpus_milli", "memory_bytes"),
     [
-        (0, NOTHING, 16_000, 1000),
-        (500, NOTHING, 15_500, 1000),
+        (0, NOTHING_RESERVED, 16_000, 1000),
+        (500, NOTHING_RESERVED, 15_500, 1000),
         (500, Reserved(2000, 300), 14_000, 700),
         (3000, Reserved(2000, 300), 13_000, 700),
     ],
