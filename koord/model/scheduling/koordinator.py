@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
-
 from koord.model.core import Amount, Condition, ObjectMeta, OwnerReference, Slim, Taint
-from koord.model.nodemetric import DeviceTopology, VirtualFunctionGroup
+from koord.model.nodemetric import DeviceInfo
 from koord.model.scheduling.pods import PodSpec
 from koord.model.scheduling.storage import ObjectReference
 from koord.model.selector import LabelSelector
@@ -101,20 +99,6 @@ class Reservation(Slim, frozen=True):
 # Device
 
 
-class DeviceInfo(Slim, frozen=True):
-    type: str = ""
-    """``gpu``, ``rdma``, ``fpga`` or ``xpu``."""
-    labels: Mapping[str, str] = {}
-    uuid: str = msgspec.field(default="", name="id")
-    minor: int | None = None
-    module_id: int | None = msgspec.field(default=None, name="moduleID")
-    health: bool = False
-    resources: Mapping[str, Amount] = {}
-    topology: DeviceTopology | None = None
-    vf_groups: tuple[VirtualFunctionGroup, ...] = ()
-    conditions: tuple[Condition, ...] = ()
-
-
 class DeviceSpec(Slim, frozen=True):
     devices: tuple[DeviceInfo, ...] = ()
 
@@ -126,13 +110,13 @@ class DeviceAllocationItem(Slim, frozen=True):
     minors: tuple[int, ...] = ()
 
 
-class DeviceAllocation(Slim, frozen=True):
+class DeviceTypeAllocation(Slim, frozen=True):
     type: str = ""
     entries: tuple[DeviceAllocationItem, ...] = ()
 
 
 class DeviceStatus(Slim, frozen=True):
-    allocations: tuple[DeviceAllocation, ...] = ()
+    allocations: tuple[DeviceTypeAllocation, ...] = ()
 
 
 class Device(Slim, frozen=True):

@@ -326,7 +326,7 @@ DEVICE: dict[str, Any] = {
                 "resources": {"koordinator.sh/gpu-core": "100"},
                 "topology": {"socketID": 1, "nodeID": 2, "pcieID": "3", "busID": "0000:3b:00.0"},
                 "vfGroups": [{"labels": {"type": "general"}, "vfs": [{"minor": 1, "busID": "0000:3b:00.2"}]}],
-                "conditions": [CONDITION],
+                "conditions": [{**CONDITION, "observedGeneration": 3}],
             }
         ]
     },
