@@ -21,7 +21,7 @@ import uvloop
 
 from bench import stats
 from bench.nodelinkprocesses import cpu_s, load, memory_mib
-from koord.http2.server import Reply, UnaryServer
+from koord.http2.server import ServerReply, UnaryServer
 from koord.model.nodelink import SERVER_NAME
 from koord.pb.koord import nodelink_pb2 as pb
 from koord.tls import certificates
@@ -39,7 +39,7 @@ Take = Callable[[bytes], bytes]
 async def koord_http2(ca: KeyPair, pair: KeyPair, take: Take) -> AsyncIterator[int]:
     tls = LiveContext(None, "h2")
     tls.load(ServingCertificate(pair, ca.certificate))
-    server = UnaryServer({REPORT: lambda message, fields: Reply(take(message))})
+    server = UnaryServer({REPORT: lambda message, fields: ServerReply(take(message))})
     listener = await asyncio.get_running_loop().create_server(
         server.protocol, "127.0.0.1", 0, ssl=tls.server_context, backlog=1024
     )
@@ -53,9 +53,9 @@ async def grpcio(ca: KeyPair, pair: KeyPair, take: Take) -> AsyncIterator[int]:
 
     from koord_manager.nodelink import identity  # noqa: PLC0415
     from koord_manager.nodelink import server as nodelink  # noqa: PLC0415
-    from koord_manager.nodelink.gate import Gate  # noqa: PLC0415
+    from koord_manager.nodelink.gate import ConnectionGate  # noqa: PLC0415
 
-    gate = Gate()
+    gate = ConnectionGate()
 
     async def answer(message: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         gate.prove(int(context.peer().rpartition(":")[2]), identity.node_of(context.auth_context(), time.time()))

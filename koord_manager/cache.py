@@ -105,14 +105,14 @@ def packed(metric: NodeMetric) -> PackedMetric:
     return PackedMetric(metric.metadata, metric.spec, metric.status.update_time, msgspec.json.encode(metric.status))
 
 
-class CPUBasicInfo(msgspec.Struct, frozen=True, gc=False):
+class CachedTopology(msgspec.Struct, frozen=True, gc=False):
     """``text``: the annotation ``cpu-basic-info``; None if there is none."""
 
     metadata: ObjectMeta
     text: str | None
 
 
-def cpu_basic_info(topology: NodeResourceTopology) -> CPUBasicInfo:
+def cached_topology(topology: NodeResourceTopology) -> CachedTopology:
     metadata = topology.metadata
     bare = replace(metadata, labels={}, annotations={})
-    return CPUBasicInfo(bare, metadata.annotations.get(CPU_BASIC_INFO))
+    return CachedTopology(bare, metadata.annotations.get(CPU_BASIC_INFO))

@@ -29,7 +29,7 @@ from koord_manager.freshusage import FreshFigures
 from koord_manager.installedcrds import InstalledCRDs
 from koord_manager.installedwebhooks import CONFIGURATIONS, KOORDINATORS, SECRET_NAME, InstalledWebhooks
 from koord_manager.metrics import Metrics
-from koord_manager.nodelink.nodelink import NodeLink
+from koord_manager.nodelink.nodelink import NodeLinkEndpoint
 from koord_manager.nodelink.service import Leadership
 from koord_manager.options import COLOCATION_PROFILE_CONTROLLER, NAME, WEBHOOK_FRAMEWORK, Options
 from koord_manager.view import ClusterView
@@ -57,7 +57,7 @@ class Manager(Component):
         leaders = frame.leaders_client
         self._controllers = Controllers(leaders, self._view, self._fresh, frame.recorder, time.time, self._profiles())
         leadership = Leadership(lambda: frame.leads, lambda: frame.leader_address)
-        self._nodelink = NodeLink(frame.client, leaders, self._view, self._fresh, options, leadership)
+        self._nodelink = NodeLinkEndpoint(frame.client, leaders, self._view, self._fresh, options, leadership)
         frame.lease_annotations = self._nodelink.annotations
         self._crds = InstalledCRDs(frame.client)
         self._client_ca = _client_ca(options.webhook_client_ca_file)

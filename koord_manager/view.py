@@ -41,10 +41,10 @@ from koord.model.profile import read as read_profile
 from koord.model.schema import SchemaError
 from koord.overcommit.demand import PodDemand
 from koord.sloconfig.config import SLOConfig
-from koord.sloconfig.loading import Loaded, load, texts
+from koord.sloconfig.loading import LoadedConfig, load, texts
 from koord.sloconfig.rows import ROWS
 from koord_manager import cache
-from koord_manager.cache import CountedPod, CPUBasicInfo, PackedMetric, PodSharing, SpecSharing
+from koord_manager.cache import CachedTopology, CountedPod, PackedMetric, PodSharing, SpecSharing
 
 _log = logging.getLogger(__name__)
 _BY_NODE = "node"
@@ -60,7 +60,7 @@ class ViewListener:
     def node_changed(self, name: str) -> None:
         """Takes that something has changed on which a node's offer depends."""
 
-    def policy_changed(self, loaded: Loaded) -> None:
+    def policy_changed(self, loaded: LoadedConfig) -> None:
         """The ConfigMap was read; what it means may be as before."""
 
     def pod_created(self, pod: Pod) -> None:
@@ -109,7 +109,7 @@ class ClusterView:
         self.pods = follow(POD, PodSharing(), self._take_pod, indexes={_BY_NODE: _node_of})
         self.metrics = follow(NODE_METRIC, cache.packed, self._take_metric)
         self.slos = follow(NODE_SLO, SpecSharing(), self._take_slo)
-        self.topologies = follow(NODE_RESOURCE_TOPOLOGY, cache.cpu_basic_info, self._take_topology)
+        self.topologies = follow(NODE_RESOURCE_TOPOLOGY, cache.cached_topology, self._take_topology)
         self._profiles = follow(CLUSTER_COLOCATION_PROFILE, as_read, self._take_profile)
         self._namespaces = follow(NAMESPACE, as_read, self._take_namespace)
         self._classes = follow(PRIORITY_CLASS, as_read, self._take_class)
@@ -232,7 +232,7 @@ class ClusterView:
         if _differs(event.before, event.after):
             self.listener.node_changed(event.key.name)
 
-    def _take_topology(self, event: ObjectEvent[CPUBasicInfo]) -> None:
+    def _take_topology(self, event: ObjectEvent[CachedTopology]) -> None:
         if _text(event.before) != _text(event.after):
             self.listener.node_changed(event.key.name)
 
@@ -304,7 +304,7 @@ def _node_of(pod: Pod) -> Iterable[str]:
     return (pod.spec.node_name,) if pod.spec.node_name else ()
 
 
-def _text(info: CPUBasicInfo | None) -> str | None:
+def _text(info: CachedTopology | None) -> str | None:
     return None if info is None else info.text
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from koord.host.reader import KeptFiles
-from koord.service.metrics import Family, Gauge, Kind
+from koord.service.metrics import Family, Gauge, MetricType
 from qosd.act.journal import Journal
 from qosd.loop import NodeLoop
 from qosd.policy.provenance import Origin
@@ -28,7 +28,7 @@ class _Sources(NamedTuple):
 
 
 def _gauge(name: str, help_text: str, value: Callable[[_Sources], float]) -> tuple[Family, Callable[[_Sources], float]]:
-    return Family(name, Kind.GAUGE, help_text), value
+    return Family(name, MetricType.GAUGE, help_text), value
 
 
 _GAUGES = (

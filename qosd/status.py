@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from koord.service import optionvalues, unixsocket
 from koord.service.config import ConfigError
-from koord.service.statusserver import HEALTH_PAGES, Guard, Maker, StatusServer, read_token
+from koord.service.statusserver import HEALTH_PAGES, Maker, StatusServer, TokenGuard, read_token
 from qosd.options import Options
 
 
@@ -42,11 +42,11 @@ def server(options: Options, pages: Mapping[str, Maker]) -> StatusServer:
     return StatusServer(pages, guard, tls)
 
 
-def _guard(file: str) -> Guard | None:
+def _guard(file: str) -> TokenGuard | None:
     if not file:
         return None
     try:
-        return Guard(read_token(file), HEALTH_PAGES)
+        return TokenGuard(read_token(file), HEALTH_PAGES)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("options", "metrics-token-file", file, f"cannot be read: {error}") from error
     except ValueError as error:

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import inspect
 
 from koord.model.selector import LabelSelector
-from koord.sloconfig.rows import ROWS, Layout, Row
+from koord.sloconfig.rows import ROWS, KeyLayout, KeyRow
 from release.crds.schemas import Schema, Schemas
 
 VALUE = "sloControllerConfig"
@@ -47,12 +47,12 @@ def put_into(whole: Schema) -> Schema:
     return {**whole, "properties": {**whole["properties"], VALUE: shared}, "definitions": definitions}
 
 
-def _key(row: Row[Any]) -> Schema:
+def _key(row: KeyRow[Any]) -> Schema:
     strategy = _strict(_STRUCTS.of_struct(row.struct, row.key))
     selector = _strict(_STRUCTS.of_struct(LabelSelector, f"{row.key}.nodeSelector"))
     entry = _with(strategy, name={"type": "string"}, nodeSelector=selector)
     entries = {"type": "array", "items": entry}
-    if row.layout is Layout.FLAT:
+    if row.layout is KeyLayout.FLAT:
         return _with(strategy, **{row.layout.value: entries})
     members = {"clusterStrategy": strategy, row.layout.value: entries}
     return {"type": "object", "properties": members, "additionalProperties": False}

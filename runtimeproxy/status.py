@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from koord.service import metrics
-from koord.service.statusserver import HEALTH_PAGES, Guard, Maker, Page, read_token
+from koord.service.statusserver import HEALTH_PAGES, Maker, Page, TokenGuard, read_token
 from koord.service.unixsocket import answers
 from runtimeproxy.metrics import PREFIX, Metrics
 
@@ -79,7 +79,7 @@ def _json(value: Mapping[str, object]) -> bytes:
     return json.dumps(value, indent=1, sort_keys=True).encode() + b"\n"
 
 
-def guard_of(endpoint: str, token_file: str) -> Guard | None:
+def guard_of(endpoint: str, token_file: str) -> TokenGuard | None:
     """Returns None for a unix socket (or none at all), whose mode says who may ask.
 
     A port can be reached by every user and every pod of the host's network: without a token that can be read, it shows
@@ -89,12 +89,12 @@ def guard_of(endpoint: str, token_file: str) -> Guard | None:
         return None
     if not token_file:
         log.warning("no /metrics and no /dump at %s: they want a token there, see --metrics-token-file", endpoint)
-        return Guard("", HEALTH_PAGES)
+        return TokenGuard("", HEALTH_PAGES)
     try:
-        return Guard(read_token(token_file), HEALTH_PAGES)
+        return TokenGuard(read_token(token_file), HEALTH_PAGES)
     except (OSError, ValueError) as error:
         log.error("no /metrics and no /dump at %s: --metrics-token-file=%s: %s", endpoint, token_file, error)
-        return Guard("", HEALTH_PAGES)
+        return TokenGuard("", HEALTH_PAGES)
 
 
 def backend_up(path: str) -> bool:

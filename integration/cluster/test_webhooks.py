@@ -17,14 +17,14 @@ from integration.cluster.api import Api, ApiError
 from integration.cluster.controlplane import ControlPlane
 from integration.cluster.manager import Replica
 from integration.harness.processes import wait_for
-from koord.webhook.server import Limits
+from koord.webhook.server import ServerLimits
 
 PROFILES = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles"
 PODS = objects.pods_of("default")
 BATCH, QOS = {"app-type": "batch"}, "koordinator.sh/qosClass"
 SOON_S = 30.0
-STRANGER, CONNECTIONS, AGAIN_S = "127.0.0.66", Limits().connections + 28, 1.0
-CUT_S = Limits().head_s / 2
+STRANGER, CONNECTIONS, AGAIN_S = "127.0.0.66", ServerLimits().connections + 28, 1.0
+CUT_S = ServerLimits().head_s / 2
 """Of the API server's own network. A connection that the manager closes is made again after ``AGAIN_S``."""
 
 
@@ -115,7 +115,7 @@ def test_an_api_server_that_connects_anew_is_served_beside_a_stranger_who_holds_
     """Its own connection ends with it."""
     with stranger(served.replica.webhook_port) as holding:
         wait_for(lambda: holding.answered >= CONNECTIONS, SOON_S, "a stranger in every place")
-        wait_for(lambda: holding.held <= Limits().connections, CUT_S, "those that are too many to be cut")
+        wait_for(lambda: holding.held <= ServerLimits().connections, CUT_S, "those that are too many to be cut")
         served.plane.api_server.restart()
         wait_for(served.api.healthy, SOON_S, "the API server")
         held, longest_s = holding.held, 0.0

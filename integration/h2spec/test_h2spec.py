@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 import pytest
 
 from integration import build
-from koord.http2.server import Reply, UnaryServer
+from koord.http2.server import ServerReply, UnaryServer
 from runtimeproxy.intercept import Call, Forward, Plan, Refuse, Treatment
 from runtimeproxy.relay.server import RelayServer
 
@@ -183,7 +183,7 @@ async def test_the_server_of_hooks_passes_all_but_what_it_is_lenient_about(
     programs: Path, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
     suite = Suite(programs / "h2spec", tmp_path)
-    unary = UnaryServer({"/": lambda message, fields: Reply(message)})
+    unary = UnaryServer({"/": lambda message, fields: ServerReply(message)})
     server = await asyncio.get_running_loop().create_server(unary.protocol, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     failed = await suite.failed(port)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from koord.admission import documents, doubts, profiles, settings, strategicmerge, translation, validation
 from koord.admission.errors import UnreadableError
 from koord.admission.priorityclasses import PriorityClassObjects
-from koord.admission.settings import ANNOTATIONS, LABELS, Setting
+from koord.admission.settings import ANNOTATIONS, LABELS, ProfileSetting
 from koord.admission.strategicmerge import PatchError
 from koord.model import priority, selector
 from koord.model.core import Pod
@@ -144,11 +144,11 @@ def _exclude(one: LabelSelector | None, other: LabelSelector | None) -> bool:
     return any(theirs.get(key, value) != value for key, value in ours.items())
 
 
-def _overwritten(setting: Setting, ours: str, theirs: str, last: ClusterColocationProfile) -> str:
+def _overwritten(setting: ProfileSetting, ours: str, theirs: str, last: ClusterColocationProfile) -> str:
     return f"sets {setting} to {ours!r}, which {last.metadata.name} overwrites by {theirs!r} on pods that both match"
 
 
-def _path(setting: Setting) -> str:
+def _path(setting: ProfileSetting) -> str:
     """Returns where a profile says it, for people."""
     members: Mapping[str, str] = {LABELS: "spec.labels", ANNOTATIONS: "spec.annotations"}
     return child(members.get(setting.parent, "spec"), setting.key)

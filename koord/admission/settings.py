@@ -19,7 +19,7 @@ LABELS, ANNOTATIONS, SPEC = "metadata.labels", "metadata.annotations", "spec"
 SCHEDULER_NAME, PRIORITY_CLASS_NAME = "schedulerName", "priorityClassName"
 
 
-class Setting(NamedTuple):
+class ProfileSetting(NamedTuple):
     """A member of a pod that profiles set: a label, an annotation or a field of its spec."""
 
     parent: str
@@ -38,24 +38,24 @@ class Setting(NamedTuple):
         return texts.get(self.key)
 
 
-def values(profile: ClusterColocationProfile) -> dict[Setting, str]:
+def values(profile: ClusterColocationProfile) -> dict[ProfileSetting, str]:
     """Returns what the profile sets, whatever the pod is."""
     spec = profile.spec
-    found = {Setting(LABELS, key): text for key, text in spec.labels.items()}
-    found |= {Setting(ANNOTATIONS, key): text for key, text in spec.annotations.items()}
+    found = {ProfileSetting(LABELS, key): text for key, text in spec.labels.items()}
+    found |= {ProfileSetting(ANNOTATIONS, key): text for key, text in spec.annotations.items()}
     if spec.qos_class is not None:
-        found[Setting(LABELS, LABEL_QOS)] = spec.qos_class.value
+        found[ProfileSetting(LABELS, LABEL_QOS)] = spec.qos_class.value
     if spec.koordinator_priority is not None:
-        found[Setting(LABELS, LABEL_SUB_PRIORITY)] = str(spec.koordinator_priority)
+        found[ProfileSetting(LABELS, LABEL_SUB_PRIORITY)] = str(spec.koordinator_priority)
     if spec.scheduler_name:
-        found[Setting(SPEC, SCHEDULER_NAME)] = spec.scheduler_name
+        found[ProfileSetting(SPEC, SCHEDULER_NAME)] = spec.scheduler_name
     if spec.priority_class_name:
-        found[Setting(SPEC, PRIORITY_CLASS_NAME)] = spec.priority_class_name
+        found[ProfileSetting(SPEC, PRIORITY_CLASS_NAME)] = spec.priority_class_name
     unknown = derived(profile)
     return {setting: text for setting, text in found.items() if setting not in unknown}
 
 
-def derived(profile: ClusterColocationProfile) -> frozenset[Setting]:
+def derived(profile: ClusterColocationProfile) -> frozenset[ProfileSetting]:
     """The members whose text depends on the pod, or on a patch."""
     spec = profile.spec
     labels = {*spec.label_keys_mapping.values(), *spec.label_suffixes}
@@ -65,7 +65,7 @@ def derived(profile: ClusterColocationProfile) -> frozenset[Setting]:
     annotations |= _keys(patch, "metadata", "annotations")
     in_spec = _keys(patch, "spec") & {SCHEDULER_NAME, PRIORITY_CLASS_NAME}
     return frozenset(
-        Setting(parent, key)
+        ProfileSetting(parent, key)
         for parent, keys in ((LABELS, labels), (ANNOTATIONS, annotations), (SPEC, in_spec))
         for key in keys
     )

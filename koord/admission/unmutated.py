@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from koord.admission import gates, profiles, settings, translation
 from koord.admission.context import AdmissionContext
-from koord.admission.settings import LABELS, Setting
+from koord.admission.settings import LABELS, ProfileSetting
 from koord.model import core
 from koord.model.core import Pod
 from koord.model.profile import CERTAIN_PERCENT, ClusterColocationProfile
@@ -58,10 +58,10 @@ def _native(pod: Pod) -> tuple[tuple[str, ...], str]:
         return (), ""
 
 
-def _expected(items: Iterable[ClusterColocationProfile]) -> Mapping[Setting, str]:
+def _expected(items: Iterable[ClusterColocationProfile]) -> Mapping[ProfileSetting, str]:
     """Returns what the profiles, in their order, leave on a pod for certain."""
-    expected: dict[Setting, str] = {}
-    doubtful: set[Setting] = set()
+    expected: dict[ProfileSetting, str] = {}
+    doubtful: set[ProfileSetting] = set()
     for profile in items:
         values = settings.values(profile)
         if _is_certain(profile):
@@ -84,7 +84,7 @@ def _is_certain(profile: ClusterColocationProfile) -> bool:
 def _is_comparable(profile: ClusterColocationProfile, pod: Pod, others: Sequence[ClusterColocationProfile]) -> bool:
     """Returns whether the pod as it is shows that the profile matched it when it was created."""
     written = {setting for other in others for setting in (*settings.values(other), *settings.derived(other))}
-    if any(Setting(LABELS, key) in written for key in _selector_keys(profile)):
+    if any(ProfileSetting(LABELS, key) in written for key in _selector_keys(profile)):
         return False
     made, created = core.unix_s(profile.metadata.creation_timestamp), core.unix_s(pod.metadata.creation_timestamp)
     return made is None or created is None or made <= created

@@ -16,7 +16,7 @@ from koord.cluster.options import ComponentOptions
 from koord.service import metrics
 from koord.service.metrics import gauge
 from koord.service.statuspages import StatusPages
-from koord.service.statusserver import HEALTH_PAGES, Guard, Maker, Page, StatusServer, read_token
+from koord.service.statusserver import HEALTH_PAGES, Maker, Page, StatusServer, TokenGuard, read_token
 
 ByName = Callable[[], Mapping[str, float]]
 """Asked when somebody reads the page."""
@@ -68,7 +68,7 @@ async def served(by_path: Mapping[str, Maker], options: ComponentOptions) -> Asy
     """Serves the pages at the addresses of ``options`` within the block. Raises OSError, or ValueError for a token that
     is none.
     """
-    guard = Guard(read_token(options.metrics_token_file), HEALTH_PAGES) if options.metrics_token_file else None
+    guard = TokenGuard(read_token(options.metrics_token_file), HEALTH_PAGES) if options.metrics_token_file else None
     health = {path: by_path[path] for path in HEALTH_PAGES}
     servers = {
         options.metrics_addr: StatusServer(by_path, guard),

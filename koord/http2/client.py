@@ -165,7 +165,7 @@ class UnaryClient:
             raise UnaryError(UNAVAILABLE, f"not connected to {self._path}: {reason}")
 
 
-class Pending(Sending):
+class PendingCall(Sending):
     """A call on its way. ``ended``: by the server, so that there is nothing to reset; ``deadline``: loop time.
 
     ``refused``: the server has not looked at it, and it can be made again.
@@ -194,7 +194,7 @@ class Pending(Sending):
         raise NotImplementedError
 
 
-class _Unary(Pending):
+class _Unary(PendingCall):
     def __init__(
         self, window_bytes: int, deadline: float, result: asyncio.Future[Answer], max_answer_bytes: int
     ) -> None:
@@ -233,7 +233,7 @@ class _Unary(Pending):
             self.result.set_exception(UnaryError(code, message))
 
 
-class ClientLink(Link[Pending]):
+class ClientLink(Link[PendingCall]):
     """One connection; when it is lost every pending call fails with UNAVAILABLE.
 
     A call above the number of streams that the server allows waits for its turn, and one that was refused unseen is
@@ -338,7 +338,7 @@ class ClientLink(Link[Pending]):
                 pending.fail(DEADLINE_EXCEEDED, "no answer in time")
         self._set_alarm(min([each.deadline for each in self.streams.values() if each.deadline > now], default=math.inf))
 
-    def open(self, pending: Pending, block: bytes, message: bytes) -> int:
+    def open(self, pending: PendingCall, block: bytes, message: bytes) -> int:
         """Begin a call with header block ``block``; its stream, which the caller must `release`."""
         stream, self._next_stream = self._next_stream, self._next_stream + 2
         if self._next_stream > MAX_STREAM_ID:
@@ -348,7 +348,7 @@ class ClientLink(Link[Pending]):
         self.begin(stream, pending, self.block(0, stream, block))
         return stream
 
-    def release(self, stream: int, pending: Pending) -> None:
+    def release(self, stream: int, pending: PendingCall) -> None:
         """The caller wants no more of the call; the server is told unless it has ended it."""
         del self.streams[stream]
         if not pending.ended:

@@ -54,7 +54,7 @@ _OK = literal(b"grpc-status", b"0")
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ServerReply:
     """``metadata``: initial metadata of the answer, lower-case names; ``after``: what is done once it is on its way."""
 
     message: bytes
@@ -71,7 +71,7 @@ class Refusal(Exception):
         self.message = message
 
 
-Method = Callable[[bytes, Mapping[bytes, bytes]], Reply | Awaitable[Reply]]
+Method = Callable[[bytes, Mapping[bytes, bytes]], ServerReply | Awaitable[ServerReply]]
 """Request message and header fields (pseudo-header fields too) → reply, at once or later. It must not block."""
 
 
@@ -101,7 +101,7 @@ class UnaryServer:
 
 
 class _Call(Sending):
-    task: asyncio.Future[Reply] | None = None
+    task: asyncio.Future[ServerReply] | None = None
 
     def __init__(self, window_bytes: int, fields: Mapping[bytes, bytes]) -> None:
         self.window_bytes, self.fields = window_bytes, fields
@@ -208,13 +208,13 @@ class _ServerLink(Link[_Call]):
         except Exception as error:  # noqa: BLE001 - the root of a call
             self._failed(stream, call, error)
             return
-        if isinstance(reply, Reply):
+        if isinstance(reply, ServerReply):
             self._reply(stream, call, reply)
         else:
             call.task = asyncio.ensure_future(reply)
             call.task.add_done_callback(partial(self._done, stream, call))
 
-    def _done(self, stream: int, call: _Call, task: asyncio.Future[Reply]) -> None:
+    def _done(self, stream: int, call: _Call, task: asyncio.Future[ServerReply]) -> None:
         """A task has ended; where its call has ended before, there is nobody to tell."""
         if task.cancelled():
             return
@@ -226,7 +226,7 @@ class _ServerLink(Link[_Call]):
         else:
             self._failed(stream, call, error)
 
-    def _reply(self, stream: int, call: _Call, reply: Reply) -> None:
+    def _reply(self, stream: int, call: _Call, reply: ServerReply) -> None:
         call.body = grpc_body(reply.message)
         call.trailers = frame(HEADERS, END_HEADERS | END_STREAM, stream, _OK)
         self.begin(stream, call, self.block(0, stream, _head(reply.metadata)))

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 
-from koord.http2.client import Pending, UnaryClient, head
+from koord.http2.client import PendingCall, UnaryClient, head
 from koord.http2.grpc import INTERNAL, MAX_MESSAGE_BYTES, PREFIX_BYTES, RESOURCE_EXHAUSTED, UnaryError, refusal_in
 
 MAX_UNREAD = 4096  # messages
@@ -35,7 +35,7 @@ class StreamingClient(UnaryClient):
             link.release(stream, pending)
 
 
-class _Stream(Pending):
+class _Stream(PendingCall):
     """A streaming call: ``_rest`` is the begin of a message, ``_ending`` is set once nothing more will come."""
 
     def __init__(self, window_bytes: int) -> None:

@@ -45,7 +45,7 @@ class OriginalAllocatable(msgspec.Struct, frozen=True):
 _ORIGINAL = document(ORIGINAL, OriginalAllocatable)
 
 
-class Desired(Offered, frozen=True, kw_only=True):
+class DesiredResources(Offered, frozen=True, kw_only=True):
     """All that a Node is to show."""
 
     normalization_ratio: float | None = None
@@ -54,7 +54,7 @@ class Desired(Offered, frozen=True, kw_only=True):
     """None: not known in this pass, the annotation stays; empty: to be removed."""
 
 
-RESET = Desired(amplification={})
+RESET = DesiredResources(amplification={})
 """For a node on which colocation is disabled. Normalization is a matter of its own and stays."""
 
 
@@ -155,14 +155,14 @@ def is_due(idle_s: float | None, strategy: ColocationStrategy) -> bool:
     return idle_s is None or idle_s >= required(strategy.update_time_threshold_seconds)
 
 
-def decide(node: Node, desired: Desired, strategy: ColocationStrategy, is_due: bool) -> Writes:
+def decide(node: Node, desired: DesiredResources, strategy: ColocationStrategy, is_due: bool) -> Writes:
     """Returns what is to be written to ``node``. ``is_due``: small differences count, too."""
     share = required(strategy.resource_diff_threshold)
     status = status_patch(node, desired) if is_due or is_significant(node, desired, share) else None
     return Writes(status=status, metadata=metadata_patch(node, desired))
 
 
-def is_significant(node: Node, desired: Desired, share: float) -> bool:
+def is_significant(node: Node, desired: DesiredResources, share: float) -> bool:
     """Returns whether any resource differs by more than ``share``, or appears or goes, or is off what pods hold."""
     exact = threshold(share)
     return any(
@@ -170,7 +170,7 @@ def is_significant(node: Node, desired: Desired, share: float) -> bool:
     )
 
 
-def status_patch(node: Node, desired: Desired) -> Patch | None:
+def status_patch(node: Node, desired: DesiredResources) -> Patch | None:
     """Returns a patch of all amounts that differ, however little."""
     by_place: dict[str, dict[str, str | None]] = {}
     for place, name, observed, amount, _ in _resources(node, desired):
@@ -180,7 +180,7 @@ def status_patch(node: Node, desired: Desired) -> Patch | None:
     return {**patch, **_annotations_patch(node, {ORIGINAL: _original(node, desired)})} or None
 
 
-def metadata_patch(node: Node, desired: Desired) -> Patch | None:
+def metadata_patch(node: Node, desired: DesiredResources) -> Patch | None:
     texts: dict[str, str | None] = {}
     if desired.normalization_ratio is not None:
         texts[ratios.NORMALIZATION] = ratios.normalization_text(desired.normalization_ratio)
@@ -190,7 +190,9 @@ def metadata_patch(node: Node, desired: Desired) -> Patch | None:
 
 
 def observed_batch(node: Node) -> CPUMemory | None:
-    """Returns ``Desired.batch`` of the last write, by what the node shows; None if it shows no batch resources."""
+    """Returns ``DesiredResources.batch`` of the last write, by what the node shows; None if it shows no batch
+    resources.
+    """
     read = amounts.read(node.status.allocatable, BATCH)
     if read.cpu_milli is None or read.memory_bytes is None:
         return None
@@ -215,7 +217,7 @@ class _Resource(NamedTuple):
         return self.observed < self.held or self.amount == self.held
 
 
-def _resources(node: Node, desired: Desired) -> Iterator[_Resource]:
+def _resources(node: Node, desired: DesiredResources) -> Iterator[_Resource]:
     stated: tuple[tuple[str, Amounts], ...] = tuple(
         zip(_PLACES, (node.status.capacity, node.status.allocatable), strict=True)
     )
@@ -238,7 +240,7 @@ def _of(amount: CPUMemory | None, field: str) -> int | None:
     return None if amount is None else int(getattr(amount, field))
 
 
-def _original(node: Node, desired: Desired) -> str | None:
+def _original(node: Node, desired: DesiredResources) -> str | None:
     """0 once nothing is offered any more; a node that never offered anything has no annotation."""
     if desired.batch is None and ORIGINAL not in node.metadata.annotations:
         return None

@@ -45,7 +45,7 @@ RETRY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class InotifyEvent:
     """One inotify_event. An overflow has ``wd`` -1; ``name`` is "" for events of the watched object itself."""
 
     wd: int
@@ -58,7 +58,7 @@ class Event:
         return bool(self.mask & IN_Q_OVERFLOW)
 
 
-def parse_events(data: bytes) -> Iterator[Event]:
+def parse_events(data: bytes) -> Iterator[InotifyEvent]:
     """Yields the events that one read(2) returned; the kernel never splits one."""
     offset = 0
     while offset < len(data):
@@ -66,7 +66,7 @@ def parse_events(data: bytes) -> Iterator[Event]:
         offset += _HEADER.size
         name = os.fsdecode(data[offset : offset + length].rstrip(b"\0"))
         offset += length
-        yield Event(wd, mask, cookie, name)
+        yield InotifyEvent(wd, mask, cookie, name)
 
 
 class Inotify:
@@ -93,7 +93,7 @@ class Inotify:
         if self._libc.inotify_rm_watch(self._fd, wd) < 0 and ctypes.get_errno() != errno.EINVAL:
             raise _os_error(f"watch {wd}")
 
-    def read(self) -> list[Event]:
+    def read(self) -> list[InotifyEvent]:
         """Returns all events that are waiting; [] if there are none."""
         try:
             return list(parse_events(os.read(self._fd, _READ_BYTES)))
@@ -191,11 +191,11 @@ class DirectoryWatch:
         elif everything or names:
             self._changed(frozenset() if everything else frozenset(names))
 
-    def _leads_here(self, event: Event) -> bool:
+    def _leads_here(self, event: InotifyEvent) -> bool:
         """Returns whether an entry of an ancestor, whichever it is, may be a component of our path."""
         return event.name in self._directory.split("/") and not event.mask & IN_ATTRIB
 
-    def _unfinished(self, event: Event) -> bool:
+    def _unfinished(self, event: InotifyEvent) -> bool:
         """Returns whether a regular file was just created, whose IN_CLOSE_WRITE follows (hard links have none)."""
         if not event.mask & IN_CREATE:
             return False

@@ -58,7 +58,7 @@ class Histogram:
         return buckets
 
 
-class Kind(Enum):
+class MetricType(Enum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
@@ -69,28 +69,28 @@ class Family:
     """A metric with all its labels' values, in Prometheus' words. ``name``: without the program's prefix."""
 
     name: str
-    kind: Kind
+    kind: MetricType
     help: str
     labels: Labels = ()
 
 
 def counter(help_text: str, *labels: str, factory: Callable[[], Any] | None = None) -> Any:
     """Makes a field that only grows: a number, or a Counter by label values. ``factory``: of another ``Figure``."""
-    return _field(Kind.COUNTER, help_text, labels, factory or (Counter if labels else int))
+    return _field(MetricType.COUNTER, help_text, labels, factory or (Counter if labels else int))
 
 
 def gauge(help_text: str, *labels: str, factory: Callable[[], Any] | None = None) -> Any:
     """Makes a field that goes up and down, likewise."""
-    return _field(Kind.GAUGE, help_text, labels, factory or (Counter if labels else int))
+    return _field(MetricType.GAUGE, help_text, labels, factory or (Counter if labels else int))
 
 
 def histogram(help_text: str, *labels: str, bounds_s: tuple[float, ...] = LATENCY_BOUNDS_S) -> Any:
     """Makes a field of times: a Histogram, or a dict of them by label values that makes each when it is asked for."""
     one = partial(Histogram, bounds_s)
-    return _field(Kind.HISTOGRAM, help_text, labels, partial(defaultdict, one) if labels else one)
+    return _field(MetricType.HISTOGRAM, help_text, labels, partial(defaultdict, one) if labels else one)
 
 
-def _field(kind: Kind, help_text: str, labels: Labels, factory: Callable[[], Any]) -> Any:
+def _field(kind: MetricType, help_text: str, labels: Labels, factory: Callable[[], Any]) -> Any:
     return field(default_factory=factory, metadata={_FAMILY: (kind, help_text, labels)})
 
 
@@ -136,7 +136,7 @@ def _copied(value: Value) -> Value:
     return value.copy() if isinstance(value, Histogram) else float(value)
 
 
-class Exposition:
+class RegistryCollector:
     """Answers Prometheus' registry, as a collector. ``prefix``: before every name."""
 
     def __init__(self, prefix: str, snapshot: Snapshot) -> None:
@@ -151,7 +151,7 @@ def render(prefix: str, snapshot: Snapshot) -> bytes:
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - at a request
 
     registry = CollectorRegistry()
-    registry.register(Exposition(prefix, snapshot))
+    registry.register(RegistryCollector(prefix, snapshot))
     return generate_latest(registry)
 
 
@@ -162,7 +162,11 @@ def _metric(prefix: str, family: Family, values: Values) -> Metric:
         HistogramMetricFamily,
     )
 
-    kinds = {Kind.COUNTER: CounterMetricFamily, Kind.GAUGE: GaugeMetricFamily, Kind.HISTOGRAM: HistogramMetricFamily}
+    kinds = {
+        MetricType.COUNTER: CounterMetricFamily,
+        MetricType.GAUGE: GaugeMetricFamily,
+        MetricType.HISTOGRAM: HistogramMetricFamily,
+    }
     metric: Metric = kinds[family.kind](prefix + family.name, family.help, labels=family.labels)
     for labels, value in values:
         if isinstance(metric, HistogramMetricFamily) and isinstance(value, Histogram):

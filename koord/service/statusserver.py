@@ -5,8 +5,8 @@ process. Invariants: a slow, hostile or broken client costs a bounded time and m
 Where ``MAX_CLIENTS`` have sent something, a newcomer is answered and the oldest is cut off, first one whose request is
 not whole, of the network that has most. A page that can be made at once is sent at once, so a probe of health is
 answered under any load from its own address. Clients that have sent nothing yet are a `ClientListener`'s. A page that
-fails answers 500 and is logged. A port that other machines reach is the caller's choice, and then a ``Guard`` or TLS
-stands before the figures.
+fails answers 500 and is logged. A port that other machines reach is the caller's choice, and then a ``TokenGuard`` or
+TLS stands before the figures.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _FAILED = Page(500, b"see the log\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class TokenGuard:
     """Wants ``token`` as bearer token for all pages but ``open_pages``, a node's probes; "" opens no other page."""
 
     token: str
@@ -93,7 +93,7 @@ class StatusServer:
     def __init__(
         self,
         pages: Mapping[str, Maker],
-        guard: Guard | None = None,
+        guard: TokenGuard | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._pages = pages

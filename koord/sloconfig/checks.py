@@ -23,9 +23,9 @@ from typing import Any
 from koord.model.excerpt import shorten_list
 from koord.model.problem import Problem
 from koord.sloconfig import loading, mergedrules, reading, selectors
-from koord.sloconfig.config import Entry, Labels, Section, SLOConfig
+from koord.sloconfig.config import Labels, NodeEntry, Section, SLOConfig
 from koord.sloconfig.reading import Statement
-from koord.sloconfig.rows import ROWS, Row
+from koord.sloconfig.rows import ROWS, KeyRow
 from koord.sloconfig.violations import Reason, Violation
 
 MOST_ENTRIES = 400
@@ -78,22 +78,22 @@ def _all(data: Mapping[str, str], nodes: Nodes, names_required: bool) -> list[Vi
     return found
 
 
-def _crowded(row: Row[Any], statement: Statement[Any]) -> Violation:
+def _crowded(row: KeyRow[Any], statement: Statement[Any]) -> Violation:
     place = f"{row.key}.{row.layout}"
     message = f"has {len(statement.entries)} entries: {MOST_ENTRIES} are the most that can be checked"
     return Violation(Reason.PARAMETER, row.key, Problem(place, message))
 
 
-def _entries(config: SLOConfig, row: Row[Any]) -> tuple[Entry[Any], ...]:
+def _entries(config: SLOConfig, row: KeyRow[Any]) -> tuple[NodeEntry[Any], ...]:
     section: Section[Any] = getattr(config, row.section)
     return section.entries
 
 
-def _invalid(row: Row[Any], problems: Sequence[Problem]) -> list[Violation]:
+def _invalid(row: KeyRow[Any], problems: Sequence[Problem]) -> list[Violation]:
     return [Violation(Reason.PARAMETER, row.key, problem) for problem in problems]
 
 
-def _fields(row: Row[Any], statement: Statement[Any]) -> list[Violation]:
+def _fields(row: KeyRow[Any], statement: Statement[Any]) -> list[Violation]:
     if not statement.is_json:
         return [Violation(Reason.PARSE, row.key, problem) for problem in statement.problems]
     of_entries = [problem for entry in statement.entries for problem in (*entry.problems, *entry.selector_problems)]
@@ -125,7 +125,7 @@ def _names(statement: Statement[Any]) -> list[Problem]:
     return found
 
 
-def _overlaps(row: Row[Any], entries: Sequence[Entry[Any]], nodes: Nodes) -> list[Violation]:
+def _overlaps(row: KeyRow[Any], entries: Sequence[NodeEntry[Any]], nodes: Nodes) -> list[Violation]:
     """Reports entries that match all nodes of another entry, and then Nodes that two entries match."""
     found, suspects = list[Violation](), set[str]()
     for first, second, labels, is_hidden in _overlapping(entries):
@@ -137,7 +137,7 @@ def _overlaps(row: Row[Any], entries: Sequence[Entry[Any]], nodes: Nodes) -> lis
     return [*found, *_conflicts(row, [entry for entry in entries if entry.path in suspects], nodes)]
 
 
-def _overlapping(entries: Sequence[Entry[Any]]) -> Iterator[tuple[Entry[Any], Entry[Any], Labels, bool]]:
+def _overlapping(entries: Sequence[NodeEntry[Any]]) -> Iterator[tuple[NodeEntry[Any], NodeEntry[Any], Labels, bool]]:
     """Yields two entries that one node can match, its labels, and whether one matches all nodes of the other.
 
     Of entries that look at labels of their own neither matches all nodes of the other, and the labels are left out.
@@ -160,19 +160,19 @@ def _overlapping(entries: Sequence[Entry[Any]]) -> Iterator[tuple[Entry[Any], En
             yield first, second, labels, selectors.implies(selector, other) or selectors.implies(other, selector)
 
 
-def _overlap(row: Row[Any], first: Entry[Any], second: Entry[Any], labels: Labels) -> Violation:
+def _overlap(row: KeyRow[Any], first: NodeEntry[Any], second: NodeEntry[Any], labels: Labels) -> Violation:
     example = " ".join(f"{key}={value}" for key, value in labels.items())
     node = f"a node with the labels {example}" if example else "a node without labels"
     problem = Problem(f"{second.path}.nodeSelector", f"matches {node}, as does {first.path}")
     return Violation(Reason.OVERLAP, row.key, problem, (_name(first), _name(second)))
 
 
-def _conflicts(row: Row[Any], entries: Sequence[Entry[Any]], nodes: Nodes) -> list[Violation]:
+def _conflicts(row: KeyRow[Any], entries: Sequence[NodeEntry[Any]], nodes: Nodes) -> list[Violation]:
     """Returns every set of entries that nodes match together, with a few of these nodes."""
     names: dict[tuple[str, ...], list[str]] = {}
-    matched: dict[tuple[str, ...], list[Entry[Any]]] = {}
+    matched: dict[tuple[str, ...], list[NodeEntry[Any]]] = {}
     keys = sorted({key for entry in entries if entry.selector for key in selectors.keys(entry.selector)})
-    alike: dict[tuple[str | None, ...], list[Entry[Any]]] = {}
+    alike: dict[tuple[str | None, ...], list[NodeEntry[Any]]] = {}
     for name, labels in nodes:
         looked_at = tuple([labels.get(key) for key in keys])
         if looked_at not in alike:
@@ -185,7 +185,7 @@ def _conflicts(row: Row[Any], entries: Sequence[Entry[Any]], nodes: Nodes) -> li
     return [_conflict(row, matched[group], names[group]) for group in names]
 
 
-def _conflict(row: Row[Any], entries: Sequence[Entry[Any]], nodes: Sequence[str]) -> Violation:
+def _conflict(row: KeyRow[Any], entries: Sequence[NodeEntry[Any]], nodes: Sequence[str]) -> Violation:
     shown = ", ".join(shorten_list(nodes, MOST_EXAMPLES))
     others = ", ".join(entry.path for entry in entries if entry is not entries[1])
     problem = Problem(f"{entries[1].path}.nodeSelector", f"matches {shown}, as does {others}")
@@ -193,5 +193,5 @@ def _conflict(row: Row[Any], entries: Sequence[Entry[Any]], nodes: Sequence[str]
     return Violation(Reason.EXISTING_NODE, row.key, problem, tuple(map(_name, entries)), examples)
 
 
-def _name(entry: Entry[Any]) -> str:
+def _name(entry: NodeEntry[Any]) -> str:
     return entry.name or entry.path

@@ -24,7 +24,7 @@ from koord.overcommit.ratios import CPUNormalization, ResourceAmplification
 from koord.overcommit.strategy import ColocationStrategy
 from koord.sloconfig import colocation, nodeslo
 from koord.sloconfig.rows import ROWS
-from koord.sloconfig.structs import HostApplications, node_slo_section
+from koord.sloconfig.structs import HostApplicationConfig, node_slo_section
 
 T = TypeVar("T", bound=msgspec.Struct)
 Labels = Mapping[str, str]
@@ -32,7 +32,7 @@ Annotations = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(Generic[T]):
+class NodeEntry(Generic[T]):
     """``path``: where it is in the ConfigMap. ``strategy``: over the cluster's."""
 
     path: str
@@ -49,9 +49,9 @@ class Section(Generic[T]):
     """One key."""
 
     cluster: T
-    entries: tuple[Entry[T], ...] = ()
+    entries: tuple[NodeEntry[T], ...] = ()
 
-    def entry(self, labels: Labels) -> Entry[T] | None:
+    def entry(self, labels: Labels) -> NodeEntry[T] | None:
         """Returns the entry of a node with ``labels``; None if the cluster's strategy is the node's."""
         return next((entry for entry in self.entries if entry.matches(labels)), None)
 
@@ -69,7 +69,7 @@ class SLOConfig:
     resource_qos: Section[ResourceQOSStrategy]
     cpu_burst: Section[CPUBurstStrategy]
     system: Section[SystemStrategy]
-    host_applications: Section[HostApplications]
+    host_applications: Section[HostApplicationConfig]
     extensions: Section[KoordExtension]
     cpu_normalization: Section[CPUNormalization]
     resource_amplification: Section[ResourceAmplification]

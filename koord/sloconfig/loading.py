@@ -27,10 +27,10 @@ from koord.model.excerpt import shorten_list
 from koord.model.problem import Problem
 from koord.model.spelling import did_you_mean
 from koord.sloconfig import reading
-from koord.sloconfig.config import Entry, Section, SLOConfig
+from koord.sloconfig.config import NodeEntry, Section, SLOConfig
 from koord.sloconfig.merging import laid_over
 from koord.sloconfig.reading import EntryStatement, Statement
-from koord.sloconfig.rows import ROWS, EventReason, Override, Row
+from koord.sloconfig.rows import ROWS, EventReason, KeyRow, Override
 
 T = TypeVar("T", bound=msgspec.Struct)
 CONFIG_MAP_NAME = "slo-controller-config"
@@ -59,7 +59,7 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedConfig:
     config: SLOConfig
     rejected: tuple[Rejected, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -81,11 +81,11 @@ def texts(data: object) -> dict[str, str]:
     return {key: text for key, text in data.items() if isinstance(text, str)} if isinstance(data, Mapping) else {}
 
 
-def load(data: Mapping[str, str] | None, previous: SLOConfig | None = None) -> Loaded:
+def load(data: Mapping[str, str] | None, previous: SLOConfig | None = None) -> LoadedConfig:
     """The configuration that ``data`` is; None if there is no ConfigMap. ``previous``: what is in force."""
     before = SLOConfig.defaults() if previous is None else previous
     if data is None:
-        return Loaded(before, is_absent=True)
+        return LoadedConfig(before, is_absent=True)
     sections: dict[str, Any] = {}
     rejected: list[Rejected] = []
     unknown = [key for key in data if key not in KEYS]
@@ -95,35 +95,35 @@ def load(data: Mapping[str, str] | None, previous: SLOConfig | None = None) -> L
         sections[row.section] = getattr(before, row.section) if kept else section(row, statement)
         rejected.extend(_rejected(row, statement))
         unknown.extend(statement.unknown)
-    return Loaded(SLOConfig(**sections), tuple(rejected), tuple(unknown))
+    return LoadedConfig(SLOConfig(**sections), tuple(rejected), tuple(unknown))
 
 
 def unknown_message(path: str) -> str:
-    """Returns the sentence about one of ``Loaded.unknown``."""
+    """Returns the sentence about one of ``LoadedConfig.unknown``."""
     is_key = not any(path.startswith(f"{key}.") for key in KEYS)
     noun = f"key{did_you_mean(path, KEYS)}" if is_key else "field"
     return f"{path}: there is no such {noun}: it is ignored"
 
 
 def unknown_messages(unknown: Sequence[str]) -> tuple[str, ...]:
-    """Returns the sentences about the first few of ``Loaded.unknown``, and how many more there are."""
+    """Returns the sentences about the first few of ``LoadedConfig.unknown``, and how many more there are."""
     shown = [unknown_message(path) for path in unknown[:_MOST_UNKNOWN]]
     return (*shown, *shorten_list(unknown, _MOST_UNKNOWN, "more: koordctl lint lists them")[_MOST_UNKNOWN:])
 
 
-def section(row: Row[T], statement: Statement[T]) -> Section[T]:
+def section(row: KeyRow[T], statement: Statement[T]) -> Section[T]:
     """Returns ``statement`` over the defaults, each entry over the cluster's strategy."""
     cluster = row.default if statement.cluster is None else laid_over(row.default, statement.cluster)
     return Section(cluster, tuple(_entry(row, entry, cluster) for entry in statement.entries))
 
 
-def _entry(row: Row[T], entry: EntryStatement[T], cluster: T) -> Entry[T]:
+def _entry(row: KeyRow[T], entry: EntryStatement[T], cluster: T) -> NodeEntry[T]:
     base = row.default if row.override is Override.REPLACE else cluster
     strategy = cluster if entry.strategy is None else laid_over(base, entry.strategy)
-    return Entry(entry.path, entry.name, entry.selector, strategy)
+    return NodeEntry(entry.path, entry.name, entry.selector, strategy)
 
 
-def _rejected(row: Row[T], statement: Statement[T]) -> Iterator[Rejected]:
+def _rejected(row: KeyRow[T], statement: Statement[T]) -> Iterator[Rejected]:
     def rejected(problem: Problem, consequence: Consequence) -> Rejected:
         kept = Consequence.KEY_KEPT if statement.cluster is None else consequence
         return Rejected(row.key, row.event_reason, problem, kept)

@@ -24,9 +24,9 @@ from koord.model.slo import NodeSLOSpec, SystemStrategy
 from koord.overcommit.ratios import ResourceAmplification
 from koord.overcommit.strategy import CalculatePolicy, ColocationStrategy
 from koord.sloconfig import selectors
-from koord.sloconfig.config import Entry, Section, SLOConfig
-from koord.sloconfig.rows import Row
-from koord.sloconfig.structs import HostApplications, node_slo_section
+from koord.sloconfig.config import NodeEntry, Section, SLOConfig
+from koord.sloconfig.rows import KeyRow
+from koord.sloconfig.structs import HostApplicationConfig, node_slo_section
 
 MOST_PROBLEMS = 20
 """Of one key: a document with more need not be listed to its end."""
@@ -52,7 +52,7 @@ class _Combination(NamedTuple):
     can_be: Callable[[], bool] = lambda: True
 
 
-def problems(row: Row[Any], config: SLOConfig) -> list[Problem]:
+def problems(row: KeyRow[Any], config: SLOConfig) -> list[Problem]:
     """Returns the problems of the strategies of ``row``'s key, each once; the last one says that there may be more."""
     found: dict[Problem, None] = {}
     of_cluster: set[Problem] = set()
@@ -72,7 +72,7 @@ def problems(row: Row[Any], config: SLOConfig) -> list[Problem]:
     return list(found)
 
 
-def _combinations(row: Row[Any], config: SLOConfig) -> Iterator[_Combination]:
+def _combinations(row: KeyRow[Any], config: SLOConfig) -> Iterator[_Combination]:
     """The cluster's first, and then those that can be wrong. Raises _TooManyPairs."""
     section: Section[Any] = getattr(config, row.section)
     if row.section == _NETWORK_USER:
@@ -91,14 +91,14 @@ class _Pairs:
         self._pairs = self._examples = 0
         self._listed: dict[str, _Listed] = {}
 
-    def combinations(self, row: Row[Any]) -> Iterator[_Combination]:
+    def combinations(self, row: KeyRow[Any]) -> Iterator[_Combination]:
         """Entries of ``system-config`` that say the same bandwidth are one. Raises _TooManyPairs."""
         config = self._config
-        alike: dict[Quantity | None, list[Entry[SystemStrategy] | None]] = {}
+        alike: dict[Quantity | None, list[NodeEntry[SystemStrategy] | None]] = {}
         for system in (None, *config.system.entries):
             strategy = config.system.cluster if system is None else system.strategy
             alike.setdefault(strategy.total_network_bandwidth, []).append(system)
-        every: Sequence[Entry[SystemStrategy] | None] = (None, *config.system.entries)
+        every: Sequence[NodeEntry[SystemStrategy] | None] = (None, *config.system.entries)
         for user in (None, *config.resource_qos.entries):
             asking = config.resource_qos.cluster if user is None else user.strategy
             path = row.cluster_path if user is None else user.path
@@ -112,7 +112,7 @@ class _Pairs:
                 if unmet := slo_bandwidth.unmet(asking, known):
                     yield _Combination(path, unmet, partial(self._can_be, user, systems))
 
-    def _can_be(self, user: Entry[Any] | None, systems: Sequence[Entry[Any] | None]) -> bool:
+    def _can_be(self, user: NodeEntry[Any] | None, systems: Sequence[NodeEntry[Any] | None]) -> bool:
         """Returns whether there can be a node of ``user`` and of one of ``systems``. None: of no entry. Raises
         _TooManyPairs.
         """
@@ -129,7 +129,7 @@ class _Pairs:
                 return True
         return False
 
-    def _values(self, entry: Entry[Any]) -> _Listed:
+    def _values(self, entry: NodeEntry[Any]) -> _Listed:
         if entry.path not in self._listed:
             assert entry.selector is not None
             self._listed[entry.path] = selectors.listed(entry.selector)
@@ -152,11 +152,11 @@ class _Pairs:
             )
 
 
-def _problems(row: Row[Any], strategy: Any, system: SystemStrategy) -> list[Problem]:
+def _problems(row: KeyRow[Any], strategy: Any, system: SystemStrategy) -> list[Problem]:
     return list(_found(row, strategy, system))
 
 
-def _found(row: Row[Any], strategy: Any, system: SystemStrategy) -> Iterator[Problem]:
+def _found(row: KeyRow[Any], strategy: Any, system: SystemStrategy) -> Iterator[Problem]:
     if isinstance(strategy, ColocationStrategy):
         if strategy.cpu_calculate_policy is CalculatePolicy.REQUEST:
             yield Problem(".cpuCalculatePolicy", "'request' is no policy for CPU: use usage or maxUsageRequest")
@@ -170,13 +170,13 @@ def _found(row: Row[Any], strategy: Any, system: SystemStrategy) -> Iterator[Pro
         return
     wrong: list[Problem] = []
     slo_rules.checked(_spec(row, strategy, system), bad=wrong.append)
-    below, above = f"spec.{row.node_slo_field}", ".applications" if row.struct is HostApplications else ""
+    below, above = f"spec.{row.node_slo_field}", ".applications" if row.struct is HostApplicationConfig else ""
     for problem in wrong:
         if problem.path.startswith(below):
             message = problem.message.replace(below, above.lstrip("."))
             yield Problem(above + problem.path.removeprefix(below), message)
 
 
-def _spec(row: Row[Any], strategy: Any, system: SystemStrategy) -> NodeSLOSpec:
+def _spec(row: KeyRow[Any], strategy: Any, system: SystemStrategy) -> NodeSLOSpec:
     members: dict[str, Any] = {"system": system, row.section: node_slo_section(strategy)}
     return NodeSLOSpec(**members)

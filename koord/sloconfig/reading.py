@@ -17,7 +17,7 @@ from koord.model import schema, selector
 from koord.model.problem import Bad, Problem
 from koord.model.schema import SchemaError, Unknown, json_name
 from koord.model.selector import LabelSelector
-from koord.sloconfig.rows import Layout, Row
+from koord.sloconfig.rows import KeyLayout, KeyRow
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -66,7 +66,7 @@ class _EntryHead(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
     node_selector: Any = None
 
 
-def read(row: Row[T], text: str) -> Statement[T]:
+def read(row: KeyRow[T], text: str) -> Statement[T]:
     """Reads what ``text`` states; blank text and ``null`` state nothing."""
     try:
         document = schema.parse_json(text) if text.strip() else None
@@ -84,9 +84,9 @@ def read(row: Row[T], text: str) -> Statement[T]:
     return Statement(cluster, tuple(entries), tuple(problems), unknown=tuple(unknown))
 
 
-def _cluster(row: Row[T], document: object, unknown: Unknown, bad: Bad) -> tuple[T, Sequence[object]]:
+def _cluster(row: KeyRow[T], document: object, unknown: Unknown, bad: Bad) -> tuple[T, Sequence[object]]:
     """The cluster's strategy, and the node entries as they came."""
-    if row.layout is Layout.NESTED:
+    if row.layout is KeyLayout.NESTED:
         nested = schema.read(_Nested, document, row.key, unknown)
         strategy = {} if nested.cluster_strategy is None else nested.cluster_strategy
         return row.read(strategy, row.cluster_path, unknown, bad), nested.node_strategies or ()
@@ -94,7 +94,7 @@ def _cluster(row: Row[T], document: object, unknown: Unknown, bad: Bad) -> tuple
     return row.read(document, row.cluster_path, _besides(unknown, row.key, _Flat), bad), flat.node_configs or ()
 
 
-def _entry(row: Row[T], item: object, path: str, unknown: Unknown) -> EntryStatement[T]:
+def _entry(row: KeyRow[T], item: object, path: str, unknown: Unknown) -> EntryStatement[T]:
     problems: list[Problem] = []
     bad = problems.append
     try:

@@ -20,7 +20,7 @@ from koord.model.slo_extensions import KoordExtension
 from koord.overcommit.ratios import CPUNormalization, ResourceAmplification
 from koord.overcommit.strategy import DEFAULTS, ColocationStrategy
 from koord.sloconfig import colocation
-from koord.sloconfig.structs import HostApplications
+from koord.sloconfig.structs import HostApplicationConfig
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -34,7 +34,7 @@ class EventReason(StrEnum):
     RESOURCE_AMPLIFICATION = "ResourceAmplificationCfgUnmarshalFailed"
 
 
-class Layout(StrEnum):
+class KeyLayout(StrEnum):
     """Where a key's document has the cluster's strategy. Its value is the name of the list of node entries."""
 
     NESTED = "nodeStrategies"
@@ -51,14 +51,14 @@ class Override(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row(Generic[T]):
+class KeyRow(Generic[T]):
     key: str
     section: str
     """The field of ``SLOConfig``; where the section goes into NodeSLO, also that of ``NodeSLOSpec``."""
     struct: type[T]
     default: T
     event_reason: EventReason
-    layout: Layout
+    layout: KeyLayout
     override: Override
     consumer: str
     """NodeSLO's section, or what else is made of it."""
@@ -73,7 +73,7 @@ class Row(Generic[T]):
     @property
     def cluster_path(self) -> str:
         """The path of the cluster's strategy, for messages."""
-        return f"{self.key}.clusterStrategy" if self.layout is Layout.NESTED else self.key
+        return f"{self.key}.clusterStrategy" if self.layout is KeyLayout.NESTED else self.key
 
     def entry_path(self, index: int) -> str:
         return f"{self.key}.{self.layout}[{index}]"
@@ -87,22 +87,22 @@ class Row(Generic[T]):
 _NODE_SLO_FIELDS = dict(zip(NodeSLOSpec.__struct_fields__, NodeSLOSpec.__struct_encode_fields__, strict=True))
 
 
-def _node_slo(key: str, section: str, struct: type[T], default: T | None) -> Row[T]:
+def _node_slo(key: str, section: str, struct: type[T], default: T | None) -> KeyRow[T]:
     """A row whose strategies become a section of NodeSLO as they are."""
     base, consumer = struct() if default is None else default, f"NodeSLO {_NODE_SLO_FIELDS[section]}"
-    return Row(key, section, struct, base, EventReason.SLO, Layout.NESTED, Override.MERGE, consumer)
+    return KeyRow(key, section, struct, base, EventReason.SLO, KeyLayout.NESTED, Override.MERGE, consumer)
 
 
 _BUILT_IN = slo_defaults.defaults()
 
-ROWS: tuple[Row[Any], ...] = (
-    Row(
+ROWS: tuple[KeyRow[Any], ...] = (
+    KeyRow(
         key="colocation-config",
         section="colocation",
         struct=ColocationStrategy,
         default=DEFAULTS,
         event_reason=EventReason.COLOCATION,
-        layout=Layout.FLAT,
+        layout=KeyLayout.FLAT,
         override=Override.MERGE,
         consumer="batch and mid resources of Node; NodeMetric metricCollectPolicy",
         rules=colocation.checked,
@@ -111,34 +111,34 @@ ROWS: tuple[Row[Any], ...] = (
     _node_slo("resource-qos-config", "resource_qos", ResourceQOSStrategy, None),
     _node_slo("cpu-burst-config", "cpu_burst", CPUBurstStrategy, _BUILT_IN.cpu_burst),
     _node_slo("system-config", "system", SystemStrategy, _BUILT_IN.system),
-    Row(
+    KeyRow(
         key="host-application-config",
         section="host_applications",
-        struct=HostApplications,
-        default=HostApplications(),
+        struct=HostApplicationConfig,
+        default=HostApplicationConfig(),
         event_reason=EventReason.SLO,
-        layout=Layout.FLAT,
+        layout=KeyLayout.FLAT,
         override=Override.REPLACE,
         consumer="NodeSLO hostApplications",
     ),
     _node_slo("koord-config", "extensions", KoordExtension, None),
-    Row(
+    KeyRow(
         key="cpu-normalization-config",
         section="cpu_normalization",
         struct=CPUNormalization,
         default=CPUNormalization(enable=False, ratio_model={}),
         event_reason=EventReason.CPU_NORMALIZATION,
-        layout=Layout.FLAT,
+        layout=KeyLayout.FLAT,
         override=Override.MERGE,
         consumer="Node annotation cpu-normalization-ratio",
     ),
-    Row(
+    KeyRow(
         key="resource-amplification-config",
         section="resource_amplification",
         struct=ResourceAmplification,
         default=ResourceAmplification(enable=False),
         event_reason=EventReason.RESOURCE_AMPLIFICATION,
-        layout=Layout.FLAT,
+        layout=KeyLayout.FLAT,
         override=Override.MERGE,
         consumer="Node annotation resource-amplification-ratio",
     ),

@@ -15,13 +15,13 @@ from koord.model.slo import HostApplication
 from koord.model.slo_extensions import KOORD, KoordExtension
 
 
-class HostApplications(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+class HostApplicationConfig(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
     applications: tuple[HostApplication, ...] = ()
 
 
 def node_slo_section(strategy: Any) -> Any:
     """The section of NodeSLO that a strategy becomes; None: none."""
-    if isinstance(strategy, HostApplications):
+    if isinstance(strategy, HostApplicationConfig):
         return strategy.applications or None
     if isinstance(strategy, KoordExtension):
         return {KOORD: strategy} if strategy != KoordExtension() else {}

@@ -57,7 +57,7 @@ class CertificateError(ValueError):
         super().__init__(f"{key} {why}")
 
 
-class Condition(StrEnum):
+class CertificateCondition(StrEnum):
     FINE = "fine"
     RENEW_SERVING = "renew serving certificate"
     RENEW_CA = "renew CA"
@@ -66,8 +66,8 @@ class Condition(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    condition: Condition
+class CertificateVerdict:
+    condition: CertificateCondition
     why: str
     """A sentence without its full stop."""
 
@@ -219,22 +219,26 @@ def due(certificate: x509.Certificate, now: datetime) -> bool:
     return now >= begin + (end - begin) * 2 / 3
 
 
-def judge(stored: Mapping[str, bytes], names: Sequence[str], now: datetime) -> Verdict:
+def judge(stored: Mapping[str, bytes], names: Sequence[str], now: datetime) -> CertificateVerdict:
     """Returns what is to become of the certificates in ``stored``, the data of our own Secret."""
     try:
         ca = read_ca(stored, now)
     except CertificateError as error:
-        return Verdict(Condition.BROKEN, str(error))
+        return CertificateVerdict(CertificateCondition.BROKEN, str(error))
     why = _serving_fault(stored, ca, names, now)
     if why:
-        return Verdict(Condition.RENEW_SERVING, why)
+        return CertificateVerdict(CertificateCondition.RENEW_SERVING, why)
     if due(ca, now):
-        return Verdict(Condition.RENEW_CA, f"{CA_CERTIFICATE} has lived two thirds of its life: {_until(ca)}")
+        return CertificateVerdict(
+            CertificateCondition.RENEW_CA, f"{CA_CERTIFICATE} has lived two thirds of its life: {_until(ca)}"
+        )
     serving = read_certificate(stored[SERVING_CERTIFICATES[0]], SERVING_CERTIFICATES[0])
-    return Verdict(Condition.FINE, f"{SERVING_CERTIFICATES[0]} is {_until(serving)}, {CA_CERTIFICATE} {_until(ca)}")
+    return CertificateVerdict(
+        CertificateCondition.FINE, f"{SERVING_CERTIFICATES[0]} is {_until(serving)}, {CA_CERTIFICATE} {_until(ca)}"
+    )
 
 
-def judge_provided(stored: Mapping[str, bytes], name: str, now: datetime) -> Verdict:
+def judge_provided(stored: Mapping[str, bytes], name: str, now: datetime) -> CertificateVerdict:
     """Returns FINE if the data of a Secret that another program fills can be used for ``name``, else BROKEN."""
     try:
         certificate = read_pair(stored, SERVING_KEYS[0], SERVING_CERTIFICATES[0])
@@ -245,8 +249,10 @@ def judge_provided(stored: Mapping[str, bytes], name: str, now: datetime) -> Ver
         if anchors.strip() and not trusts(anchors, stored[SERVING_CERTIFICATES[0]], now):
             raise CertificateError(PROVIDED_CA, f"does not verify {SERVING_CERTIFICATES[0]}")
     except CertificateError as error:
-        return Verdict(Condition.BROKEN, str(error))
-    return Verdict(Condition.FINE, f"{SERVING_CERTIFICATES[0]} is provided and {_until(certificate)}")
+        return CertificateVerdict(CertificateCondition.BROKEN, str(error))
+    return CertificateVerdict(
+        CertificateCondition.FINE, f"{SERVING_CERTIFICATES[0]} is provided and {_until(certificate)}"
+    )
 
 
 def read_ca(

@@ -44,11 +44,11 @@ from koord.tls.certificates import (
     SERVING_CERTIFICATES,
     SERVING_KEYS,
     SERVING_LIFETIME,
+    CertificateCondition,
     CertificateError,
-    Condition,
+    CertificateVerdict,
     KeyPair,
     ServingCertificate,
-    Verdict,
 )
 
 NEXT_CA_KEY, NEXT_CA_CERTIFICATE = "next-ca-key.pem", "next-ca-cert.pem"
@@ -188,14 +188,16 @@ Action = ClusterWrite | ContextReload
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CertificatePlan:
     """``actions`` are independent of each other; none: all is in step. ``why``: a sentence on the certificates."""
 
     actions: tuple[Action, ...]
     why: str
 
 
-def plan(observation: Observation, serving: ServingCertificate | None, service: Service, now: datetime) -> Plan:
+def plan(
+    observation: Observation, serving: ServingCertificate | None, service: Service, now: datetime
+) -> CertificatePlan:
     """Plans what a replica that serves ``serving`` (None: nothing yet) writes next. It never fails.
 
     The Secret comes first and alone: what follows from it follows when it has been read back.
@@ -208,11 +210,11 @@ def plan(observation: Observation, serving: ServingCertificate | None, service: 
     bundles = [config.ca_bundle or b"" for _, config in _entries(observation.configurations, service)]
     change = _secret_change(verdict, data, bundles, service, now)
     if change:
-        return Plan((_secret_write(secret, change),), verdict.why)
+        return CertificatePlan((_secret_write(secret, change),), verdict.why)
     ca_bundle = _ca_bundle(data, now)
     stored = ServingCertificate(_pair(data, SERVING_KEYS[0], SERVING_CERTIFICATES[0]), ca_bundle)
     updates = _bundle_updates(observation.configurations, service, lambda _: ca_bundle)
-    return Plan((*_reload(stored, serving, bundles, now), *updates), verdict.why)
+    return CertificatePlan((*_reload(stored, serving, bundles, now), *updates), verdict.why)
 
 
 def _plan_provided(
@@ -221,14 +223,14 @@ def _plan_provided(
     serving: ServingCertificate | None,
     service: Service,
     now: datetime,
-) -> Plan:
+) -> CertificatePlan:
     verdict = certificates.judge_provided(data, service.names[0], now)
-    if verdict.condition is Condition.BROKEN:
-        return Plan((), verdict.why)
+    if verdict.condition is CertificateCondition.BROKEN:
+        return CertificatePlan((), verdict.why)
     stored = ServingCertificate(_pair(data, SERVING_KEYS[0], SERVING_CERTIFICATES[0]), data.get(PROVIDED_CA, b""))
     if not stored.ca_bundle.strip():
         reload = () if stored == serving else (ContextReload(stored),)
-        return Plan(reload, f"{verdict.why}; without {PROVIDED_CA}, caBundle is left to whoever provides it")
+        return CertificatePlan(reload, f"{verdict.why}; without {PROVIDED_CA}, caBundle is left to whoever provides it")
     leaf = certificates.read_certificate(stored.pair.certificate, SERVING_CERTIFICATES[0])
     overlaps = now < leaf.not_valid_before_utc + PROVIDED_OVERLAP
 
@@ -237,32 +239,32 @@ def _plan_provided(
 
     bundles = [config.ca_bundle or b"" for _, config in _entries(configurations, service)]
     updates = _bundle_updates(configurations, service, ca_bundle)
-    return Plan((*_reload(stored, serving, bundles, now), *updates), verdict.why)
+    return CertificatePlan((*_reload(stored, serving, bundles, now), *updates), verdict.why)
 
 
 # the Secret
 
 
 def _secret_change(
-    verdict: Verdict, data: Mapping[str, bytes], bundles: Sequence[bytes], service: Service, now: datetime
+    verdict: CertificateVerdict, data: Mapping[str, bytes], bundles: Sequence[bytes], service: Service, now: datetime
 ) -> dict[str, bytes | None]:
     """Returns the changes of the Secret, one thing at a time. ``bundles``: those of the configurations' entries."""
-    if verdict.condition is Condition.BROKEN:
+    if verdict.condition is CertificateCondition.BROKEN:
         known = (data.get(key, b"") for key in (CA_CERTIFICATE, NEXT_CA_CERTIFICATE, PREVIOUS_CAS))
         return _signing_by(certificates.issue_ca(now), (*known, *bundles), service, now)
-    if verdict.condition is Condition.RENEW_SERVING:
+    if verdict.condition is CertificateCondition.RENEW_SERVING:
         return _serving(certificates.issue_serving(_pair(data, CA_KEY, CA_CERTIFICATE), service.names, now))
     return _retirement(data, now) or _rotation(verdict, data, bundles, service, now)
 
 
 def _rotation(
-    verdict: Verdict, data: Mapping[str, bytes], bundles: Sequence[bytes], service: Service, now: datetime
+    verdict: CertificateVerdict, data: Mapping[str, bytes], bundles: Sequence[bytes], service: Service, now: datetime
 ) -> dict[str, bytes | None]:
     """Announces the next authority, waits until all know it, and lets it sign."""
     try:
         next_ca = certificates.read_ca(data, now, NEXT_CA_KEY, NEXT_CA_CERTIFICATE)
     except CertificateError:
-        return _announcement(now) if verdict.condition is Condition.RENEW_CA else {}
+        return _announcement(now) if verdict.condition is CertificateCondition.RENEW_CA else {}
     ca = certificates.read_certificate(data[CA_CERTIFICATE], CA_CERTIFICATE)
     if not all({ca, next_ca} <= set(certificates.certificates(ca_bundle)) for ca_bundle in bundles):
         return {NEXT_CA_TRUSTED_SINCE: None} if NEXT_CA_TRUSTED_SINCE in data else {}

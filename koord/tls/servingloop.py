@@ -19,10 +19,10 @@ from koord.kube.errors import APIError, KubeError
 from koord.tls.certificates import CertificateError, ServingCertificate
 from koord.tls.servingcerts import (
     Action,
+    CertificatePlan,
     ClusterWrite,
     ContextReload,
     Observation,
-    Plan,
     Secret,
     SecretCreation,
     Service,
@@ -56,7 +56,9 @@ class Server(Protocol):
     def load(self, certificate: ServingCertificate) -> None: ...
 
 
-async def converge(cluster: Cluster, server: Server, service: Service, clock: Callable[[], datetime]) -> Plan:
+async def converge(
+    cluster: Cluster, server: Server, service: Service, clock: Callable[[], datetime]
+) -> CertificatePlan:
     """Writes until nothing is left to write, and returns the last plan, which is empty.
 
     Who loses a race reads again. A write that fails does not stop the others of its round. Raises KubeError or

@@ -24,7 +24,7 @@ _NULL = msgspec.Raw(b"null")
 _MAX_MESSAGE = 1000
 
 
-class Result(StrEnum):
+class ReviewResult(StrEnum):
     """What became of a request."""
 
     ALLOWED = "allowed"
@@ -40,8 +40,8 @@ class Result(StrEnum):
     """Clients are to show a certificate, and this one shows none, or another's."""
 
 
-class Answer(NamedTuple):
-    result: Result
+class ReviewAnswer(NamedTuple):
+    result: ReviewResult
     body: bytes
 
 
@@ -49,16 +49,16 @@ class UndecodableError(ValueError):
     """The body is no AdmissionReview."""
 
     @property
-    def answer(self) -> Answer:
-        return Answer(Result.UNDECODABLE, f"{self}\n".encode())
+    def answer(self) -> ReviewAnswer:
+        return ReviewAnswer(ReviewResult.UNDECODABLE, f"{self}\n".encode())
 
 
 class OverloadedError(Exception):
     """There is no verdict now, for want of what others use: the client is to come again."""
 
     @property
-    def answer(self) -> Answer:
-        return Answer(Result.OVERLOADED, f"{self}\n".encode())
+    def answer(self) -> ReviewAnswer:
+        return ReviewAnswer(ReviewResult.OVERLOADED, f"{self}\n".encode())
 
 
 class _Resource(msgspec.Struct):
@@ -123,24 +123,26 @@ def decode(body: bytes) -> Review:
     )
 
 
-def answered(path: str, review: Review, response: object) -> Answer:
+def answered(path: str, review: Review, response: object) -> ReviewAnswer:
     """Encodes the answer. ``response``: what the handler of ``path`` returned."""
     try:
         if not isinstance(response, AdmissionResponse):
             raise TypeError(f"it returned {type(response).__name__}, which is no response")
-        return Answer(Result.ALLOWED if response.is_allowed else Result.REJECTED, _encoded(review, response))
+        return ReviewAnswer(
+            ReviewResult.ALLOWED if response.is_allowed else ReviewResult.REJECTED, _encoded(review, response)
+        )
     except Exception as error:  # noqa: BLE001 - whatever JSON cannot hold
         return failed(path, review, error)
 
 
-def failed(path: str, review: Review, error: Exception, is_defect: bool = True) -> Answer:
+def failed(path: str, review: Review, error: Exception, is_defect: bool = True) -> ReviewAnswer:
     """Encodes a refusal, in an ``except``: the handler of ``path`` raised ``error``. The log has the traceback of a
     defect alone.
     """
     message = f"the webhook {path} failed: {type(error).__name__}: {error}"[:_MAX_MESSAGE]
     log.error("%s", message, exc_info=error if is_defect else None)
     message = message.encode(errors="replace").decode()  # without half characters, which JSON cannot hold
-    return Answer(Result.FAILED, _encoded(review, AdmissionResponse(code=500, message=message)))
+    return ReviewAnswer(ReviewResult.FAILED, _encoded(review, AdmissionResponse(code=500, message=message)))
 
 
 def _encoded(review: Review, response: AdmissionResponse) -> bytes:

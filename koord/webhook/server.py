@@ -12,7 +12,7 @@ What the caller gets when there is no response:
   OverloadedError), or the body is late or too large: an HTTP error, upon which the API server does what
   ``failurePolicy`` says; after 503 it tries again first. A client that has gone ends its handler.
 
-Invariants: number and size of what is held are bounded (`Limits`) for all clients alike: API servers show no
+Invariants: number and size of what is held are bounded (`ServerLimits`) for all clients alike: API servers show no
 certificate unless their administrator configured one, so clients are verified only if ``LiveContext`` has their
 authority, and then none without a certificate is answered but on ``/healthz``. No client's reviews keep another's
 waiting for more than one of them.
@@ -41,7 +41,7 @@ from koord.tls.context import LiveContext, client_context
 from koord.tls.listener import TLSListener
 from koord.webhook import reviews
 from koord.webhook.fairshare import FairShare
-from koord.webhook.reviews import Answer, OverloadedError, Result, UndecodableError
+from koord.webhook.reviews import OverloadedError, ReviewAnswer, ReviewResult, UndecodableError
 from koord.webhook.turns import Turns
 
 log = logging.getLogger("koord.webhook.server")
@@ -69,18 +69,18 @@ _LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 _STATUS = {
-    Result.ALLOWED: HTTPStatus.OK,
-    Result.REJECTED: HTTPStatus.OK,
-    Result.FAILED: HTTPStatus.OK,  # the review itself says 500
-    Result.TIMED_OUT: HTTPStatus.GATEWAY_TIMEOUT,
-    Result.UNDECODABLE: HTTPStatus.BAD_REQUEST,
-    Result.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    Result.TOO_SLOW: HTTPStatus.REQUEST_TIMEOUT,
-    Result.OVERLOADED: HTTPStatus.SERVICE_UNAVAILABLE,
-    Result.DISCONNECTED: HTTPStatus.BAD_REQUEST,
-    Result.REFUSED: HTTPStatus.FORBIDDEN,
+    ReviewResult.ALLOWED: HTTPStatus.OK,
+    ReviewResult.REJECTED: HTTPStatus.OK,
+    ReviewResult.FAILED: HTTPStatus.OK,  # the review itself says 500
+    ReviewResult.TIMED_OUT: HTTPStatus.GATEWAY_TIMEOUT,
+    ReviewResult.UNDECODABLE: HTTPStatus.BAD_REQUEST,
+    ReviewResult.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    ReviewResult.TOO_SLOW: HTTPStatus.REQUEST_TIMEOUT,
+    ReviewResult.OVERLOADED: HTTPStatus.SERVICE_UNAVAILABLE,
+    ReviewResult.DISCONNECTED: HTTPStatus.BAD_REQUEST,
+    ReviewResult.REFUSED: HTTPStatus.FORBIDDEN,
 }
-_REVIEWED = frozenset({Result.ALLOWED, Result.REJECTED, Result.FAILED})
+_REVIEWED = frozenset({ReviewResult.ALLOWED, ReviewResult.REJECTED, ReviewResult.FAILED})
 
 
 class Duration(Protocol):
@@ -93,11 +93,11 @@ class LargeReviews(Protocol):
     """Judges elsewhere what would keep the event loop for long; ``source`` is the client's address."""
 
     def takes(self, path: str, size_bytes: int) -> bool: ...
-    async def answer(self, path: str, source: str, body: bytes) -> Answer: ...
+    async def answer(self, path: str, source: str, body: bytes) -> ReviewAnswer: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """``body_bytes``: an API server takes 3 MiB of an object, and an update carries two, in an envelope."""
 
     body_bytes: int = 7 * MIB
@@ -117,9 +117,9 @@ class Limits:
 class _Refusal(Exception):
     """The request ends here."""
 
-    def __init__(self, result: Result, why: str) -> None:
+    def __init__(self, result: ReviewResult, why: str) -> None:
         super().__init__(why)
-        self.answer = Answer(result, why.encode() + b"\n")
+        self.answer = ReviewAnswer(result, why.encode() + b"\n")
 
 
 def allow(request: AdmissionRequest) -> AdmissionResponse:
@@ -139,9 +139,10 @@ def deadline_s(query: str) -> float:
 class WebhookServer:
     """Serves ``handlers`` (by path) until ``stop``.
 
-    ``durations``: told the seconds that each request took, by its path and `Result`; such as a metric of two labels.
-    ``name``: that by which API servers verify the server. ``client_names``: the common names of whom is answered, where
-    clients are verified; none: each of them. ``clock``: seconds, finer than the milliseconds of uvloop's.
+    ``durations``: told the seconds that each request took, by its path and `ReviewResult`; such as a metric of two
+    labels. ``name``: that by which API servers verify the server. ``client_names``: the common names of clients that
+    are answered, where clients are verified; none: each of them. ``clock``: seconds, finer than the milliseconds of
+    uvloop's.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class WebhookServer:
         tls: LiveContext,
         name: str,
         durations: Mapping[tuple[str, str], Duration],
-        limits: Limits = Limits(),
+        limits: ServerLimits = ServerLimits(),
         large: LargeReviews | None = None,
         client_names: Collection[str] = (),
         clock: Callable[[], float] = time.perf_counter,
@@ -299,7 +300,7 @@ class WebhookServer:
         if request.method != "POST":
             return web.Response(status=HTTPStatus.METHOD_NOT_ALLOWED, text="reviews are posted\n")
         self._heard(request.protocol)
-        begin, result = self._clock(), Result.DISCONNECTED
+        begin, result = self._clock(), ReviewResult.DISCONNECTED
         try:
             result, body = await self._answer(request, path, handler)
         finally:  # a client that has gone cancels
@@ -310,13 +311,13 @@ class WebhookServer:
         response = web.Response(
             status=_STATUS[result], body=body, content_type="application/json" if is_review else "text/plain"
         )
-        if result is Result.OVERLOADED:
+        if result is ReviewResult.OVERLOADED:
             response.headers["Retry-After"] = "1"
         if not is_review:
             response.force_close()  # of a body that was not read to its end the rest would be the next request
         return response
 
-    async def _answer(self, request: web.BaseRequest, path: str, handler: Handler) -> Answer:
+    async def _answer(self, request: web.BaseRequest, path: str, handler: Handler) -> ReviewAnswer:
         timeout_s = deadline_s(request.query_string)
         try:
             self._check_client(request)
@@ -331,9 +332,9 @@ class WebhookServer:
             return refusal.answer
         except TimeoutError:
             log.warning("the webhook %s took longer than %g s", path, timeout_s)
-            return Answer(Result.TIMED_OUT, b"the webhook takes too long\n")
+            return ReviewAnswer(ReviewResult.TIMED_OUT, b"the webhook takes too long\n")
 
-    async def _judged(self, path: str, source: str, handler: Handler, body: bytes) -> Answer:
+    async def _judged(self, path: str, source: str, handler: Handler, body: bytes) -> ReviewAnswer:
         """Raises UndecodableError and OverloadedError."""
         async with self._turns.turn(source):
             review = reviews.decode(body)
@@ -359,18 +360,18 @@ class WebhookServer:
             return
         shown = request.get_extra_info("ssl_object").getpeercert()
         if not shown:
-            raise _Refusal(Result.REFUSED, "the client shows no certificate")
+            raise _Refusal(ReviewResult.REFUSED, "the client shows no certificate")
         names = [value for attributes in shown["subject"] for name, value in attributes if name == "commonName"]
         if self._client_names and not self._client_names.intersection(names):
             why = f"the client is {', '.join(names) or 'nobody'}, which is none of those let in"
-            raise _Refusal(Result.REFUSED, why)
+            raise _Refusal(ReviewResult.REFUSED, why)
 
     @contextmanager
     def _held(self, source: str, content_bytes: int | None) -> Iterator[Callable[[int], None]]:
         """Accounts for a request of ``source``; what it yields accounts for bytes of it that have come."""
         limits, held_bytes = self._limits, 0
         if content_bytes is not None and content_bytes > limits.body_bytes:
-            raise _Refusal(Result.TOO_LARGE, f"{content_bytes} bytes are more than {limits.body_bytes}")
+            raise _Refusal(ReviewResult.TOO_LARGE, f"{content_bytes} bytes are more than {limits.body_bytes}")
 
         def hold(count: int) -> None:
             nonlocal held_bytes
@@ -390,7 +391,7 @@ class WebhookServer:
     @staticmethod
     def _take(share: FairShare, source: str, count: int) -> None:
         if not share.has_room(source, count):
-            raise _Refusal(Result.OVERLOADED, "too many requests wait already")
+            raise _Refusal(ReviewResult.OVERLOADED, "too many requests wait already")
         share.hold(source, count)
 
     async def _body(self, request: web.BaseRequest, hold: Callable[[int], None]) -> bytes:
@@ -401,13 +402,13 @@ class WebhookServer:
                 async for chunk in request.content.iter_any():
                     size_bytes += len(chunk)
                     if size_bytes > self._limits.body_bytes:
-                        raise _Refusal(Result.TOO_LARGE, f"more than {self._limits.body_bytes} bytes come")
+                        raise _Refusal(ReviewResult.TOO_LARGE, f"more than {self._limits.body_bytes} bytes come")
                     hold(len(chunk))
                     chunks.append(chunk)
         except TimeoutError:
-            raise _Refusal(Result.TOO_SLOW, f"the body takes longer than {self._limits.body_s:g} s") from None
+            raise _Refusal(ReviewResult.TOO_SLOW, f"the body takes longer than {self._limits.body_s:g} s") from None
         except (ConnectionError, web.RequestPayloadError) as error:
-            raise _Refusal(Result.DISCONNECTED, "the body is cut off") from error
+            raise _Refusal(ReviewResult.DISCONNECTED, "the body is cut off") from error
         return b"".join(chunks)
 
 

@@ -12,7 +12,7 @@ from koord.kube.kind import CLUSTER_COLOCATION_PROFILE, CONFIG_MAP, POD, Key, Un
 from koord.kube.recorder import EventRecorder, EventType, Subject
 from koord.kube.workqueue import WorkQueue
 from koord.model.core import Pod, unix_s
-from koord.sloconfig.loading import Loaded, unknown_messages
+from koord.sloconfig.loading import LoadedConfig, unknown_messages
 from koord_manager.controllers.nodemetric import NodeMetricController
 from koord_manager.controllers.noderesource import NodeResourceController
 from koord_manager.controllers.nodeslo import NodeSLOController
@@ -51,7 +51,7 @@ class Controllers(ViewListener):
             "nodeslo": NodeSLOController(client, view, recorder).reconcile,
         }
         self._work = [(WorkQueue[str](name), reconcile) for name, reconcile in reconcilers.items()]
-        self._policy: Loaded | None = None
+        self._policy: LoadedConfig | None = None
         """By which every node has been queued in this term; None: not yet."""
 
     @property
@@ -87,7 +87,7 @@ class Controllers(ViewListener):
         for queue, _ in self._work:
             queue.add(name)
 
-    def policy_changed(self, loaded: Loaded) -> None:
+    def policy_changed(self, loaded: LoadedConfig) -> None:
         """Queues every node, if the policy means something else for any, and records an Event for each problem."""
         if absence := self._view.absence_of_policy:
             subject = Subject(CONFIG_MAP, self._view.config_map_key, uid="")

@@ -24,7 +24,7 @@ from koord.overcommit import publish, ratios, report
 from koord.overcommit.amounts import ZERO, CPUMemory
 from koord.overcommit.demand import Held
 from koord.overcommit.offer import Overcommit, held_by, offer_by_demands
-from koord.overcommit.publish import Averaged, Desired, GrowthState
+from koord.overcommit.publish import Averaged, DesiredResources, GrowthState
 from koord.overcommit.ratios import AmplificationError, NormalizationError
 from koord.overcommit.report import FreshUsage
 from koord.overcommit.strategy import ColocationStrategy, required
@@ -38,7 +38,7 @@ _NEVER_HELD = GrowthState()
 
 
 @dataclass(frozen=True, slots=True)
-class NodeState:
+class NodeRecord:
     """What is remembered of a node from one look to the next."""
 
     uid: str = ""
@@ -58,7 +58,7 @@ class _Look:
 
     node: Node
     strategy: ColocationStrategy
-    state: NodeState
+    state: NodeRecord
     now_s: float
     complain: Complain
 
@@ -86,7 +86,7 @@ class NodeResourceController:
     ) -> None:
         self._client, self._view, self._figures = client, view, figures
         self._recorder, self._wall_s = recorder, wall_s
-        self._states: dict[str, NodeState] = {}
+        self._states: dict[str, NodeRecord] = {}
 
     async def reconcile(self, name: str) -> float | None:
         """Writes what differs; returns the seconds after which to look again. Raises KubeError."""
@@ -95,15 +95,15 @@ class NodeResourceController:
             self._states.pop(name, None)
             self._figures.forget(name)
             return None
-        state = self._states.get(name, NodeState())
+        state = self._states.get(name, NodeRecord())
         if state.uid != node.metadata.uid:
-            state = NodeState(uid=node.metadata.uid)
+            state = NodeRecord(uid=node.metadata.uid)
         if self._view.is_unread("colocation"):
             self._figures.set_wake_threshold(name, report.UNBOUNDED)
             return None
         return await self._follow(node, state, self._wall_s())
 
-    async def _follow(self, node: Node, state: NodeState, now_s: float) -> float | None:
+    async def _follow(self, node: Node, state: NodeRecord, now_s: float) -> float | None:
         """Raises KubeError."""
         name, metadata = node.metadata.name, node.metadata
         strategy, problems = self._view.config.strategy(metadata.labels, metadata.annotations)
@@ -126,7 +126,7 @@ class NodeResourceController:
             self._states[name] = state = replace(state, synced_s=now_s)
         return self._next_s(offer, strategy, state, now_s)
 
-    def _nothing(self, look: _Look) -> Desired:
+    def _nothing(self, look: _Look) -> DesiredResources:
         """Returns what a node shows on which colocation is disabled: what its pods hold until they have finished."""
         problems = list[Problem]()
         held = held_by(self._view.demands_of(look.node.metadata.name), look.strategy, problems.append)
@@ -134,7 +134,7 @@ class NodeResourceController:
             look.complain(Complaint("OvercommitProblem", str(problem)))
         return structs.replace(publish.RESET, held=held)
 
-    def _desired(self, look: _Look) -> tuple[Desired, NodeState, Overcommit]:
+    def _desired(self, look: _Look) -> tuple[DesiredResources, NodeRecord, Overcommit]:
         look = replace(look, state=replace(look.state, normalization_ratio=self._normalization(look)))
         metric = self._view.metric_of(look.node.metadata.name)
         state, offer = look.state, self._offer(look, metric)
@@ -145,7 +145,7 @@ class NodeResourceController:
         if unread := self._view.unread_metric_of(look.node.metadata.name):
             counts = "it counts as none" if metric is None else "the last one that could be read counts"
             look.complain(Complaint("OvercommitProblem", f"{unread}; {counts}"))
-        desired = Desired(
+        desired = DesiredResources(
             batch=batch,
             mid=offer.mid,
             held=offer.held,
@@ -214,7 +214,7 @@ class NodeResourceController:
             return None
 
     def _next_s(
-        self, offer: Overcommit | None, strategy: ColocationStrategy, state: NodeState, now_s: float
+        self, offer: Overcommit | None, strategy: ColocationStrategy, state: NodeRecord, now_s: float
     ) -> float | None:
         """Until the report expires, or small differences count again."""
         if offer is None or offer.degraded or offer.age_s is None:

@@ -93,7 +93,7 @@ class _Side(FairProtocol):
 class _Connection:
     """A stranger's, or ``node``'s."""
 
-    def __init__(self, gate: Gate, accepted: socket.socket) -> None:
+    def __init__(self, gate: ConnectionGate, accepted: socket.socket) -> None:
         self._gate = gate
         self.client, self.server = _Side(self), _Side(self)
         self.client.other, self.server.other = self.server, self.client
@@ -184,7 +184,7 @@ class _Connection:
         self.close()
 
 
-class Gate:
+class ConnectionGate:
     def __init__(self) -> None:
         self._limit = ConnectionLimit[_Connection](MOST_STRANGERS, time.monotonic)
         self._strangers: dict[_Connection, asyncio.TimerHandle] = {}

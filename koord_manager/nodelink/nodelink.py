@@ -20,7 +20,7 @@ from koord_manager.options import Options
 from koord_manager.view import ClusterView
 
 
-class NodeLink:
+class NodeLinkEndpoint:
     """Nothing at all without ``--nodelink-endpoint``. ``leaders``: the client that writes while this replica leads."""
 
     def __init__(

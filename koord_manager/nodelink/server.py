@@ -1,8 +1,8 @@
 """The port that nodes call, on every replica: gRPC over TLS, for clients with a certificate of the manager's authority.
 
-grpcio serves it, behind a `Gate` that takes the network's connections: gRPC's transport works in threads of its own, so
-what is said on a connection costs the manager's event loop no more than to hand it on. The server's certificate and the
-authority that signs nodes' certificates come of one Secret, which is kept as the webhooks' is
+grpcio serves it, behind a `ConnectionGate` that takes the network's connections: gRPC's transport works in threads of
+its own, so what is said on a connection costs the manager's event loop no more than to hand it on. The server's
+certificate and the authority that signs nodes' certificates come of one Secret, which is kept as the webhooks' is
 (`koord.tls.servingcerts`), but without a configuration to follow it (nodes read the authorities in the Lease), and by
 the manager alone: whom the authority certifies can be a node. Before the first certificate is there the server has one
 that no client trusts.
@@ -36,7 +36,7 @@ from koord.tls.context import LiveContext
 from koord.tls.listener import listening_socket
 from koord.tls.servingcerts import Service
 from koord_manager.nodelink import identity
-from koord_manager.nodelink.gate import Gate
+from koord_manager.nodelink.gate import ConnectionGate
 from koord_manager.nodelink.service import NodeLinkService
 
 _log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class NodeLinkServer:
         self._service, self._store = service, store
         self._identity = Service("koordinator-nodelink", namespace, (SERVER_NAME,))
         self._calls = Counter[str]()
-        self._gate = Gate()
+        self._gate = ConnectionGate()
         nobodys = certificates.issue_ca(_now())
         pair = certificates.issue_serving(nobodys, [SERVER_NAME], _now())
         self._configuration = _configuration(pair, nobodys.certificate)

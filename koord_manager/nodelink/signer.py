@@ -26,7 +26,7 @@ from koord.kube.workqueue import WorkQueue
 from koord.model.nodelink import SIGNER
 from koord.tls.certificates import CertificateError, KeyPair
 from koord_manager.nodelink import signing
-from koord_manager.nodelink.signing import Agents, Approved, Denied, Request
+from koord_manager.nodelink.signing import Agents, Approved, CertificateRequest, Denied
 
 _log = logging.getLogger(__name__)
 QPS, BURST = 100.0, 200
@@ -65,7 +65,7 @@ class Signer:
         self.queue = WorkQueue[str]("nodelink-signer")
         self.results = Counter[str]()
         """How many requests were signed, denied, denied as too long, superseded: never looked at."""
-        self._waiting: dict[str, dict[str, Request]] = {}
+        self._waiting: dict[str, dict[str, CertificateRequest]] = {}
         """By requester and name, in their order; at most ``MAX_WAITING`` of each."""
         self._signed: dict[str, str] = {}
         """UIDs, by name, of the last requests that got their certificate, of which no event may have told yet."""
@@ -93,7 +93,7 @@ class Signer:
             self._wait(requester, request)
             self.queue.add(requester)
 
-    def _wait(self, requester: str, request: Request) -> None:
+    def _wait(self, requester: str, request: CertificateRequest) -> None:
         waiting = self._waiting.setdefault(requester, {})
         waiting[request.name] = request
         if len(waiting) > MAX_WAITING:
@@ -122,7 +122,7 @@ class Signer:
                 self._wait(requester, request)
             raise
 
-    async def _carry_out(self, request: Request) -> None:
+    async def _carry_out(self, request: CertificateRequest) -> None:
         verdict = signing.judge(request, self._agents)
         if isinstance(verdict, Denied):
             await self._deny(request, verdict)
@@ -133,7 +133,7 @@ class Signer:
             version = await self._record(request, "Approved", "NodeItself", message, "approval")
         await self._sign(request, version, verdict)
 
-    async def _deny(self, request: Request, denied: Denied) -> None:
+    async def _deny(self, request: CertificateRequest, denied: Denied) -> None:
         """Denies the request, or fails its signing where it was approved by hand and cannot be denied any more."""
         if request.is_approved:
             await self._record(request, "Failed", denied.reason, denied.why, "status")
@@ -141,7 +141,9 @@ class Signer:
             await self._record(request, "Denied", denied.reason, denied.why, "approval")
         self.results["too long" if denied.reason == signing.TOO_LONG else "denied"] += 1
 
-    async def _record(self, request: Request, type_: str, reason: str, message: str, subresource: str) -> str:
+    async def _record(
+        self, request: CertificateRequest, type_: str, reason: str, message: str, subresource: str
+    ) -> str:
         """The object's resource version then."""
         _log.info("CertificateSigningRequest %s: %s: %s", request.name, type_, message)
         now = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -152,7 +154,7 @@ class Signer:
         status = {"conditions": [*request.conditions, condition]}
         return await self._patch(request.name, request.version, subresource, status)
 
-    async def _sign(self, request: Request, version: str, approved: Approved) -> None:
+    async def _sign(self, request: CertificateRequest, version: str, approved: Approved) -> None:
         try:
             certificate = signing.signed(approved, await self._read_ca(), self._now())
         except CertificateError as error:

@@ -86,7 +86,7 @@ class Denied:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CertificateRequest:
     """A request that waits for its answer, as much of it as that needs, which is little whatever the object's size.
 
     ``conditions``: as the object has them. ``fault``: why it is not signed, for every requester; ``spec`` has no
@@ -125,7 +125,7 @@ class Agents:
         return pod.spec.node_name or "" if pod is not None and pod.metadata.uid == uid else ""
 
 
-def read(stored: Unstructured) -> Request | None:
+def read(stored: Unstructured) -> CertificateRequest | None:
     """Returns the request that is to be answered; None if another signer's, or if it has an answer. It never fails."""
     kept = stored.metadata
     name = kept.name, kept.uid, kept.resource_version, kept.creation_timestamp or ""
@@ -135,14 +135,18 @@ def read(stored: Unstructured) -> Request | None:
             return None
         spec = msgspec.convert(head.spec, _Spec)
     except msgspec.ValidationError as error:
-        return Request(*name, _NO_SPEC, fault=Denied(_brief(f"the request cannot be read: {error}"), "Unreadable"))
+        return CertificateRequest(
+            *name, _NO_SPEC, fault=Denied(_brief(f"the request cannot be read: {error}"), "Unreadable")
+        )
     if (size_bytes := len(spec.request)) > MAX_REQUEST_BYTES:
         why = f"spec.request has {size_bytes} bytes, which is more than {MAX_REQUEST_BYTES}"
-        return Request(*name, msgspec.structs.replace(spec, request=b""), head.status.conditions, Denied(why, TOO_LONG))
-    return Request(*name, spec, head.status.conditions)
+        return CertificateRequest(
+            *name, msgspec.structs.replace(spec, request=b""), head.status.conditions, Denied(why, TOO_LONG)
+        )
+    return CertificateRequest(*name, spec, head.status.conditions)
 
 
-def judge(request: Request, agents: Agents) -> Approved | Denied:
+def judge(request: CertificateRequest, agents: Agents) -> Approved | Denied:
     """Returns the answer to the request. It never fails."""
     if request.fault is not None:
         return request.fault
@@ -163,7 +167,7 @@ def _brief(why: str) -> str:
     return why if len(why) <= MAX_WHY_CHARACTERS else f"{why[: MAX_WHY_CHARACTERS - 1]}…"
 
 
-def requester(request: Request, agents: Agents) -> str:
+def requester(request: CertificateRequest, agents: Agents) -> str:
     """Returns the party that takes turns with others: a node, or for agents' pods the node or pod of the token; "" for
     all other clients together.
     """

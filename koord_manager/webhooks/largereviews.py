@@ -27,7 +27,7 @@ from typing import Any
 from koord.model.clientnetwork import network_of
 from koord.service.process import own_environment
 from koord.webhook import reviews
-from koord.webhook.reviews import Answer, OverloadedError, Result
+from koord.webhook.reviews import OverloadedError, ReviewAnswer, ReviewResult
 from koord.webhook.turns import Turns
 from koord_manager.webhooks.judges import VALIDATE_CONFIG_MAP, Grounds, Labels, Namespaces
 
@@ -46,7 +46,7 @@ MAX_BEHIND = 1000
 """Networks."""
 _LOOK_S = 0.05
 UNKNOWN_NAMESPACE = "unknown_namespace"
-"""In place of a `Result`, before the namespace's name."""
+"""In place of a `ReviewResult`, before the namespace's name."""
 _FIELDS = tuple(field.name for field in fields(Grounds))
 _log = logging.getLogger(__name__)
 
@@ -67,14 +67,14 @@ class ReviewProcesses:
     def takes(self, path: str, size_bytes: int) -> bool:
         return size_bytes > LARGE_BYTES or path == VALIDATE_CONFIG_MAP
 
-    async def answer(self, path: str, source: str, body: bytes) -> Answer:
+    async def answer(self, path: str, source: str, body: bytes) -> ReviewAnswer:
         """Raises UndecodableError and OverloadedError."""
         process = self.process(path)
         namespaces: Namespaces = {}
         try:
             while True:
                 found = await process.judge_in_turn(source, path, body, lambda: self._grounds(path), namespaces)
-                if isinstance(found, Answer):
+                if isinstance(found, ReviewAnswer):
                     return found
                 namespaces = {found: await self._labels(found, source)}
         except ProcessEnded as error:
@@ -111,7 +111,7 @@ class ReviewProcess:
 
     async def judge_in_turn(
         self, source: str, path: str, body: bytes, grounds: Callable[[], Grounds], namespaces: Namespaces
-    ) -> Answer | str:
+    ) -> ReviewAnswer | str:
         """Judges when it is the turn of ``source``, as ``judge`` does. Raises OverloadedError, too."""
         async with self._turns.turn(source, is_behind=self._is_behind(source)):
             self._begin_s = None
@@ -163,7 +163,7 @@ class ReviewProcess:
         if len(self._behind) > MAX_BEHIND:
             del self._behind[next(iter(self._behind))]
 
-    async def judge(self, path: str, body: bytes, grounds: Grounds, namespaces: Namespaces) -> Answer | str:
+    async def judge(self, path: str, body: bytes, grounds: Grounds, namespaces: Namespaces) -> ReviewAnswer | str:
         """The answer, or the name of a namespace whose labels are needed first. Raises ProcessEnded."""
         try:
             child = await self._ready()
@@ -209,7 +209,7 @@ class ReviewProcess:
 
     async def _exchanged(
         self, child: asyncio.subprocess.Process, path: str, body: bytes, grounds: Grounds, namespaces: Namespaces
-    ) -> Answer | str:
+    ) -> ReviewAnswer | str:
         assert child.stdin is not None and child.stdout is not None
         now = {name: getattr(grounds, name) for name in _FIELDS}
         news = {name: value for name, value in now.items() if not self._is_told(name, value)}
@@ -221,7 +221,7 @@ class ReviewProcess:
         (size,) = REPLY.unpack(await child.stdout.readexactly(REPLY.size))
         word, _, rest = (await child.stdout.readexactly(size)).partition(b"\n")
         result = word.decode()
-        return rest.decode() if result == UNKNOWN_NAMESPACE else Answer(Result(result), rest)
+        return rest.decode() if result == UNKNOWN_NAMESPACE else ReviewAnswer(ReviewResult(result), rest)
 
     def _is_told(self, name: str, value: Any) -> bool:
         """Objects that are the same are not compared: the view makes others when something changes."""

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from koord.admission import UnknownNamespace
 from koord.service import log, loglimit
 from koord.webhook import reviews
-from koord.webhook.reviews import Answer, UndecodableError
+from koord.webhook.reviews import ReviewAnswer, UndecodableError
 from koord_manager.webhooks.judges import Grounds, Namespaces, judge
 from koord_manager.webhooks.largereviews import JOB, READY, REPLY, UNKNOWN_NAMESPACE
 
@@ -71,7 +71,7 @@ def _reply(path: str, body: bytes, grounds: Grounds, namespaces: Namespaces) -> 
     return answer.result.value.encode() + b"\n" + answer.body
 
 
-def _timed(path: str, body: bytes, grounds: Grounds, namespaces: Namespaces) -> Answer:
+def _timed(path: str, body: bytes, grounds: Grounds, namespaces: Namespaces) -> ReviewAnswer:
     """Raises UndecodableError and UnknownNamespace."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (round(time.process_time() + KILLED_S), hard))
@@ -90,7 +90,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise _OutOfTime
 
 
-def _answer(path: str, body: bytes, grounds: Grounds, namespaces: Namespaces) -> Answer:
+def _answer(path: str, body: bytes, grounds: Grounds, namespaces: Namespaces) -> ReviewAnswer:
     """Raises UndecodableError and UnknownNamespace."""
     review = reviews.decode(body)
     try:

@@ -22,7 +22,7 @@ from koord.overcommit.amounts import CPUMemory
 from koord.overcommit.demand import allocated
 from koord.overcommit.offer import Overcommit, offer
 from koord.overcommit.strategy import ColocationStrategy
-from koord.sloconfig.loading import CONFIG_MAP_NAME, Loaded, load, texts
+from koord.sloconfig.loading import CONFIG_MAP_NAME, LoadedConfig, load, texts
 from koordctl.cluster.connection import read_list
 from koordctl.cluster.objects import DETAILED_POD, DetailedPod
 
@@ -39,7 +39,7 @@ class ClusterState:
     pods: Mapping[str, Sequence[DetailedPod]] = field(default_factory=dict)
     metrics: Mapping[str, NodeMetric] = field(default_factory=dict)
     slos: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    policy: Loaded = field(default_factory=lambda: load(None))
+    policy: LoadedConfig = field(default_factory=lambda: load(None))
     now_s: float = 0.0
 
     @property

@@ -20,7 +20,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from koord.http2.server import Method, Reply, UnaryServer
+from koord.http2.server import Method, ServerReply, UnaryServer
 from koord.pb.hooks import api_pb2 as hooks
 from qosd import serving
 from qosd.accounting import account
@@ -131,7 +131,7 @@ class HookServer:
     def _method(self, form: _Form, name: str, stage: HookStage | None) -> Method:
         seconds = self._metrics.hook_seconds[name.removesuffix("Hook")]
 
-        def handle(message: bytes, fields: Mapping[bytes, bytes]) -> Reply | Awaitable[Reply]:
+        def handle(message: bytes, fields: Mapping[bytes, bytes]) -> ServerReply | Awaitable[ServerReply]:
             started = self._clock()
             request = form.parse(message)
             room = self._room_for(request.pod_meta.uid) if stage is HookStage.CREATE else None
@@ -141,11 +141,11 @@ class HookServer:
 
         async def once_there_is(
             room: Awaitable[object], request: Any, fields: Mapping[bytes, bytes], started: float
-        ) -> Reply:
+        ) -> ServerReply:
             await room
             return answer(request, fields, started)
 
-        def answer(request: Any, fields: Mapping[bytes, bytes], started: float) -> Reply:
+        def answer(request: Any, fields: Mapping[bytes, bytes], started: float) -> ServerReply:
             ours = PROXY_METADATA in fields
             caller = _KOORD if ours else _ECHO
             restores = form is _SANDBOX or RESTORES_METADATA in fields
@@ -159,7 +159,7 @@ class HookServer:
                 elif stage is not None:
                     self._metrics.hook_calls[stage.value, caller, "error"] += 1
 
-            return Reply(message, PRESENCE if ours else (), after)
+            return ServerReply(message, PRESENCE if ours else (), after)
 
         return handle
 

@@ -17,7 +17,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from koord.http2.grpc import INVALID_ARGUMENT
-from koord.http2.server import Method, Refusal, Reply, UnaryServer
+from koord.http2.server import Method, Refusal, ServerReply, UnaryServer
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd import serving
 from qosd.inspect.inspector import Inspector
@@ -43,12 +43,12 @@ def _method(rpc: MethodDescriptor, inspector: Inspector) -> Method:
     answer = answer_of(rpc.name)
     request_type: type[Message] = getattr(inspect, rpc.input_type.name)
 
-    async def reply(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
+    async def reply(message: bytes, fields: Mapping[bytes, bytes]) -> ServerReply:
         try:
             request = request_type.FromString(message)
         except DecodeError as error:
             raise Refusal(INVALID_ARGUMENT, f"the request is no {request_type.DESCRIPTOR.name}: {error}") from error
-        return Reply((await answer(inspector, request)).SerializeToString())
+        return ServerReply((await answer(inspector, request)).SerializeToString())
 
     return reply
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from koord.model import cgroup_parent
-from koord.service.inotify import IN_CREATE, IN_DELETE, IN_ONLYDIR, Event, Inotify
+from koord.service.inotify import IN_CREATE, IN_DELETE, IN_ONLYDIR, Inotify, InotifyEvent
 
 IN_MODIFY = 0x00000002
 IN_ISDIR = 0x40000000
@@ -196,7 +196,7 @@ class CgroupWatch:
             for path in written:
                 self._modified(path)
 
-    def _on_directory(self, cgroup: str, event: Event) -> bool:
+    def _on_directory(self, cgroup: str, event: InotifyEvent) -> bool:
         if event.mask & IN_DELETE:
             return self._vanished(cgroup)
         return self._appeared(cgroup) if event.mask & IN_CREATE else False

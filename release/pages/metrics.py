@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from koord.service.metrics import Family, Kind, families
+from koord.service.metrics import Family, MetricType, families
 from koord_manager.metrics import PREFIX as MANAGER
 from koord_manager.metrics import Metrics as ManagerMetrics
 from qosd import gauges
@@ -77,7 +77,7 @@ def text() -> str:
 
 def name_of(prefix: str, family: Family) -> str:
     """The metric's name on the process's page; of a histogram, without its suffixes."""
-    return f"{prefix}{family.name}{'_total' if family.kind is Kind.COUNTER else ''}"
+    return f"{prefix}{family.name}{'_total' if family.kind is MetricType.COUNTER else ''}"
 
 
 def measured_name(metric: Metric) -> str:

@@ -13,7 +13,7 @@ import yaml
 
 from hatch_build import newest_release
 from koord.model.featuregates import GATES
-from koord.sloconfig.rows import ROWS, Layout, Row
+from koord.sloconfig.rows import ROWS, KeyLayout, KeyRow
 from koord_manager.options import GATES as MANAGER_GATES
 from koord_manager.options import WEBHOOK_GATES
 from qosd.giveback import BESIDE
@@ -105,11 +105,13 @@ def test_the_schema_refuses_no_key_but_those_of_the_policy() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.key)
-def test_the_schema_knows_each_field_of_the_policy(row: Row[Any]) -> None:
+def test_the_schema_knows_each_field_of_the_policy(row: KeyRow[Any]) -> None:
     key = SCHEMA["properties"]["sloControllerConfig"]["properties"][row.key]
     assert key["additionalProperties"] is False
     nested = (
-        key["properties"] if row.layout is Layout.FLAT else resolved(key["properties"]["clusterStrategy"])["properties"]
+        key["properties"]
+        if row.layout is KeyLayout.FLAT
+        else resolved(key["properties"]["clusterStrategy"])["properties"]
     )
     own = {*row.struct.__struct_encode_fields__}
     assert own <= nested.keys() and nested.keys() - own <= {row.layout.value}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from koord.http2.grpc import NOT_FOUND, UNAVAILABLE, UNIMPLEMENTED, UNKNOWN
-from koord.http2.server import Method, Refusal, Reply, UnaryServer
+from koord.http2.server import Method, Refusal, ServerReply, UnaryServer
 from koord.pb.cri import api_pb2 as cri
 
 UID_LABEL = "io.kubernetes.pod.uid"
@@ -53,13 +53,13 @@ class CriRuntime:
             socket.unlink(missing_ok=True)  # noqa: ASYNC240
 
     def _served(self, call: str) -> Method:
-        async def later(message: bytes) -> Reply:
-            return Reply((await self.answer(call, message)).SerializeToString())
+        async def later(message: bytes) -> ServerReply:
+            return ServerReply((await self.answer(call, message)).SerializeToString())
 
-        def method(message: bytes, fields: Mapping[bytes, bytes]) -> Reply | Awaitable[Reply]:
+        def method(message: bytes, fields: Mapping[bytes, bytes]) -> ServerReply | Awaitable[ServerReply]:
             if inspect.iscoroutinefunction(getattr(self, call)):
                 return later(message)
-            return Reply(self.answer(call, message).SerializeToString())
+            return ServerReply(self.answer(call, message).SerializeToString())
 
         return method
 

@@ -16,18 +16,18 @@ from koord.http2 import blocking
 from koord.http2.client import UnaryClient, UnaryError
 from koord.http2.frames import DATA, END_HEADERS, HEADERS, frame, goaway, rst_stream, settings
 from koord.http2.grpc import INTERNAL, INVALID_ARGUMENT, NOT_FOUND, grpc_body
-from koord.http2.server import Refusal, Reply, UnaryServer
+from koord.http2.server import Refusal, ServerReply, UnaryServer
 
 MIB = 1 << 20
 
 
-def _at_once(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
+def _at_once(message: bytes, fields: Mapping[bytes, bytes]) -> ServerReply:
     if message == b"refuse":
         raise Refusal(NOT_FOUND, "no such thing: 100 % gone ü")
-    return Reply(message)
+    return ServerReply(message)
 
 
-async def _later(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
+async def _later(message: bytes, fields: Mapping[bytes, bytes]) -> ServerReply:
     await asyncio.sleep(0.01)
     if message == b"raise":
         raise ValueError("never shown")

@@ -39,7 +39,7 @@ from koord.http2.grpc import ANSWER_HEAD, MAX_MESSAGE_BYTES, RESOURCE_EXHAUSTED,
 from koord.http2.hpack import HeaderDecoder, literal
 from koord.http2.link import HIGH_WATER_BYTES, Link
 from koord.http2.reading import READ_BYTES
-from koord.http2.server import MAX_HEADER_BYTES, Reply, UnaryServer, _ServerLink
+from koord.http2.server import MAX_HEADER_BYTES, ServerReply, UnaryServer, _ServerLink
 from tests.support.waiting import until
 
 DEADLINE_S = 20
@@ -57,12 +57,12 @@ NO_WINDOW_IN_THE_WAY = settings(((INITIAL_WINDOW_SIZE, 1 << 30),)) + window_upda
 AnyLink = ClientLink | _ServerLink
 
 
-def _size(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
-    return Reply(b"%d" % len(message))
+def _size(message: bytes, fields: Mapping[bytes, bytes]) -> ServerReply:
+    return ServerReply(b"%d" % len(message))
 
 
-def _large(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
-    return Reply(bytes(HIGH_WATER_BYTES))
+def _large(message: bytes, fields: Mapping[bytes, bytes]) -> ServerReply:
+    return ServerReply(bytes(HIGH_WATER_BYTES))
 
 
 def request(stream: int, block: bytes, message: bytes) -> bytes:

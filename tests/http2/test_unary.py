@@ -40,7 +40,7 @@ from koord.http2.frames import (
 )
 from koord.http2.grpc import grpc_body
 from koord.http2.hpack import literal
-from koord.http2.server import MAX_STREAMS, Reply, UnaryServer
+from koord.http2.server import MAX_STREAMS, ServerReply, UnaryServer
 from tests.runtimeproxy.relay.endpoint import Tuning
 from tests.runtimeproxy.relay.peers import Client, serving
 from tests.support.waiting import HANG_S
@@ -51,10 +51,12 @@ LATE = r"no answer in time|Deadline Exceeded"
 OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 
-def _echo(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
+def _echo(message: bytes, fields: Mapping[bytes, bytes]) -> ServerReply:
     if message == b"raise":
         raise ValueError("never shown")
-    return Reply(message, (("x-said", fields.get(b"x-say", b"").decode()),), _fail if message == b"after" else None)
+    return ServerReply(
+        message, (("x-said", fields.get(b"x-say", b"").decode()),), _fail if message == b"after" else None
+    )
 
 
 def _fail() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from koord.http2.server import Reply, UnaryServer
+from koord.http2.server import ServerReply, UnaryServer
 from koord.pb.cri import api_pb2 as cri
 from koordctl.node.collect import ask_kubelet, ask_runtime
 from qosd.sense.sampler import Health
@@ -70,8 +70,8 @@ async def test_a_bad_recording_is_said_with_its_file(tmp_path: Path) -> None:
 
 
 async def test_an_old_runtime_is_named_by_its_old_api(tmp_path: Path) -> None:
-    def version(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
-        return Reply(cri.VersionResponse(runtime_name="containerd", runtime_version="1.5.9").SerializeToString())
+    def version(message: bytes, fields: Mapping[bytes, bytes]) -> ServerReply:
+        return ServerReply(cri.VersionResponse(runtime_name="containerd", runtime_version="1.5.9").SerializeToString())
 
     runtime = UnaryServer({"/runtime.v1alpha2.RuntimeService/Version": version})
     listener = await asyncio.get_running_loop().create_unix_server(runtime.protocol, f"{tmp_path}/c.sock")
@@ -108,9 +108,9 @@ async def test_an_absent_daemon_is_a_finding(tmp_path: Path) -> None:
 
 
 async def test_a_runtime_and_a_daemon_that_answer(tmp_path: Path) -> None:
-    def version(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
+    def version(message: bytes, fields: Mapping[bytes, bytes]) -> ServerReply:
         answer = cri.VersionResponse(runtime_name="containerd", runtime_version="v2.0.1")
-        return Reply(answer.SerializeToString())
+        return ServerReply(answer.SerializeToString())
 
     recorded(tmp_path)
     (tmp_path / "run").mkdir()

@@ -14,7 +14,7 @@ from koord.overcommit.amounts import ZERO, CPUMemory
 from koord.overcommit.demand import Held
 from koord.overcommit.explain import lines
 from koord.overcommit.offer import Offered, Overcommit
-from koord.overcommit.publish import Desired
+from koord.overcommit.publish import DesiredResources
 from koord.overcommit.strategy import DEFAULTS, KoordColocation
 from tests.overcommit.nodes import GIB, Size, amounts, metric, mid, node, offered, pod, strategy
 
@@ -159,7 +159,7 @@ def on_node(cpu_milli: int | None) -> Node:
     ],
 )
 def test_what_is_held_is_written_exactly(before: int | None, offer: int | None, held: int, after: int | None) -> None:
-    desired = Desired(batch=None if offer is None else CPUMemory(offer), mid=None, held=Held(CPUMemory(held)))
+    desired = DesiredResources(batch=None if offer is None else CPUMemory(offer), mid=None, held=Held(CPUMemory(held)))
     status = publish.decide(on_node(before), desired, DEFAULTS, is_due=False).status
     written = None if status is None else status["status"]
     assert (written and {place: of_place[BATCH_CPU] for place, of_place in written.items()}) == (

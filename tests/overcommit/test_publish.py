@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from koord.model.core import Node, NodeStatus, ObjectMeta
 from koord.overcommit import publish
 from koord.overcommit.amounts import ZERO, CPUMemory
-from koord.overcommit.publish import RESET, Desired, decide, is_due, observed_batch
+from koord.overcommit.publish import RESET, DesiredResources, decide, is_due, observed_batch
 from koord.overcommit.strategy import DEFAULTS
 from tests.overcommit.nodes import GIB
 
@@ -41,8 +41,8 @@ def original(cpu: str, memory: str) -> str:
 SHOWN = shows(OWN, {ORIGINAL: original("25k", "4Gi")})
 
 
-def batch(cpu_milli: int, memory_bytes: int = 4 * GIB, **more: Any) -> Desired:
-    return Desired(batch=CPUMemory(cpu_milli, memory_bytes), mid=MID, **more)
+def batch(cpu_milli: int, memory_bytes: int = 4 * GIB, **more: Any) -> DesiredResources:
+    return DesiredResources(batch=CPUMemory(cpu_milli, memory_bytes), mid=MID, **more)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,9 @@ def batch(cpu_milli: int, memory_bytes: int = 4 * GIB, **more: Any) -> Desired:
         pytest.param(SHOWN, batch(22500), 10, False, id="ten percent less"),
         pytest.param(SHOWN, batch(22499), 10, True, id="more than ten percent less"),
         pytest.param(SHOWN, batch(25000, 5 * GIB), 10, True, id="memory alone"),
-        pytest.param(SHOWN, Desired(batch=CPUMemory(25000, 4 * GIB), mid=CPUMemory(2, 2)), 10, True, id="mid alone"),
+        pytest.param(
+            SHOWN, DesiredResources(batch=CPUMemory(25000, 4 * GIB), mid=CPUMemory(2, 2)), 10, True, id="mid alone"
+        ),
         pytest.param(SHOWN, batch(27500), 299, False, id="16 a moment before the refresh"),
         pytest.param(SHOWN, batch(27500), 300, True, id="16 the refresh"),
         pytest.param(SHOWN, batch(27500), None, True, id="the manager has just started"),
@@ -61,7 +63,7 @@ def batch(cpu_milli: int, memory_bytes: int = 4 * GIB, **more: Any) -> Desired:
         pytest.param(shows({**OWN, BATCH_CPU: "0"}), batch(1), 10, True, id="16 from 0 to 1"),
         pytest.param(shows({**OWN, BATCH_CPU: "0"}), batch(0), 10, False, id="0 as before"),
         pytest.param(shows({}), batch(0, 0), 10, True, id="16 from missing to present"),
-        pytest.param(SHOWN, Desired(batch=None, mid=MID), 10, True, id="from present to missing"),
+        pytest.param(SHOWN, DesiredResources(batch=None, mid=MID), 10, True, id="from present to missing"),
         pytest.param(shows({}), RESET, None, False, id="missing as before"),
         pytest.param(shows({**OWN, BATCH_CPU: "lots"}), batch(25000), 10, True, id="what is shown cannot be read"),
         pytest.param(
@@ -69,7 +71,9 @@ def batch(cpu_milli: int, memory_bytes: int = 4 * GIB, **more: Any) -> Desired:
         ),
     ],
 )
-def test_when_the_status_is_written(node: Node, desired: Desired, idle_s: float | None, is_written: bool) -> None:
+def test_when_the_status_is_written(
+    node: Node, desired: DesiredResources, idle_s: float | None, is_written: bool
+) -> None:
     assert (decide(node, desired, DEFAULTS, is_due(idle_s, DEFAULTS)).status is not None) is is_written
 
 
@@ -93,7 +97,7 @@ def test_when_the_status_is_written(node: Node, desired: Desired, idle_s: float 
         ),
         pytest.param(
             SHOWN,
-            Desired(batch=None, mid=None),
+            DesiredResources(batch=None, mid=None),
             {
                 "status": {place: dict.fromkeys(OWN) for place in ("capacity", "allocatable")},
                 "metadata": {"annotations": {ORIGINAL: original("0", "0")}},
@@ -102,25 +106,25 @@ def test_when_the_status_is_written(node: Node, desired: Desired, idle_s: float 
         ),
         pytest.param(
             shows({BATCH_CPU: "1"}),
-            Desired(batch=None, mid=None),
+            DesiredResources(batch=None, mid=None),
             {"status": {place: {BATCH_CPU: None} for place in ("capacity", "allocatable")}},
             id="only what is there is removed",
         ),
         pytest.param(
             shows({BATCH_CPU: "lots"}),
-            Desired(batch=None, mid=None),
+            DesiredResources(batch=None, mid=None),
             {"status": {place: {BATCH_CPU: None} for place in ("capacity", "allocatable")}},
             id="what cannot be read is removed",
         ),
         pytest.param(
             Node(status=NodeStatus({**OTHERS, MID_CPU: "5"}, OTHERS)),
-            Desired(batch=None, mid=None),
+            DesiredResources(batch=None, mid=None),
             {"status": {"capacity": {MID_CPU: None}}},
             id="in capacity alone",
         ),
         pytest.param(
             shows({}),
-            Desired(batch=ZERO, mid=None),
+            DesiredResources(batch=ZERO, mid=None),
             {
                 "status": {place: {BATCH_CPU: "0", BATCH_MEMORY: "0"} for place in ("capacity", "allocatable")},
                 "metadata": {"annotations": {ORIGINAL: original("0", "0")}},
@@ -132,7 +136,7 @@ def test_when_the_status_is_written(node: Node, desired: Desired, idle_s: float 
         ),
     ],
 )
-def test_the_patch_of_the_status(node: Node, desired: Desired, patch: Any) -> None:
+def test_the_patch_of_the_status(node: Node, desired: DesiredResources, patch: Any) -> None:
     assert decide(node, desired, DEFAULTS, True).status == patch
 
 
@@ -226,7 +230,7 @@ def applied(node: Node, patch: Any) -> Node:
 
 AMOUNTS = st.none() | st.builds(CPUMemory, st.integers(0, 10**6), st.integers(0, 10**12))
 DESIRED = st.builds(
-    Desired,
+    DesiredResources,
     batch=AMOUNTS,
     mid=AMOUNTS,
     third_party=st.builds(CPUMemory, st.integers(0, 10**6), st.integers(0, 10**12)),
@@ -236,7 +240,7 @@ DESIRED = st.builds(
 
 
 @given(st.lists(DESIRED, min_size=1, max_size=4))
-def test_what_is_written_once_is_not_written_again(sequence: list[Desired]) -> None:
+def test_what_is_written_once_is_not_written_again(sequence: list[DesiredResources]) -> None:
     node = shows({})
     for desired in sequence:
         writes = decide(node, desired, DEFAULTS, True)

@@ -20,7 +20,7 @@ from koord.host.restoring import restore
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
-from koord.http2.server import Reply
+from koord.http2.server import ServerReply
 from koord.model import core
 from koord.model.nodestate import NodeState
 from koord.model.qos import KubeQoS
@@ -304,7 +304,7 @@ def announce(node: Node, parent: str, labels: dict[str, str] | None = None, **an
     )
     handle = node.hooks.methods()[f"/{SERVICE}/PreRunPodSandboxHook"]
     reply = handle(request.SerializeToString(), {PROXY_METADATA: b"1"})
-    assert isinstance(reply, Reply) and reply.after is not None
+    assert isinstance(reply, ServerReply) and reply.after is not None
     reply.after()
 
 

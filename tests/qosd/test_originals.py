@@ -15,7 +15,7 @@ from koord.host.originals import ContainerKey, Original, Pending
 from koord.host.undo import UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
-from koord.http2.server import Reply
+from koord.http2.server import ServerReply
 from koord.model.crifields import Field
 from koord.pb.hooks import api_pb2 as hooks
 from koord.pb.nri import api_pb2 as nri
@@ -150,7 +150,7 @@ class Noted:
         if resources:
             request.container_resources.CopyFrom(hooks.LinuxContainerResources(**resources))
         reply = server.methods()[f"/{SERVICE}/{method}"](request.SerializeToString(), OURS)
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, ServerReply)
         return hooks.ContainerResourceHookResponse.FromString(reply.message)
 
     def of(self, key: ContainerKey) -> Mapping[str, Original]:

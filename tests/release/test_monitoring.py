@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from koord.service.metrics import Kind, families
+from koord.service.metrics import MetricType, families
 from koord_manager.metrics import PREFIX as MANAGER
 from koord_manager.metrics import Metrics as ManagerMetrics
 from qosd import gauges
@@ -36,7 +36,7 @@ def known() -> dict[str, set[str]]:
         (MANAGER, families(ManagerMetrics)),
     ):
         for family in declared:
-            suffixes = ("_bucket", "_sum", "_count") if family.kind is Kind.HISTOGRAM else ("",)
+            suffixes = ("_bucket", "_sum", "_count") if family.kind is MetricType.HISTOGRAM else ("",)
             found |= {name_of(prefix, family) + suffix: set(family.labels) for suffix in suffixes}
     return found
 

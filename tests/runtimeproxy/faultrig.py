@@ -16,7 +16,7 @@ from typing import Any
 
 from koord.http2.client import UnaryClient, UnaryError
 from koord.http2.grpc import INTERNAL
-from koord.http2.server import Method, Refusal, Reply, UnaryServer
+from koord.http2.server import Method, Refusal, ServerReply, UnaryServer
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.audit import AuditLog
@@ -32,7 +32,7 @@ from tests.runtimeproxy.relay.rig import listening
 
 DEADLINE_S = 10.0  # of each call; only a call that hangs takes so long
 MOVED = f"{PARENT}/inner"
-Say = Callable[[str, bytes, str], Reply]
+Say = Callable[[str, bytes, str], ServerReply]
 HELD = ("RunPodSandbox", "RestorePod", "CreateContainer", "UpdateContainerResources", "UpdatePodSandboxResources")
 PASSED = ("Version", "CheckpointContainer", "CheckpointPod")
 
@@ -73,11 +73,11 @@ class Outcome:
     needless: bool = False
 
 
-def _presence(message: Any) -> Reply:
-    return Reply(message.SerializeToString(), (("koord-presence", "1"),))
+def _presence(message: Any) -> ServerReply:
+    return ServerReply(message.SerializeToString(), (("koord-presence", "1"),))
 
 
-def edit(path: str, message: bytes, name: str) -> Reply:
+def edit(path: str, message: bytes, name: str) -> ServerReply:
     """What both hook servers say; the second overrides the first."""
     if "PodSandbox" in path:
         edited = hooks.PodSandboxHookResponse(annotations={"koordinator.sh/x": name}, cgroup_parent=MOVED)
@@ -93,13 +93,13 @@ def edit(path: str, message: bytes, name: str) -> Reply:
     return _presence(said)
 
 
-def fail_or_echo(path: str, message: bytes, name: str) -> Reply:
+def fail_or_echo(path: str, message: bytes, name: str) -> ServerReply:
     """The first server fails, the second answers as koordlet does, with all that it was shown."""
     if name == "a":
         raise Refusal(INTERNAL, "no idea")
     if "PodSandbox" in path:
         pod = hooks.PodSandboxHookRequest.FromString(message)
-        return Reply(
+        return ServerReply(
             hooks.PodSandboxHookResponse(annotations=pod.annotations, resources=pod.resources).SerializeToString()
         )
     shown = hooks.ContainerResourceHookRequest.FromString(message)
@@ -109,7 +109,7 @@ def fail_or_echo(path: str, message: bytes, name: str) -> Reply:
         container_envs=shown.container_envs,
     )
     said.container_resources.cpu_shares = 9
-    return Reply(said.SerializeToString())
+    return ServerReply(said.SerializeToString())
 
 
 @dataclass
@@ -159,7 +159,7 @@ class Node:
         metrics = self.metrics
         return sum(metrics.fail_open.values()) + metrics.refused + sum(metrics.faults.values())
 
-    def handle(self, path: str, message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
+    def handle(self, path: str, message: bytes, fields: Mapping[bytes, bytes]) -> ServerReply:
         """The runtime."""
         self.received.append((path, message))
         answer: Any = None
@@ -177,12 +177,12 @@ class Node:
             self.runtime.pods.pop("p", None)
         elif path.endswith("RemoveContainer"):
             self.runtime.containers.pop("c", None)
-        return Reply(answer.SerializeToString() if answer else b"")
+        return ServerReply(answer.SerializeToString() if answer else b"")
 
-    async def read(self, path: str, message: bytes) -> Reply:
+    async def read(self, path: str, message: bytes) -> ServerReply:
         """What the proxy itself asks of the runtime."""
         try:
-            return Reply((await self.runtime.handle(path, message))[0])
+            return ServerReply((await self.runtime.handle(path, message))[0])
         except UnaryError as error:
             raise Refusal(error.code, error.message) from error
 

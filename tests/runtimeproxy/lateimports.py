@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from koord.http2.client import UnaryClient, UnaryError
-from koord.http2.server import Reply, UnaryServer
+from koord.http2.server import ServerReply, UnaryServer
 from koord.service.lines import LineWriter
 from runtimeproxy import program as _the_program  # noqa: F401 - all that is imported before the first accept
 from runtimeproxy.assemble import assemble
@@ -147,14 +147,14 @@ class Life:
                 return page
         return b""
 
-    def _runtime(self, message: bytes, fields: Any) -> Reply:
+    def _runtime(self, message: bytes, fields: Any) -> ServerReply:
         if not fields[b":path"].endswith((b"ListPodSandbox", b"Version")):
             self._got.append(message)
-        return Reply(b"" if fields[b":path"].endswith(b"ListPodSandbox") else ID)
+        return ServerReply(b"" if fields[b":path"].endswith(b"ListPodSandbox") else ID)
 
-    def _hook(self, message: bytes, fields: Any) -> Reply:
+    def _hook(self, message: bytes, fields: Any) -> ServerReply:
         creates = fields[b":path"].endswith(b"PreCreateContainerHook")
-        return Reply(SHARES if creates else b"", (("koord-presence", "1"),))
+        return ServerReply(SHARES if creates else b"", (("koord-presence", "1"),))
 
 
 def _listening(path: str) -> Any:

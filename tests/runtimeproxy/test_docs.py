@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from koord.service.metrics import Family, Kind, families
+from koord.service.metrics import Family, MetricType, families
 from runtimeproxy.cri.fields import TABLES
 from runtimeproxy.cri.methods import METHODS
 from runtimeproxy.hooks.edits import RESOURCE_FIELDS
@@ -36,7 +36,7 @@ def test_no_other_flag_is_mentioned() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_every_metric_has_a_row_with_its_labels(family: Family) -> None:
-    exported = PREFIX + family.name + ("_total" if family.kind is Kind.COUNTER else "")
+    exported = PREFIX + family.name + ("_total" if family.kind is MetricType.COUNTER else "")
     assert f"\n| `{exported}` | {', '.join(f'`{label}`' for label in family.labels)}".rstrip() + " | " in PAGE
 
 

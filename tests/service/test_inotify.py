@@ -14,9 +14,9 @@ from koord.service.inotify import (
     IN_IGNORED,
     IN_Q_OVERFLOW,
     DirectoryWatch,
-    Event,
     FileWatch,
     Inotify,
+    InotifyEvent,
     parse_events,
 )
 
@@ -55,7 +55,7 @@ def test_a_missing_path_is_an_os_error_with_that_path(inotify: Inotify) -> None:
 def test_overflow_is_an_event() -> None:
     data = (-1).to_bytes(4, "little", signed=True) + IN_Q_OVERFLOW.to_bytes(4, "little") + bytes(8)
     (event,) = parse_events(data)
-    assert event == Event(-1, IN_Q_OVERFLOW, 0, "")
+    assert event == InotifyEvent(-1, IN_Q_OVERFLOW, 0, "")
     assert event.overflow
 
 

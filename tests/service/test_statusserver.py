@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from koord.service import clientlistener, statusserver
-from koord.service.statusserver import MAX_CLIENTS, MAX_HEAD_BYTES, Guard, Maker, Page, StatusServer
+from koord.service.statusserver import MAX_CLIENTS, MAX_HEAD_BYTES, Maker, Page, StatusServer, TokenGuard
 
 
 def _fails() -> Page:
@@ -226,7 +226,7 @@ async def test_loopback() -> None:
 )
 async def test_a_guarded_page_wants_the_token(tmp_path: Path, request_bytes: bytes, status: int) -> None:
     pages = {**PAGES, "/open": lambda: Page(200, b"ok\n")}
-    server = StatusServer(pages, Guard("secret", frozenset({"/open"})))
+    server = StatusServer(pages, TokenGuard("secret", frozenset({"/open"})))
     await server.start(str(tmp_path / "status.sock"))
     try:
         answer = await exchange(tmp_path / "status.sock", request_bytes)

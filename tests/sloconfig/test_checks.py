@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from koord.model.problem import Problem
 from koord.sloconfig import checks, mergedrules
 from koord.sloconfig.loading import load
-from koord.sloconfig.rows import ROWS, Layout
+from koord.sloconfig.rows import ROWS, KeyLayout
 from koord.sloconfig.violations import Reason, Violation
 
 PARSE, PARAMETER, OVERLAP, EXISTING = Reason.PARSE, Reason.PARAMETER, Reason.OVERLAP, Reason.EXISTING_NODE
@@ -23,7 +23,7 @@ ZONE = {"nodeSelector": {"matchLabels": {"zone": "z"}}}
 
 
 def text_of(key: str, cluster: dict[str, Any], *entries: dict[str, Any]) -> dict[str, str]:
-    if LAYOUTS[key] is Layout.NESTED:
+    if LAYOUTS[key] is KeyLayout.NESTED:
         return {key: json.dumps({"clusterStrategy": cluster, "nodeStrategies": entries})}
     return {key: json.dumps({**cluster, "nodeConfigs": entries})}
 
@@ -115,7 +115,7 @@ FIELDS = [
 
 @pytest.mark.parametrize(("key", "strategy", "message"), FIELDS)
 def test_a_field_of_the_cluster_and_of_an_entry(key: str, strategy: dict[str, Any], message: str) -> None:
-    cluster = f"{key}.clusterStrategy" if LAYOUTS[key] is Layout.NESTED else key
+    cluster = f"{key}.clusterStrategy" if LAYOUTS[key] is KeyLayout.NESTED else key
     (field,) = strategy
     for data, path in (
         (text_of(key, strategy), f"{cluster}.{field}"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from koord.model.slo import CPUSuppressPolicy
 from koord.overcommit.ratios import CPUNormalization, ModelRatios
 from koord.sloconfig.config import SLOConfig
-from koord.sloconfig.loading import Consequence, Loaded, load, unknown_message
+from koord.sloconfig.loading import Consequence, LoadedConfig, load, unknown_message
 from koord.sloconfig.rows import ROWS, EventReason
 
 KEYS = [row.key for row in ROWS]
@@ -23,7 +23,7 @@ NODE = {"pool": "a"}
 SELECTOR = {"matchLabels": NODE}
 
 
-def told(loaded: Loaded) -> list[tuple[str, Consequence]]:
+def told(loaded: LoadedConfig) -> list[tuple[str, Consequence]]:
     return [(str(each.problem), each.consequence) for each in loaded.rejected]
 
 
@@ -219,7 +219,7 @@ def test_the_event_of_each_key(key: str, reason: str) -> None:
 def test_what_is_not_said_any_more_has_its_defaults_again(data: dict[str, str]) -> None:
     before = load({"colocation-config": '{"enable": true, "cpuReclaimThresholdPercent": 80}'}).config
     loaded = load(data, before)
-    assert loaded == Loaded(SLOConfig.defaults())
+    assert loaded == LoadedConfig(SLOConfig.defaults())
     assert loaded.config.colocation.cluster.cpu_reclaim_threshold_percent == 60
 
 
@@ -233,7 +233,7 @@ def test_a_config_map_that_is_gone_changes_nothing(data: dict[str, str]) -> None
 
 
 def test_without_a_config_map_ever_nothing_is_enabled() -> None:
-    assert load(None) == Loaded(SLOConfig.defaults(), is_absent=True)
+    assert load(None) == LoadedConfig(SLOConfig.defaults(), is_absent=True)
 
 
 WMARK_150 = {"lsClass": {"memoryQOS": {"wmarkRatio": 150, "wmarkScalePermill": 20}}}

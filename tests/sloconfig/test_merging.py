@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from koord.model import schema
 from koord.sloconfig.loading import load
-from koord.sloconfig.rows import ROWS, Layout, Row
+from koord.sloconfig.rows import ROWS, KeyLayout, KeyRow
 
 BY_KEY = {row.key: row for row in ROWS}
 NODE = {"pool": "a"}
@@ -19,8 +19,8 @@ SELECTOR = {"nodeSelector": {"matchLabels": NODE}}
 BLOCKS, DEVICES = "blkioQOS", "blocks"
 
 
-def document_of(row: Row[Any], cluster: dict[str, Any], entries: list[dict[str, Any]]) -> str:
-    if row.layout is Layout.NESTED:
+def document_of(row: KeyRow[Any], cluster: dict[str, Any], entries: list[dict[str, Any]]) -> str:
+    if row.layout is KeyLayout.NESTED:
         return json.dumps({"clusterStrategy": cluster, "nodeStrategies": entries})
     return json.dumps({**cluster, "nodeConfigs": entries})
 

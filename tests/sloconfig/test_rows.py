@@ -7,23 +7,23 @@ from dataclasses import fields
 import pytest
 
 from koord.sloconfig.config import SLOConfig
-from koord.sloconfig.rows import ROWS, Layout, Override
+from koord.sloconfig.rows import ROWS, KeyLayout, Override
 
 TABLE = [
-    ("colocation-config", Layout.FLAT, Override.MERGE, ""),
-    ("resource-threshold-config", Layout.NESTED, Override.MERGE, "resourceUsedThresholdWithBE"),
-    ("resource-qos-config", Layout.NESTED, Override.MERGE, "resourceQOSStrategy"),
-    ("cpu-burst-config", Layout.NESTED, Override.MERGE, "cpuBurstStrategy"),
-    ("system-config", Layout.NESTED, Override.MERGE, "systemStrategy"),
-    ("host-application-config", Layout.FLAT, Override.REPLACE, "hostApplications"),
-    ("koord-config", Layout.NESTED, Override.MERGE, "extensions"),
-    ("cpu-normalization-config", Layout.FLAT, Override.MERGE, ""),
-    ("resource-amplification-config", Layout.FLAT, Override.MERGE, ""),
+    ("colocation-config", KeyLayout.FLAT, Override.MERGE, ""),
+    ("resource-threshold-config", KeyLayout.NESTED, Override.MERGE, "resourceUsedThresholdWithBE"),
+    ("resource-qos-config", KeyLayout.NESTED, Override.MERGE, "resourceQOSStrategy"),
+    ("cpu-burst-config", KeyLayout.NESTED, Override.MERGE, "cpuBurstStrategy"),
+    ("system-config", KeyLayout.NESTED, Override.MERGE, "systemStrategy"),
+    ("host-application-config", KeyLayout.FLAT, Override.REPLACE, "hostApplications"),
+    ("koord-config", KeyLayout.NESTED, Override.MERGE, "extensions"),
+    ("cpu-normalization-config", KeyLayout.FLAT, Override.MERGE, ""),
+    ("resource-amplification-config", KeyLayout.FLAT, Override.MERGE, ""),
 ]
 
 
 @pytest.mark.parametrize(("key", "layout", "override", "node_slo_field"), TABLE)
-def test_a_row(key: str, layout: Layout, override: Override, node_slo_field: str) -> None:
+def test_a_row(key: str, layout: KeyLayout, override: Override, node_slo_field: str) -> None:
     (row,) = (row for row in ROWS if row.key == key)
     assert (row.layout, row.override, row.node_slo_field) == (layout, override, node_slo_field)
     assert isinstance(row.default, row.struct)

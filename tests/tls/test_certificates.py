@@ -17,8 +17,8 @@ from koord.tls import certificates
 from koord.tls.certificates import (
     CA_LIFETIME,
     SERVING_LIFETIME,
+    CertificateCondition,
     CertificateError,
-    Condition,
     KeyPair,
     ServingCertificate,
     judge,
@@ -79,42 +79,77 @@ GARBAGE = b"-----BEGIN CERTIFICATE-----\nbm9uc2Vuc2U=\n-----END CERTIFICATE-----
 @pytest.mark.parametrize(
     ("data", "condition", "why"),
     [
-        (lambda: {}, Condition.BROKEN, "ca-cert.pem is missing"),
-        (lambda: own({"ca-cert.pem": None}), Condition.BROKEN, "ca-cert.pem is missing"),
-        (lambda: own({"ca-cert.pem": b" \n"}), Condition.BROKEN, "ca-cert.pem is missing"),
-        (lambda: own({"ca-cert.pem": b"nonsense"}), Condition.BROKEN, "ca-cert.pem is no certificate"),
-        (lambda: own({"ca-cert.pem": GARBAGE}), Condition.BROKEN, "ca-cert.pem is no certificate"),
-        (lambda: own({"ca-key.pem": None}), Condition.BROKEN, "ca-key.pem is missing"),
-        (lambda: own({"ca-key.pem": b"nonsense"}), Condition.BROKEN, "ca-key.pem is no private key"),
-        (lambda: own({"ca-key.pem": OTHER.key}), Condition.BROKEN, "ca-cert.pem does not belong to ca-key.pem"),
-        (leaf_as_ca, Condition.BROKEN, "ca-cert.pem is not that of an authority"),
-        (ed25519_ca, Condition.BROKEN, "ca-key.pem is neither RSA nor ECDSA"),
-        (lambda: own_data(NOW - CA_LIFETIME), Condition.BROKEN, "ca-cert.pem has expired at 2026-11-25T12:00:00Z"),
-        (lambda: own_data(NOW + 2 * HOUR), Condition.BROKEN, "ca-cert.pem is not valid before 2026-11-25T13:00:00Z"),
-        (lambda: own({"tls.crt": None}), Condition.RENEW_SERVING, "tls.crt is missing"),
-        (lambda: own({"tls.key": None}), Condition.RENEW_SERVING, "tls.key is missing"),
-        (lambda: own({"tls.crt": GARBAGE}), Condition.RENEW_SERVING, "tls.crt is no certificate"),
-        (lambda: own({"tls.key": OTHER.key}), Condition.RENEW_SERVING, "tls.crt does not belong to tls.key"),
-        (lambda: own({"cert.pem": None}), Condition.RENEW_SERVING, "cert.pem is not the same as tls.crt"),
-        (lambda: own({"key.pem": OTHER.key}), Condition.RENEW_SERVING, "key.pem is not the same as tls.key"),
-        (lambda: issued(by=OTHER), Condition.RENEW_SERVING, "tls.crt is not signed by ca-cert.pem"),
-        (lambda: issued(names=("a.b.svc",)), Condition.RENEW_SERVING, f"tls.crt is not for {NAMES[0]}, localhost"),
-        (lambda: issued(NOW - YEAR), Condition.RENEW_SERVING, "tls.crt has expired at 2026-11-25T12:00:00Z"),
-        (lambda: issued(NOW + 2 * HOUR), Condition.RENEW_SERVING, "tls.crt is not valid before 2026-11-25T13:00:00Z"),
-        (lambda: issued(NOW - 250 * DAY), Condition.RENEW_SERVING, "tls.crt has lived two thirds of its life"),
-        (lambda: _upstream(NOW), Condition.RENEW_SERVING, "tls.crt is valid for 3650 days, longer than 365"),
-        (lambda: issued(names=(*NAMES, "10.0.0.1")), Condition.FINE, "tls.crt is valid until 2027-11-25T12:00:00Z"),
-        (own, Condition.FINE, "tls.crt is valid until 2027-11-25T12:00:00Z, ca-cert.pem valid until 2029-11-24T12"),
+        (lambda: {}, CertificateCondition.BROKEN, "ca-cert.pem is missing"),
+        (lambda: own({"ca-cert.pem": None}), CertificateCondition.BROKEN, "ca-cert.pem is missing"),
+        (lambda: own({"ca-cert.pem": b" \n"}), CertificateCondition.BROKEN, "ca-cert.pem is missing"),
+        (lambda: own({"ca-cert.pem": b"nonsense"}), CertificateCondition.BROKEN, "ca-cert.pem is no certificate"),
+        (lambda: own({"ca-cert.pem": GARBAGE}), CertificateCondition.BROKEN, "ca-cert.pem is no certificate"),
+        (lambda: own({"ca-key.pem": None}), CertificateCondition.BROKEN, "ca-key.pem is missing"),
+        (lambda: own({"ca-key.pem": b"nonsense"}), CertificateCondition.BROKEN, "ca-key.pem is no private key"),
+        (
+            lambda: own({"ca-key.pem": OTHER.key}),
+            CertificateCondition.BROKEN,
+            "ca-cert.pem does not belong to ca-key.pem",
+        ),
+        (leaf_as_ca, CertificateCondition.BROKEN, "ca-cert.pem is not that of an authority"),
+        (ed25519_ca, CertificateCondition.BROKEN, "ca-key.pem is neither RSA nor ECDSA"),
+        (
+            lambda: own_data(NOW - CA_LIFETIME),
+            CertificateCondition.BROKEN,
+            "ca-cert.pem has expired at 2026-11-25T12:00:00Z",
+        ),
+        (
+            lambda: own_data(NOW + 2 * HOUR),
+            CertificateCondition.BROKEN,
+            "ca-cert.pem is not valid before 2026-11-25T13:00:00Z",
+        ),
+        (lambda: own({"tls.crt": None}), CertificateCondition.RENEW_SERVING, "tls.crt is missing"),
+        (lambda: own({"tls.key": None}), CertificateCondition.RENEW_SERVING, "tls.key is missing"),
+        (lambda: own({"tls.crt": GARBAGE}), CertificateCondition.RENEW_SERVING, "tls.crt is no certificate"),
+        (lambda: own({"tls.key": OTHER.key}), CertificateCondition.RENEW_SERVING, "tls.crt does not belong to tls.key"),
+        (lambda: own({"cert.pem": None}), CertificateCondition.RENEW_SERVING, "cert.pem is not the same as tls.crt"),
+        (lambda: own({"key.pem": OTHER.key}), CertificateCondition.RENEW_SERVING, "key.pem is not the same as tls.key"),
+        (lambda: issued(by=OTHER), CertificateCondition.RENEW_SERVING, "tls.crt is not signed by ca-cert.pem"),
+        (
+            lambda: issued(names=("a.b.svc",)),
+            CertificateCondition.RENEW_SERVING,
+            f"tls.crt is not for {NAMES[0]}, localhost",
+        ),
+        (lambda: issued(NOW - YEAR), CertificateCondition.RENEW_SERVING, "tls.crt has expired at 2026-11-25T12:00:00Z"),
+        (
+            lambda: issued(NOW + 2 * HOUR),
+            CertificateCondition.RENEW_SERVING,
+            "tls.crt is not valid before 2026-11-25T13:00:00Z",
+        ),
+        (
+            lambda: issued(NOW - 250 * DAY),
+            CertificateCondition.RENEW_SERVING,
+            "tls.crt has lived two thirds of its life",
+        ),
+        (lambda: _upstream(NOW), CertificateCondition.RENEW_SERVING, "tls.crt is valid for 3650 days, longer than 365"),
+        (
+            lambda: issued(names=(*NAMES, "10.0.0.1")),
+            CertificateCondition.FINE,
+            "tls.crt is valid until 2027-11-25T12:00:00Z",
+        ),
+        (
+            own,
+            CertificateCondition.FINE,
+            "tls.crt is valid until 2027-11-25T12:00:00Z, ca-cert.pem valid until 2029-11-24T12",
+        ),
     ],
 )
-def test_verdicts(data: Callable[[], Data], condition: Condition, why: str) -> None:
+def test_verdicts(data: Callable[[], Data], condition: CertificateCondition, why: str) -> None:
     verdict = judge(data(), NAMES, NOW)
     assert (verdict.condition, verdict.why[: len(why)]) == (condition, why)
 
 
 def test_an_authority_is_renewed_after_two_thirds_of_its_life() -> None:
     end_of_two_thirds = NOW - HOUR + (CA_LIFETIME + HOUR) * 2 / 3
-    for now, condition in ((end_of_two_thirds - S, Condition.FINE), (end_of_two_thirds, Condition.RENEW_CA)):
+    for now, condition in (
+        (end_of_two_thirds - S, CertificateCondition.FINE),
+        (end_of_two_thirds, CertificateCondition.RENEW_CA),
+    ):
         data = secret_data(ca(own()), certificates.issue_serving(ca(own()), NAMES, now))
         assert judge(data, NAMES, now).condition is condition
 
@@ -122,7 +157,7 @@ def test_an_authority_is_renewed_after_two_thirds_of_its_life() -> None:
 def test_a_serving_certificate_that_ends_with_its_authority_is_not_renewed_over_and_over() -> None:
     now = NOW + CA_LIFETIME - timedelta(minutes=10)
     data = secret_data(ca(own()), certificates.issue_serving(ca(own()), NAMES, now))
-    assert judge(data, NAMES, now).condition is Condition.RENEW_CA
+    assert judge(data, NAMES, now).condition is CertificateCondition.RENEW_CA
 
 
 @pytest.mark.parametrize(
@@ -141,9 +176,9 @@ def test_a_serving_certificate_that_ends_with_its_authority_is_not_renewed_over_
 def test_verdicts_on_a_provided_secret(changes: Data, name: str, now: datetime, why: str) -> None:
     verdict = judge_provided({**_provided(NOW), **changes}, name, now)
     if why:
-        assert (verdict.condition, verdict.why[: len(why)]) == (Condition.BROKEN, why)
+        assert (verdict.condition, verdict.why[: len(why)]) == (CertificateCondition.BROKEN, why)
     else:
-        assert verdict.condition is Condition.FINE
+        assert verdict.condition is CertificateCondition.FINE
 
 
 @pytest.mark.parametrize("name", ["service.namespace.svc", "SERVICE.namespace.svc", "10.0.0.1", "::1", "a" * 63 + ".b"])

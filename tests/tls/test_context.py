@@ -14,7 +14,7 @@ from koord.kube.credentials import pem_file
 from koord.tls import certificates
 from koord.tls.certificates import CertificateError, KeyPair, ServingCertificate, read_certificate
 from koord.tls.context import LiveContext, client_context
-from koord.webhook.server import Limits
+from koord.webhook.server import ServerLimits
 from tests.support.waiting import until
 from tests.tls.pki import DAY, HOUR, NAMES, foreign, handshake
 from tests.webhook.rig import (
@@ -87,7 +87,7 @@ async def test_a_change_of_certificates_fails_no_handshake() -> None:
             assert (await response(reader))[0] == 200
             writer.close()
 
-    async with running(limits=Limits()) as run:
+    async with running(limits=ServerLimits()) as run:
         old_reader, old_writer = await run.connect()
         async with asyncio.TaskGroup() as group:
             for _ in range(4):

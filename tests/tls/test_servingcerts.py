@@ -16,15 +16,15 @@ import pytest
 from koord.model import core
 from koord.model.core import ObjectMeta
 from koord.tls import certificates
-from koord.tls.certificates import SERVING_LIFETIME, Condition, ServingCertificate
+from koord.tls.certificates import SERVING_LIFETIME, CertificateCondition, ServingCertificate
 from koord.tls.servingcerts import (
     PROVIDED_OVERLAP,
     SETTLE,
     CABundleUpdate,
+    CertificatePlan,
     ClientConfig,
     ContextReload,
     Observation,
-    Plan,
     Secret,
     SecretCreation,
     SecretUpdate,
@@ -71,12 +71,12 @@ def planned(
     *ca_bundles: bytes,
     now: datetime = NOW,
     server: ServingCertificate | None = None,
-) -> Plan:
+) -> CertificatePlan:
     configurations = tuple(configuration(each, kind) for each, kind in zip(ca_bundles, KINDS, strict=False))
     return plan(Observation(configurations, stored), server, SERVICE, now)
 
 
-def the_update(step: Plan) -> Mapping[str, bytes | None]:
+def the_update(step: CertificatePlan) -> Mapping[str, bytes | None]:
     (action,) = step.actions
     assert isinstance(action, SecretUpdate)
     return action.data
@@ -96,7 +96,7 @@ def test_without_a_secret_one_is_made() -> None:
     (action,) = planned(None, PLACEHOLDER).actions
     assert isinstance(action, SecretCreation)
     assert set(action.data) == {"ca-key.pem", "ca-cert.pem", "key.pem", "tls.key", "cert.pem", "tls.crt"}
-    assert certificates.judge(action.data, NAMES, NOW).condition is Condition.FINE
+    assert certificates.judge(action.data, NAMES, NOW).condition is CertificateCondition.FINE
 
 
 @pytest.mark.parametrize("data", [None, {}], ids=["null", "empty"])
@@ -153,16 +153,16 @@ def test_a_certificate_that_has_expired_is_not_held_on_to() -> None:
 
 @pytest.mark.parametrize(
     ("change", "condition"),
-    [({"tls.crt": b""}, Condition.RENEW_SERVING), ({"key.pem": b""}, Condition.RENEW_SERVING)],
+    [({"tls.crt": b""}, CertificateCondition.RENEW_SERVING), ({"key.pem": b""}, CertificateCondition.RENEW_SERVING)],
 )
 def test_a_bad_serving_certificate_is_replaced_and_its_authority_kept(
-    change: dict[str, bytes], condition: Condition
+    change: dict[str, bytes], condition: CertificateCondition
 ) -> None:
     data = {**_own(NOW), **change}
     assert certificates.judge(data, NAMES, NOW).condition is condition
     update = the_update(planned(secret(data), data["ca-cert.pem"]))
     assert set(update) == {"tls.key", "tls.crt", "key.pem", "cert.pem"}
-    assert certificates.judge(changed(data, update), NAMES, NOW).condition is Condition.FINE
+    assert certificates.judge(changed(data, update), NAMES, NOW).condition is CertificateCondition.FINE
 
 
 @pytest.mark.parametrize("kept", [("ca-cert.pem",), ()], ids=["known from the Secret", "known from a configuration"])
@@ -260,7 +260,7 @@ def test_it_signs_when_all_have_known_it_for_long_enough(
     assert after["ca-cert.pem"] == data["next-ca-cert.pem"]
     assert after["ca-key.pem"] == data["next-ca-key.pem"]
     assert after["previous-ca-certs.pem"] == data["ca-cert.pem"]
-    assert certificates.judge(after, NAMES, NOW).condition is Condition.FINE
+    assert certificates.judge(after, NAMES, NOW).condition is CertificateCondition.FINE
     assert not [key for key in after if key.startswith("next-")]
 
 
@@ -332,7 +332,7 @@ def test_without_a_provided_authority_no_bundle_is_touched() -> None:
 
 def test_a_provided_secret_that_cannot_be_used_changes_nothing() -> None:
     step = planned(secret({}, type="kubernetes.io/tls"), PLACEHOLDER, server=serving(_own(NOW)))
-    assert step == Plan((), "tls.crt is missing")
+    assert step == CertificatePlan((), "tls.crt is missing")
 
 
 # which entries

@@ -21,9 +21,9 @@ from koord.tls.certificates import CertificateError, KeyPair, ServingCertificate
 from koord.tls.servingcerts import (
     PROVIDED_OVERLAP,
     CABundleUpdate,
+    CertificatePlan,
     ClientConfig,
     ClusterWrite,
-    Plan,
     Secret,
     SecretCreation,
     Webhook,
@@ -273,7 +273,7 @@ def test_weeks_of_provided_certificates(seed: int) -> None:
 async def test_a_pass_brings_all_in_step() -> None:
     cluster, server = Cluster(), Server()
     step = await converge(cluster, server, SERVICE, Clock())
-    assert step == Plan((), step.why) and step.why.startswith("tls.crt is valid until")
+    assert step == CertificatePlan((), step.why) and step.why.startswith("tls.crt is valid until")
     assert cluster.data and server.certificate
     assert cluster.ca_bundles == [cluster.data["ca-cert.pem"]] * 2
     assert server.certificate.pair == KeyPair(cluster.data["tls.key"], cluster.data["tls.crt"])

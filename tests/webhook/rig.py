@@ -19,14 +19,14 @@ from koord.service.metrics import histogram, take
 from koord.tls import certificates
 from koord.tls.certificates import ServingCertificate
 from koord.tls.context import LiveContext, client_context
-from koord.webhook.server import Handler, LargeReviews, Limits, WebhookServer, allow
+from koord.webhook.server import Handler, LargeReviews, ServerLimits, WebhookServer, allow
 from tests.tls.pki import NAMES
 
 NOW = datetime.now(UTC)
 CA = certificates.issue_ca(NOW)
 FIRST, SECOND = (ServingCertificate(certificates.issue_serving(CA, NAMES, NOW), CA.certificate) for _ in range(2))
-SMALL = Limits(body_bytes=20_000, buffered_bytes=50_000)
-IMPATIENT = Limits(head_s=1.0)
+SMALL = ServerLimits(body_bytes=20_000, buffered_bytes=50_000)
+IMPATIENT = ServerLimits(head_s=1.0)
 
 
 @dataclass
@@ -140,7 +140,7 @@ class Running:
 @asynccontextmanager
 async def running(
     handlers: Mapping[str, Handler] = HANDLERS,
-    limits: Limits = SMALL,
+    limits: ServerLimits = SMALL,
     client_ca: bytes | None = b"",
     large: LargeReviews | None = None,
     client_names: Collection[str] = (),

@@ -10,7 +10,7 @@ import pytest
 
 from koord.model.admissionreview import NO_OBJECT, AdmissionRequest, AdmissionResponse
 from koord.webhook import reviews
-from koord.webhook.reviews import Result, Review, UndecodableError
+from koord.webhook.reviews import Review, ReviewResult, UndecodableError
 from tests.webhook.rig import review
 
 V1 = "admission.k8s.io/v1"
@@ -86,11 +86,11 @@ def test_an_object_that_is_nested_too_deeply_is_no_review() -> None:
 @pytest.mark.parametrize(
     ("response", "result", "members"),
     [
-        (AdmissionResponse(), Result.ALLOWED, {"allowed": True}),
-        (AdmissionResponse(warnings=("a", "b")), Result.ALLOWED, {"allowed": True, "warnings": ["a", "b"]}),
+        (AdmissionResponse(), ReviewResult.ALLOWED, {"allowed": True}),
+        (AdmissionResponse(warnings=("a", "b")), ReviewResult.ALLOWED, {"allowed": True, "warnings": ["a", "b"]}),
         (
             AdmissionResponse(code=403, message="no"),
-            Result.REJECTED,
+            ReviewResult.REJECTED,
             {
                 "allowed": False,
                 "status": {"status": "Failure", "code": 403, "reason": "Forbidden", "message": "no"},
@@ -100,7 +100,7 @@ def test_an_object_that_is_nested_too_deeply_is_no_review() -> None:
 )
 @pytest.mark.parametrize("version", [V1, "admission.k8s.io/v1beta1"])
 def test_what_an_answer_says(
-    response: AdmissionResponse, result: Result, members: dict[str, Any], version: str
+    response: AdmissionResponse, result: ReviewResult, members: dict[str, Any], version: str
 ) -> None:
     answer = reviews.answered("/a", ASKED._replace(api_version=version), response)
     assert answer.result is result

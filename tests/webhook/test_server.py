@@ -19,7 +19,7 @@ from koord.tls import certificates
 from koord.tls.certificates import ServingCertificate
 from koord.tls.context import LiveContext
 from koord.webhook.reviews import OverloadedError
-from koord.webhook.server import Limits, WebhookServer, allow, deadline_s
+from koord.webhook.server import ServerLimits, WebhookServer, allow, deadline_s
 from tests.support.managerloop import event_loop_policy  # noqa: F401 - a fixture
 from tests.support.waiting import until
 from tests.tls.pki import NAMES
@@ -234,7 +234,7 @@ async def test_a_body_that_is_too_large(is_chunked: bool) -> None:
 
 async def test_objects_as_large_as_the_api_server_takes() -> None:
     big = review(object={"data": "x" * 3_100_000}, oldObject={"data": "y" * 3_100_000})
-    async with running(limits=Limits()) as run:
+    async with running(limits=ServerLimits()) as run:
         assert (await run.post("/allow", big))[0] == 200
 
 
@@ -250,7 +250,7 @@ async def test_a_body_that_is_cut_off() -> None:
 
 
 async def test_a_body_that_trickles() -> None:
-    async with running(limits=Limits(body_s=0.3)) as run:
+    async with running(limits=ServerLimits(body_s=0.3)) as run:
         reader, writer = await run.connect()
         writer.write(request("/allow", b"{", length=100))
         status, headers, _ = await response(reader)
@@ -291,12 +291,12 @@ async def test_a_client_that_begins_no_handshake() -> None:
 @pytest.mark.parametrize(
     "limits",
     [
-        Limits(requests=2),
-        Limits(buffered_bytes=2 * len(json.dumps(review())) + 10),
+        ServerLimits(requests=2),
+        ServerLimits(buffered_bytes=2 * len(json.dumps(review())) + 10),
     ],
     ids=["requests", "bytes"],
 )
-async def test_more_than_can_be_held_is_to_come_again(limits: Limits) -> None:
+async def test_more_than_can_be_held_is_to_come_again(limits: ServerLimits) -> None:
     released = asyncio.Event()
 
     async def wait(request: AdmissionRequest) -> AdmissionResponse:
@@ -315,7 +315,7 @@ async def test_more_than_can_be_held_is_to_come_again(limits: Limits) -> None:
 
 
 async def test_bytes_that_are_announced_take_no_room() -> None:
-    async with running(limits=Limits()) as run:
+    async with running(limits=ServerLimits()) as run:
         slow = [await run.connect() for _ in range(30)]
         for _, writer in slow:
             writer.write(b"POST /allow HTTP/1.1\r\nHost: x\r\nContent-Length: 7000000\r\n\r\n{")
@@ -333,7 +333,7 @@ async def test_one_address_leaves_room_for_the_others() -> None:
         await released.wait()
         return AdmissionResponse()
 
-    async with running({"/wait": wait, "/allow": allow}, Limits(requests=8)) as run:
+    async with running({"/wait": wait, "/allow": allow}, ServerLimits(requests=8)) as run:
         waiting = [asyncio.create_task(run.post("/wait")) for _ in range(4)]
         await until(lambda: run.server.requests_in_flight == 4)
         assert (await run.post("/allow"))[0] == 503
@@ -343,7 +343,7 @@ async def test_one_address_leaves_room_for_the_others() -> None:
 
 
 async def test_a_newcomer_takes_the_place_of_who_has_waited_longest() -> None:
-    async with running(limits=Limits(connections=3)) as run:
+    async with running(limits=ServerLimits(connections=3)) as run:
         held = [await run.connect() for _ in range(3)]
         assert (await run.post("/allow"))[0] == 200
         assert await asyncio.wait_for(held[0][0].read(), 5) == b""
@@ -357,7 +357,7 @@ async def test_a_newcomer_takes_the_place_of_who_has_waited_longest() -> None:
 
 async def test_a_source_with_many_connections_takes_none_of_anothers() -> None:
     """As many silent ones as there may be, which ask for /healthz and come again, beside an API server's."""
-    async with running(limits=Limits(connections=8)) as run:
+    async with running(limits=ServerLimits(connections=8)) as run:
         own = await run.connect(source="127.0.0.2")
         for _ in range(3):
             flood = [await run.connect() for _ in range(10)]
@@ -371,7 +371,7 @@ async def test_a_source_with_many_connections_takes_none_of_anothers() -> None:
 
 
 async def test_asking_for_health_keeps_no_connection() -> None:
-    async with running(limits=Limits(head_s=0.5)) as run:
+    async with running(limits=ServerLimits(head_s=0.5)) as run:
         reader, writer = await run.connect()
         async with asyncio.timeout(5):
             while not reader.at_eof():
@@ -383,7 +383,7 @@ async def test_asking_for_health_keeps_no_connection() -> None:
 
 
 async def test_clients_that_begin_no_handshake_are_limited_and_keep_nobody_out() -> None:
-    async with running(limits=Limits(connections=3)) as run:
+    async with running(limits=ServerLimits(connections=3)) as run:
         silent = [await asyncio.open_connection("127.0.0.1", run.port) for _ in range(10)]
         for reader, _ in silent[:7]:
             assert await asyncio.wait_for(reader.read(), 5) == b""
@@ -395,7 +395,7 @@ async def test_clients_that_begin_no_handshake_are_limited_and_keep_nobody_out()
 
 
 async def test_a_client_that_begins_no_handshake_takes_no_place_of_who_was_served() -> None:
-    async with running(limits=Limits(connections=3)) as run:
+    async with running(limits=ServerLimits(connections=3)) as run:
         held = [await run.connect() for _ in range(2)]
         for _ in range(2):
             for reader, writer in held:
@@ -419,7 +419,7 @@ async def test_what_is_not_http_ends_its_connection_only() -> None:
 
 
 async def test_connections_that_came_to_nothing_count_no_more() -> None:
-    async with running(limits=Limits(connections=3)) as run:
+    async with running(limits=ServerLimits(connections=3)) as run:
         for _ in range(5):
             _, writer = await asyncio.open_connection("127.0.0.1", run.port)
             writer.write(b"no handshake")
@@ -477,7 +477,7 @@ async def test_the_end_waits_for_requests_in_flight() -> None:
         await released.wait()
         return AdmissionResponse()
 
-    async with running({"/wait": wait}, Limits()) as run:
+    async with running({"/wait": wait}, ServerLimits()) as run:
         body = json.dumps(review()).encode()
         (waiting, one), (sending, two), (idle, three) = [await run.connect() for _ in range(3)]
         one.write(request("/wait"))

@@ -126,13 +126,13 @@ class ResourceStatus(msgspec.Struct, frozen=True, kw_only=True, rename=json_name
     numa_node_resources: tuple[NUMANodeResource, ...] = ()
 
 
-class VirtualFunction(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+class AllocatedVirtualFunction(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
     minor: Index = 0
     bus_id: str = ""
 
 
 class DeviceExtension(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
-    vfs: tuple[VirtualFunction, ...] = ()
+    vfs: tuple[AllocatedVirtualFunction, ...] = ()
     gpu_shared_resource_template: str = ""
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from koord.tls.listener import listening_socket
 from koord_manager.nodelink import gate as gates
-from koord_manager.nodelink.gate import NODE_CONNECTIONS, PROOF_BYTES, Gate
+from koord_manager.nodelink.gate import NODE_CONNECTIONS, PROOF_BYTES, ConnectionGate
 from tests.support.waiting import HANG_S, until
 
 FEW = 8
@@ -27,7 +27,7 @@ class Rig:
     """A gate, and behind it a server that says its client's port, and sends back what it gets. ``ports``: of all.
     ``served``: of those who are there."""
 
-    gate: Gate
+    gate: ConnectionGate
     port: int
     ports: list[int] = field(default_factory=list)
     served: int = 0
@@ -105,7 +105,7 @@ async def rig() -> AsyncIterator[Rig]:
         made.served -= 1
 
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    listener, gate = listening_socket("127.0.0.1", 0), Gate()
+    listener, gate = listening_socket("127.0.0.1", 0), ConnectionGate()
     made = Rig(gate, listener.getsockname()[1])
     async with asyncio.timeout(HANG_S), gate.open(listener, server.sockets[0].getsockname()[1]):
         yield made
@@ -261,7 +261,7 @@ async def test_nothing_is_kept_of_who_has_gone(ends: Callable[[Client], None]) -
 
 
 async def test_a_server_that_is_not_there_ends_the_connection() -> None:
-    listener, gate = listening_socket("127.0.0.1", 0), Gate()
+    listener, gate = listening_socket("127.0.0.1", 0), ConnectionGate()
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         async with asyncio.timeout(HANG_S), gate.open(listener, nobody.getsockname()[1]):

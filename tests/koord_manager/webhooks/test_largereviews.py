@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from koord.webhook import reviews
-from koord.webhook.reviews import Answer, OverloadedError, Result, UndecodableError
-from koord.webhook.server import Limits
+from koord.webhook.reviews import OverloadedError, ReviewAnswer, ReviewResult, UndecodableError
+from koord.webhook.server import ServerLimits
 from koord_manager.webhooks import largereviews
 from koord_manager.webhooks.judges import (
     MUTATE_NODE_STATUS,
@@ -48,7 +48,7 @@ CONFLICT = {"labels": {"koordinator.sh/qosClass": "BE", "koordinator.sh/priority
 @asynccontextmanager
 async def served(rig: Rig) -> AsyncIterator[Running]:
     """As the manager serves them."""
-    async with running(rig.webhooks.handlers, Limits(), large=rig.webhooks.large) as run:
+    async with running(rig.webhooks.handlers, ServerLimits(), large=rig.webhooks.large) as run:
         yield run
 
 
@@ -106,7 +106,7 @@ def is_alive(pid: int) -> bool:
 )
 async def test_a_review_is_judged_alike_wherever_that_is_done(rig: Rig, path: str, document: dict[str, Any]) -> None:
     rig.cluster.server.put(NAMESPACES, "", "brand-new", metadata=dict(COLOCATED))
-    async with running(rig.webhooks.handlers, Limits()) as here, served(rig) as elsewhere:
+    async with running(rig.webhooks.handlers, ServerLimits()) as here, served(rig) as elsewhere:
         expected = await here.post(path, padded(document))
         assert (await elsewhere.post(path, padded(document)))[:2] == expected[:2]
         assert expected[0] == 200
@@ -205,17 +205,17 @@ async def test_config_maps_keep_no_pod_waiting(rig: Rig) -> None:
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     waiting = asyncio.create_task(rig.webhooks.large.answer(VALIDATE_CONFIG_MAP, "a", config_map))
-    assert (await rig.webhooks.large.answer(MUTATE_POD, "a", padded(review("jobs")))).result is Result.ALLOWED
+    assert (await rig.webhooks.large.answer(MUTATE_POD, "a", padded(review("jobs")))).result is ReviewResult.ALLOWED
     assert not waiting.done()
     os.kill(pid, signal.SIGCONT)
-    assert (await waiting).result is Result.ALLOWED
+    assert (await waiting).result is ReviewResult.ALLOWED
 
 
 # never lost
 
 
-def refusal(answer: Answer) -> str:
-    assert answer.result is Result.FAILED
+def refusal(answer: ReviewAnswer) -> str:
+    assert answer.result is ReviewResult.FAILED
     response = json.loads(answer.body)["response"]
     assert (response["uid"], response["allowed"], response["status"]["code"]) == ("u1", False, 500)
     message: str = response["status"]["message"]
@@ -240,7 +240,7 @@ async def test_a_process_that_ended_while_nobody_asked_costs_no_review(rig: Rig)
     os.kill(pid, signal.SIGKILL)
     await until(lambda: not is_alive(pid))
     await asyncio.sleep(0.1)
-    assert (await rig.webhooks.large.answer(MUTATE_POD, "a", padded(review("jobs")))).result is Result.ALLOWED
+    assert (await rig.webhooks.large.answer(MUTATE_POD, "a", padded(review("jobs")))).result is ReviewResult.ALLOWED
 
 
 async def test_a_review_that_is_given_up_takes_its_process_along(rig: Rig) -> None:
@@ -289,14 +289,14 @@ async def test_a_review_that_takes_long_makes_room_for_another_networks(
     monkeypatch.setattr(largereviews, "TURN_S", 0.05)
     long, short = json.dumps(config_review(many_pairs())).encode(), json.dumps(config_review({})).encode()
     large = rig.webhooks.large
-    assert (await large.answer(VALIDATE_CONFIG_MAP, "10.0.0.1", long)).result is Result.REJECTED
+    assert (await large.answer(VALIDATE_CONFIG_MAP, "10.0.0.1", long)).result is ReviewResult.REJECTED
     first = asyncio.create_task(large.answer(VALIDATE_CONFIG_MAP, "10.0.0.1", long))
     await asyncio.sleep(0)
     of_its_own = asyncio.create_task(large.answer(VALIDATE_CONFIG_MAP, "10.0.0.2", long))
-    assert (await large.answer(VALIDATE_CONFIG_MAP, "10.1.0.1", short)).result is Result.ALLOWED
+    assert (await large.answer(VALIDATE_CONFIG_MAP, "10.1.0.1", short)).result is ReviewResult.ALLOWED
     with pytest.raises(OverloadedError, match="the review takes long, and others wait"):
         await first
-    assert (await of_its_own).result is Result.REJECTED
+    assert (await of_its_own).result is ReviewResult.REJECTED
 
 
 @pytest.mark.parametrize(("turn_s", "goes_on"), [(10.0, True), (0.1, False)])
@@ -318,7 +318,7 @@ async def test_a_client_that_goes_keeps_the_process_for_no_longer_than_a_turn(
         await until(lambda: run.server.requests_in_flight == 0)
         assert process_of(rig).pid == (pid if goes_on else None)
     await until(lambda: goes_on or not is_alive(pid))
-    assert (await rig.webhooks.large.answer(MUTATE_POD, "a", padded(review("jobs")))).result is Result.ALLOWED
+    assert (await rig.webhooks.large.answer(MUTATE_POD, "a", padded(review("jobs")))).result is ReviewResult.ALLOWED
 
 
 async def test_a_process_outlives_the_signals_that_end_the_manager_and_ends_with_it(rig: Rig) -> None:

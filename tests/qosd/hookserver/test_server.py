@@ -14,7 +14,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from koord.http2.server import Reply
+from koord.http2.server import ServerReply
 from koord.pb.hooks import api_pb2 as hooks
 from qosd.hooks.normalization import ANNOTATION
 from qosd.hookserver import registration
@@ -241,7 +241,7 @@ async def test_a_container_waits_for_the_room_that_it_needs_and_no_other_does() 
 
     at_once = create(request("other"), {PROXY_METADATA: b"0.1.0"})
     later = create(request("new"), {PROXY_METADATA: b"0.1.0"})
-    assert isinstance(at_once, Reply) and not isinstance(later, Reply)
+    assert isinstance(at_once, ServerReply) and not isinstance(later, ServerReply)
     waiting = asyncio.ensure_future(later)
     await asyncio.sleep(0.01)
     assert not waiting.done()
