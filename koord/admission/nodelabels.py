@@ -16,8 +16,8 @@ from koord.admission import documents
 from koord.admission.answering import answers
 from koord.model.admissionreview import CREATE, UPDATE, AdmissionRequest, AdmissionResponse
 from koord.sloconfig import checks
+from koord.sloconfig.checks import Violation
 from koord.sloconfig.config import SLOConfig
-from koord.sloconfig.violations import Violation
 
 
 @answers("nodes")
@@ -30,11 +30,9 @@ def validate_node(request: AdmissionRequest, config: SLOConfig) -> AdmissionResp
         return AdmissionResponse(warnings=[str(each.problem) for each in violations])
     before = frozenset(_violations(config, documents.parse(request.old_object, "node")))
     brought = [each for each in violations if each not in before]
-    return (
-        AdmissionResponse(code=400, message="\n".join(each.upstream_form() for each in brought))
-        if brought
-        else AdmissionResponse()
-    )
+    if not brought:
+        return AdmissionResponse()
+    return AdmissionResponse(code=400, message="\n".join(each.upstream_form() for each in brought))
 
 
 def _violations(config: SLOConfig, node: Mapping[str, Any]) -> list[Violation]:

@@ -18,7 +18,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 from koord.model.excerpt import shorten_list
 from koord.model.problem import Problem
@@ -26,7 +30,6 @@ from koord.sloconfig import loading, mergedrules, reading, selectors
 from koord.sloconfig.config import Labels, NodeEntry, Section, SLOConfig
 from koord.sloconfig.reading import Statement
 from koord.sloconfig.rows import ROWS, KeyRow
-from koord.sloconfig.violations import Reason, Violation
 
 MOST_ENTRIES = 400
 """Of one key: each is compared with each, which takes seconds of more."""
@@ -36,6 +39,32 @@ MOST_OVERLAPS = 20
 
 Nodes = Sequence[tuple[str, Labels]]
 """Name and labels."""
+
+
+class Reason(StrEnum):
+    """Upstream's words, misspelling included."""
+
+    PARSE = "ParseConfigFail"
+    PARAMETER = "ConfigParamInvalid"
+    OVERLAP = "NodeStrategiesOverlap"
+    EXISTING_NODE = "ExistNodeConfict"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A reason to refuse. ``strategies`` and ``example_nodes``: the names of those in conflict."""
+
+    reason: Reason
+    key: str
+    problem: Problem
+    strategies: tuple[str, ...] = ()
+    example_nodes: tuple[str, ...] = ()
+
+    def upstream_form(self) -> str:
+        """Returns ``___{"reason":…,"message":…}___``; of a conflict the message is an object."""
+        conflict = {"config": self.key, "strategies": self.strategies, "exampleNodes": self.example_nodes}
+        message: object = conflict if self.reason is Reason.EXISTING_NODE else str(self.problem)
+        return f"___{msgspec.json.encode({'reason': self.reason, 'message': message}).decode()}___"
 
 
 def check(

@@ -23,8 +23,8 @@ from koord.model.slo_extensions import KoordExtension
 from koord.overcommit.ratios import CPUNormalization, ResourceAmplification
 from koord.overcommit.strategy import ColocationStrategy
 from koord.sloconfig import colocation, nodeslo
+from koord.sloconfig.nodeslo import HostApplicationConfig
 from koord.sloconfig.rows import ROWS
-from koord.sloconfig.structs import HostApplicationConfig, node_slo_section
 
 T = TypeVar("T", bound=msgspec.Struct)
 Labels = Mapping[str, str]
@@ -104,8 +104,8 @@ class SLOConfig:
             resource_qos=self.resource_qos.strategy(labels),
             cpu_burst=self.cpu_burst.strategy(labels),
             system=system,
-            host_applications=node_slo_section(self.host_applications.strategy(labels)),
-            extensions=node_slo_section(self.extensions.strategy(labels)),
+            host_applications=nodeslo.section_of(self.host_applications.strategy(labels)),
+            extensions=nodeslo.section_of(self.extensions.strategy(labels)),
         )
         return spec, problems
 

@@ -23,10 +23,10 @@ from koord.model.quantity import Quantity
 from koord.model.slo import NodeSLOSpec, SystemStrategy
 from koord.overcommit.ratios import ResourceAmplification
 from koord.overcommit.strategy import CalculatePolicy, ColocationStrategy
-from koord.sloconfig import selectors
+from koord.sloconfig import nodeslo, selectors
 from koord.sloconfig.config import NodeEntry, Section, SLOConfig
+from koord.sloconfig.nodeslo import HostApplicationConfig
 from koord.sloconfig.rows import KeyRow
-from koord.sloconfig.structs import HostApplicationConfig, node_slo_section
 
 MOST_PROBLEMS = 20
 """Of one key: a document with more need not be listed to its end."""
@@ -178,5 +178,5 @@ def _found(row: KeyRow[Any], strategy: Any, system: SystemStrategy) -> Iterator[
 
 
 def _spec(row: KeyRow[Any], strategy: Any, system: SystemStrategy) -> NodeSLOSpec:
-    members: dict[str, Any] = {"system": system, row.section: node_slo_section(strategy)}
+    members: dict[str, Any] = {"system": system, row.section: nodeslo.section_of(strategy)}
     return NodeSLOSpec(**members)

@@ -1,4 +1,4 @@
-"""NodeSLO's parts that the node has a say in, and when an object in the cluster says the same.
+"""What a strategy becomes in a NodeSLO, what the node itself has a say in, and when a stored one says the same.
 
 Invariant: a NodeSLO that was written and read back is equal in its normal form, whatever an API server filled in, so no
 update is sent again and again.
@@ -15,8 +15,9 @@ from koord.model import quantity, slo_extensions
 from koord.model.percent import PercentOrQuantity
 from koord.model.problem import Problem
 from koord.model.quantity import QuantityError
-from koord.model.schema import wrong
-from koord.model.slo import NodeSLOSpec, ResourceQOS, ResourceQOSStrategy, SystemStrategy
+from koord.model.schema import json_name, wrong
+from koord.model.slo import HostApplication, NodeSLOSpec, ResourceQOS, ResourceQOSStrategy, SystemStrategy
+from koord.model.slo_extensions import KOORD, KoordExtension
 
 _EXTENSIONS = "extensions"
 ANNOTATION_BANDWIDTH = "node.koordinator.sh/network-bandwidth"
@@ -28,6 +29,21 @@ NETWORK_DEFAULTS = {
     "egress_limit": PercentOrQuantity(percent=100),
 }
 """What the CRD's schema has as defaults of ``networkQOS``."""
+
+
+class HostApplicationConfig(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+    """The key ``host-application-config``."""
+
+    applications: tuple[HostApplication, ...] = ()
+
+
+def section_of(strategy: Any) -> Any:
+    """Returns the section of NodeSLO that a strategy becomes; None: none."""
+    if isinstance(strategy, HostApplicationConfig):
+        return strategy.applications or None
+    if isinstance(strategy, KoordExtension):
+        return {KOORD: strategy} if strategy != KoordExtension() else {}
+    return strategy
 
 
 def system_of_node(base: SystemStrategy, annotations: Mapping[str, str]) -> tuple[SystemStrategy, tuple[Problem, ...]]:

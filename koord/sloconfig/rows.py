@@ -20,7 +20,7 @@ from koord.model.slo_extensions import KoordExtension
 from koord.overcommit.ratios import CPUNormalization, ResourceAmplification
 from koord.overcommit.strategy import DEFAULTS, ColocationStrategy
 from koord.sloconfig import colocation
-from koord.sloconfig.structs import HostApplicationConfig
+from koord.sloconfig.nodeslo import HostApplicationConfig
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from koord.model.problem import Problem
 from koord.sloconfig import checks, mergedrules
+from koord.sloconfig.checks import Reason, Violation
 from koord.sloconfig.loading import load
 from koord.sloconfig.rows import ROWS, KeyLayout
-from koord.sloconfig.violations import Reason, Violation
 
 PARSE, PARAMETER, OVERLAP, EXISTING = Reason.PARSE, Reason.PARAMETER, Reason.OVERLAP, Reason.EXISTING_NODE
 CHART = {"colocation-config": '{"enable": true}', "resource-threshold-config": '{"clusterStrategy":{"enable": true}}'}

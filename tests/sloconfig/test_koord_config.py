@@ -9,8 +9,8 @@ import pytest
 
 from koord.model import schema
 from koord.sloconfig import checks
+from koord.sloconfig.checks import Reason
 from koord.sloconfig.loading import Consequence, load
-from koord.sloconfig.violations import Reason
 
 PARSE, PARAMETER, OVERLAP, EXISTING = Reason.PARSE, Reason.PARAMETER, Reason.OVERLAP, Reason.EXISTING_NODE
 LEAF, KEPT = Consequence.LEAF_ABSENT, Consequence.KEY_KEPT
