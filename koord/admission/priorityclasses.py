@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from koord.model import priority, qos
 from koord.model.core import Pod
-from koord.model.podqos import kube_qos
+from koord.model.podrequests import kube_qos
 from koord.model.priority import PriorityClass
 
 PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"

@@ -1,4 +1,4 @@
-"""What a pod requests and may use of any resource, from its spec, as Kubernetes counts it.
+"""What a pod requests and may use of any resource, as Kubernetes counts it, and its QoS class by that.
 
 The containers' amounts come to what `podtotal` says. Amounts of the pod as a whole, which are for CPU, memory and huge
 pages only, replace that; then what its runtime class takes is added, to a limit only where there is one. A missing
@@ -15,18 +15,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 
-from koord.model import podtotal, quantity
-from koord.model.core import Amounts, Container, PodSpec, ResourceRequirements
+from koord.model import podtotal, quantity, requirements
+from koord.model.core import Amounts, Container, Pod, PodSpec, ResourceRequirements
 from koord.model.podtotal import Role
 from koord.model.priority import CPU, MEMORY
+from koord.model.qos import KubeQoS
 from koord.model.quantity import Bytes, MilliCPU, QuantityError
 from koord.model.requirements import ContainerAmounts
 
 _ALWAYS = "Always"
 _HUGE_PAGES = "hugepages-"
 _NOTHING = ResourceRequirements()
+_QOS_BY_NAME = {each.value: each for each in KubeQoS}
 _MILLI, _ONE = 10**6, 10**9
 """In nano-units, of which a quantity is made."""
+
+
+def kube_qos(pod: Pod) -> KubeQoS:
+    """Returns the QoS class that the API server wrote, else what the spec's amounts make it.
+
+    Amounts of the pod as a whole count instead of its containers'. Raises QuantityError if one cannot be read.
+    """
+    stated = _QOS_BY_NAME.get(pod.status.qos_class)
+    if stated is not None:
+        return stated
+    whole = container_amounts(pod.spec.resources)
+    if not whole.empty():
+        return requirements.kube_qos([whole])
+    return requirements.kube_qos([container_amounts(each.resources) for each, _ in in_order(pod.spec)])
 
 
 def request(spec: PodSpec, resource: str) -> int:

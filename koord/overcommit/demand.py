@@ -30,7 +30,7 @@ import msgspec
 from koord.model import podrequests, priority, qos, quantity
 from koord.model.core import Pod, PodSpec, ResourceRequirements
 from koord.model.nodemetric import PodUsage
-from koord.model.podqos import kube_qos
+from koord.model.podrequests import kube_qos
 from koord.model.priority import RENAMED, PriorityClass
 from koord.model.problem import Bad
 from koord.model.qos import KubeQoS, QoSClass

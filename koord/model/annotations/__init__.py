@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-from koord.model.annotations.errors import AnnotationError
-from koord.model.annotations.pod import PodAnnotations
+from koord.model.annotations.pod import AnnotationError, PodAnnotations
 from koord.model.annotations.values import (
     ContainerResources,
     DeviceAllocation,

@@ -17,7 +17,6 @@ import msgspec
 
 from koord.model.annotations import decode
 from koord.model.annotations.codecs import AnnotationKey, annotation, document, label
-from koord.model.annotations.errors import AnnotationError
 from koord.model.annotations.values import (
     CoreSchedPolicy,
     DeviceAllocation,
@@ -30,6 +29,18 @@ from koord.model.annotations.values import (
 from koord.model.priority import LABEL_PRIORITY_CLASS, PriorityClass
 from koord.model.qos import LABEL_QOS, QoSClass
 from koord.model.qos_settings import CPUQOS, BlkIOQOS, CPUBurstConfig
+from koord.model.schema import clip
+
+_MAX_WHY = 300
+
+
+class AnnotationError(ValueError):
+    """A label or annotation of ``pod`` cannot be understood. ``value`` and ``why`` are shortened."""
+
+    def __init__(self, pod: str, key: str, value: str, why: str) -> None:
+        self.pod, self.key, self.value, self.why = pod, key, clip(value), why[:_MAX_WHY]
+        whose = f"pod {pod}: " if pod else ""
+        super().__init__(f"{whose}{key}: {self.value}: {self.why}")
 
 
 class PodAnnotations(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from koord.admission.documents import typed
-from koord.model import podqos
+from koord.model import podrequests
 from tests.admission.objects import pod
 from tests.support.kubernetes import container
 
@@ -32,4 +32,4 @@ TWO, FULL = {"cpu": "2"}, {"cpu": "2", "memory": "1Gi"}
     ],
 )
 def test_kube_qos(document: dict[str, Any], kube_qos: str) -> None:
-    assert podqos.kube_qos(typed(document)) == kube_qos
+    assert podrequests.kube_qos(typed(document)) == kube_qos
