@@ -38,7 +38,7 @@ class _Lazy(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Raises UsageError for a command that does not exist, with the one that was probably meant."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from koord.model.spelling import did_you_mean  # noqa: PLC0415
+            from koord.model.readable import did_you_mean  # noqa: PLC0415
 
             ctx.fail(f"No such command {args[0]!r}{did_you_mean(args[0], COMMANDS)}.")
         return super().resolve_command(ctx, args)

@@ -20,7 +20,7 @@ from koord.model.core import Pod
 from koord.model.priority import BANDS
 from koord.model.problem import Problem
 from koord.model.profile import ClusterColocationProfile
-from koord.model.spelling import nearest
+from koord.model.readable import nearest
 from koord.sloconfig import checks
 from koord.sloconfig.loading import CONFIG_MAP_NAME, KEYS, load, texts, unknown_message
 from koordctl import manifests, quotas, unsupported

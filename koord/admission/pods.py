@@ -22,8 +22,8 @@ from koord.admission.context import AdmissionContext
 from koord.admission.errors import CrowdedError, UnknownNamespace, UnreadableError
 from koord.model.admissionreview import CREATE, UPDATE, AdmissionRequest, AdmissionResponse
 from koord.model.core import ObjectMeta, Pod
-from koord.model.excerpt import shorten_list
 from koord.model.quantity import QuantityError
+from koord.model.readable import shorten_list
 
 MAX_CONTAINERS = 4096
 """Init containers among them. An API server stores 1.5 MiB of a pod, and of each container the managed fields and the

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from koord.model.excerpt import shorten_list
+from koord.model.readable import shorten_list
 
 Document = Mapping[str, Any]
 _PRESERVES = "x-kubernetes-preserve-unknown-fields"

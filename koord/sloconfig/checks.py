@@ -24,8 +24,8 @@ from typing import Any
 
 import msgspec
 
-from koord.model.excerpt import shorten_list
 from koord.model.problem import Problem
+from koord.model.readable import shorten_list
 from koord.sloconfig import loading, mergedrules, reading, selectors
 from koord.sloconfig.config import Labels, NodeEntry, Section, SLOConfig
 from koord.sloconfig.reading import Statement

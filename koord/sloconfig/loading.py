@@ -23,9 +23,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from koord.model.excerpt import shorten_list
 from koord.model.problem import Problem
-from koord.model.spelling import did_you_mean
+from koord.model.readable import did_you_mean, shorten_list
 from koord.sloconfig import reading
 from koord.sloconfig.config import NodeEntry, Section, SLOConfig
 from koord.sloconfig.merging import laid_over

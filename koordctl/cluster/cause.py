@@ -14,7 +14,7 @@ from typing import NamedTuple
 from koord.admission import AdmissionContext, missing_mutations
 from koord.model import eventreasons
 from koord.model.core import Node
-from koord.model.excerpt import shorten_list
+from koord.model.readable import shorten_list
 from koord.overcommit import amounts, demand
 from koord.overcommit.amounts import BATCH, ZERO, CPUMemory
 from koordctl.cluster import crashes, evictions

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from koord.kube.kind import NAMESPACE, NODE, Key, Kind
-from koord.model.excerpt import shorten_list
+from koord.model.readable import shorten_list
 from koordctl.cluster.objects import DETAILED_POD
 
 MOST = 20

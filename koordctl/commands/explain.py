@@ -107,7 +107,7 @@ def _explain_in_cluster(
 def _explain_overcommit(
     name: str, output: str, kubeconfig: str, context: str, koord_namespace: str, timeout_s: float
 ) -> None:
-    from koord.model.spelling import did_you_mean  # noqa: PLC0415
+    from koord.model.readable import did_you_mean  # noqa: PLC0415
     from koordctl.cluster import names, overcommit, state  # noqa: PLC0415
     from koordctl.cluster.connection import Choice, ask  # noqa: PLC0415
     from koordctl.exits import Refused  # noqa: PLC0415

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from koord.model.excerpt import shorten_list
+from koord.model.readable import shorten_list
 from koordctl.doctor import Judgement, fail, info, ok, warn
 from koordctl.node.facts import Facts
 from koordctl.node.units import SLICE

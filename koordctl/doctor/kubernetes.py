@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from koord.host.layout import kubepods_path
 from koord.model.cgroup_parent import CgroupStyle
-from koord.model.excerpt import shorten_list
+from koord.model.readable import shorten_list
 from koordctl.doctor import Judgement, fail, info, ok, warn
 from koordctl.node.facts import Facts
 from koordctl.node.files import PROXY_SOCKET

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from koord.admission import ObjectProblem
-from koord.model.excerpt import shorten_list
+from koord.model.readable import shorten_list
 from koordctl.fields import Field, Layout, Listing
 from koordctl.linting import Report
 

@@ -29,9 +29,9 @@ from koord.host.writer import Writer
 from koord.model import cfs
 from koord.model.cfs import UNLIMITED
 from koord.model.crifields import Field
-from koord.model.excerpt import shorten_list
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
+from koord.model.readable import shorten_list
 from qosd.model.kata import is_kata
 from qosd.model.pod import Resources
 from qosd.model.policy import CPUManagerPolicy, EffectivePolicy

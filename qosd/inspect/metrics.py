@@ -6,7 +6,7 @@ import asyncio
 
 from koord.http2.grpc import NOT_FOUND
 from koord.http2.server import Refusal
-from koord.model.spelling import did_you_mean
+from koord.model.readable import did_you_mean
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.inspect import convert
 from qosd.inspect.inspector import Inspector

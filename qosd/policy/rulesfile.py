@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from koord.model import slo, slo_defaults, slo_rules
-from koord.model.excerpt import shorten_list
 from koord.model.problem import Bad, Problem
+from koord.model.readable import shorten_list
 from koord.model.schema import SchemaError, Unknown
 from koord.service.config import ConfigError, parse_yaml, read_text
 from qosd.metrics import Metrics

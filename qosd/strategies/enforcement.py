@@ -25,10 +25,10 @@ import msgspec
 from koord.host.files import Target, Value
 from koord.model import cfs, podtotal
 from koord.model.cfs import UNLIMITED
-from koord.model.excerpt import shorten_list
 from koord.model.formulas import FORMULA
 from koord.model.lattice import CPUSets
 from koord.model.podtotal import Role
+from koord.model.readable import shorten_list
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.model.pod import OVERHEAD, SpecContainer
 from qosd.model.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, has_cgroup

@@ -13,8 +13,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from koord.model.annotations import decode
-from koord.model.excerpt import shorten_list
 from koord.model.problem import Bad, Problem
+from koord.model.readable import shorten_list
 from koord.model.schema import clip
 
 T = TypeVar("T")

@@ -28,10 +28,10 @@ from msgspec.structs import replace
 from koord.host.files import Target
 from koord.model import cfs
 from koord.model.cfs import MIN_SHARES
-from koord.model.excerpt import shorten_list
 from koord.model.formulas import FORMULA, Inputs
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
+from koord.model.readable import shorten_list
 from qosd.decide.decision import Decision, Opinion, Opinions, Stage, Strategy
 from qosd.model.besteffort import BestEffortLimits
 from qosd.model.policy import EffectivePolicy
