@@ -21,14 +21,14 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 from koord.service import startsignals
 from koord.service.notify import Notifier
 from koord.service.options import CommandLine, OptionError
 from runtimeproxy.bypass import Bypass
-from runtimeproxy.listen import ListenerHost, Listeners
+from runtimeproxy.listen import Listeners
 from runtimeproxy.options import PROGRAM, Options
+from runtimeproxy.relay.server import RelayServer
 from runtimeproxy.upgrade import LATE_MODULES, READY_TIMEOUT_S, Predecessor, UpgradeError, preload, start_successor
 
 log = logging.getLogger("runtimeproxy.life")
@@ -38,14 +38,6 @@ ANNOUNCE_AGAIN_S = 0.5  # systemd reads no messages while it reloads, and its qu
 SETTLE_S = 0.25  # from readiness to the late imports
 BETWEEN_IMPORTS_S = 0.02
 HANG_GRACE_S = 5.0  # over the drain's own limit, before the kernel ends the process
-
-
-class Relay(ListenerHost, Protocol):
-    def drain(self) -> None:
-        """Accepts no more, sends GOAWAY, serves what still arrives."""
-
-    async def drained(self, timeout_s: float) -> bool:
-        """Waits until the last connection ended; after ``timeout_s`` closes the rest and returns False."""
 
 
 class Ending(Enum):
@@ -87,7 +79,7 @@ class Life:
         command_line: CommandLine,
         options: Options,
         *,
-        relay: Relay,
+        relay: RelayServer,
         listeners: Listeners,
         bypass: Bypass,
         attachments: Attachments,

@@ -8,11 +8,11 @@ reached, is late, or cannot be understood opens a breaker, for then the pods of 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from koord.http2.client import UnaryError
+from koord.http2.client import Answer, UnaryError
 from koord.http2.grpc import DEADLINE_EXCEEDED, OK, UNAVAILABLE, UNIMPLEMENTED
 from runtimeproxy.hooks.breaker import Breakers
 from runtimeproxy.hooks.hookfile import ServerSpec
@@ -32,15 +32,6 @@ T = TypeVar("T")
 Metadata = tuple[tuple[str, str], ...]
 
 
-class Reply(Protocol):
-    """``metadata``: initial metadata and trailers as they came, names in lower case."""
-
-    @property
-    def message(self) -> bytes: ...
-    @property
-    def metadata(self) -> Mapping[bytes, bytes]: ...
-
-
 class UnaryCaller(Protocol):
     """``koord.http2.client.UnaryClient`` as the hooks use it; failures raise its UnaryError, no answer within
     ``timeout_s`` one with DEADLINE_EXCEEDED."""
@@ -53,7 +44,7 @@ class UnaryCaller(Protocol):
         message: bytes,
         timeout_s: float,
         metadata: Sequence[tuple[str, str]] = (),
-    ) -> Awaitable[Reply]: ...
+    ) -> Awaitable[Answer]: ...
     def close(self) -> None: ...
 
 

@@ -16,7 +16,7 @@ _MUCH_WAITING_BYTES = 1 << 20
 
 
 class Accounts:
-    """Keeps the accounts of one pair; the `Credit` of its outbox."""
+    """Keeps the accounts of one pair."""
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
@@ -25,6 +25,7 @@ class Accounts:
     # windows
 
     def credit_connection(self, size_bytes: int) -> None:
+        """Lets the client send so many bytes more on the connection."""
         pair = self._pair
         pair.credit_bytes += size_bytes
         if pair.credit_bytes >= CREDIT_BATCH_BYTES:
@@ -33,16 +34,19 @@ class Accounts:
             pair.credit_bytes = 0
 
     def credit_stream(self, stream: Stream, size_bytes: int) -> None:
+        """Lets the client send so many bytes more on this stream, whose window is ours."""
         stream.owed_bytes += size_bytes
         if stream.owed_bytes >= self._pair.credit_stream_batch_bytes:
             self._pair.to_client.inject(window_update(stream.id, stream.owed_bytes))
             stream.owed_bytes = 0
 
     def credit_passing(self, stream: int, size_bytes: int) -> None:
+        """Lets the client send so many bytes more on this stream, whose window is the runtime's."""
         if size_bytes:
             self._pair.to_client.inject(window_update(stream, size_bytes))
 
     def outbox_full(self, full: bool) -> None:
+        """Stops reading the client while more waits than one that keeps to its windows could have sent."""
         self._pair.client.pause("outbox", full)
 
     # memory

@@ -6,14 +6,13 @@ the connection window is empty; whatever must follow it (trailers, later header 
 stream window of a passing stream belongs to the two real ends.
 
 Invariant: the sum of DATA bytes put out never exceeds 65,535 plus the runtime's credit; no stream that was held
-ever exceeds its own window. A byte is given back to the client when it has gone out (`Credit`).
+ever exceeds its own window. A byte is given back to the client when it has gone out (`Accounts`).
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Protocol
 
 from koord.http2.frames import (
     DATA,
@@ -24,27 +23,11 @@ from koord.http2.frames import (
     frame,
     frame_header,
 )
+from runtimeproxy.relay.accounts import Accounts
 from runtimeproxy.relay.stream import Stream
 
 _FULL_ITEMS = 4096
 _FULL_BYTES = 1 << 20  # header blocks are not under any window
-
-
-class Credit(Protocol):
-    def credit_connection(self, size_bytes: int) -> None:
-        """Lets the client send so many bytes more on the connection."""
-
-    def credit_stream(self, stream: Stream, size_bytes: int) -> None:
-        """Lets the client send so many bytes more on this stream, whose window is ours."""
-
-    def credit_passing(self, stream: int, size_bytes: int) -> None:
-        """Lets the client send so many bytes more on this stream, whose window is the runtime's."""
-
-    def account(self, stream: Stream, size_bytes: int) -> None:
-        """Adds to the bytes of a held stream that are in memory."""
-
-    def outbox_full(self, full: bool) -> None:
-        """Stops reading the client: more waits than one that keeps to its windows could have sent."""
 
 
 class _Waiting:
@@ -77,8 +60,8 @@ class _Waiting:
 
 
 class Outbox:
-    def __init__(self, credit: Credit) -> None:
-        self._credit = credit
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
         self.window_bytes = DEFAULT_WINDOW_BYTES
         self.max_frame_bytes = DEFAULT_MAX_FRAME_BYTES
         self.passing: deque[_Waiting] = deque()  # empty = whatever passes may go out at once
@@ -105,8 +88,8 @@ class Outbox:
         """Queues DATA of a passing stream; its padding is dropped here, and given back to the client at once."""
         self._queue(_Waiting(stream, payload, flags=flags & ~PADDED, is_data=True))
         if padding_bytes:
-            self._credit.credit_connection(padding_bytes)
-            self._credit.credit_passing(stream, padding_bytes)
+            self._accounts.credit_connection(padding_bytes)
+            self._accounts.credit_passing(stream, padding_bytes)
 
     def queue_block(self, stream: int, frames: bytes, on_sent: Callable[[], None] | None = None) -> None:
         """Queues a header block, or an acknowledgement of SETTINGS: it keeps its place among what waits."""
@@ -133,7 +116,7 @@ class Outbox:
         self._bytes += item.size_bytes
         if not self._full and (len(self.passing) > _FULL_ITEMS or self._bytes > _FULL_BYTES):
             self._full = True
-            self._credit.outbox_full(True)
+            self._accounts.outbox_full(True)
 
     def _unqueued(self, item: _Waiting) -> None:
         self._blocks -= item.is_block
@@ -143,7 +126,7 @@ class Outbox:
             del self._items[item.stream]
         if self._full and len(self.passing) < _FULL_ITEMS // 2 and self._bytes < _FULL_BYTES // 2:
             self._full = False
-            self._credit.outbox_full(False)
+            self._accounts.outbox_full(False)
 
     def release(self, stream: Stream) -> None:
         """Lets a held stream go on: with what there is of its data, and what will be added to it."""
@@ -171,7 +154,7 @@ class Outbox:
         for item in dropped:
             self._unqueued(item)
             if item.owner is None:
-                self._credit.credit_connection(len(item.payload))
+                self._accounts.credit_connection(len(item.payload))
 
     def pump(self) -> list[bytes]:
         """Returns whole frames that may go to the runtime now."""
@@ -207,10 +190,10 @@ class Outbox:
             item.payload = rest
             self.window_bytes -= take
             if owner is None:
-                self._credit.credit_connection(take)
+                self._accounts.credit_connection(take)
             else:
                 owner.window_bytes -= take
-                self._credit.account(owner, -take)
+                self._accounts.account(owner, -take)
             if not rest:
                 return True
 
@@ -227,7 +210,7 @@ class Outbox:
             stream.window_bytes -= take
             self.window_bytes -= take
             stream.end_sent = ends
-            self._credit.account(stream, -take)
+            self._accounts.account(stream, -take)
             self._give_back(stream, take)
         if stream.client_ended and not stream.end_sent:
             out.append(frame_header(0, DATA, END_STREAM, stream.id))
@@ -239,4 +222,4 @@ class Outbox:
         size_bytes = min(size_bytes, stream.uncredited_bytes)
         if size_bytes and not stream.client_ended:
             stream.uncredited_bytes -= size_bytes
-            self._credit.credit_stream(stream, size_bytes)
+            self._accounts.credit_stream(stream, size_bytes)

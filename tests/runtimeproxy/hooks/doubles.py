@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from koord.http2.client import UnaryError
+from koord.http2.client import Answer, UnaryError
 from koord.http2.grpc import DEADLINE_EXCEEDED
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.hooks.edits import RESOURCE_SCALARS
@@ -20,12 +20,6 @@ PRESENCE = {b"koord-presence": b"1"}
 Handler = Callable[[str, bytes], Awaitable[tuple[bytes, Mapping[bytes, bytes]]]]
 ContainerRule = Callable[[hooks.ContainerResourceHookRequest, hooks.ContainerResourceHookResponse], None]
 PodRule = Callable[[hooks.PodSandboxHookRequest, hooks.PodSandboxHookResponse], None]
-
-
-@dataclass(frozen=True)
-class Reply:
-    message: bytes
-    metadata: Mapping[bytes, bytes]
 
 
 class Caller:
@@ -44,12 +38,12 @@ class Caller:
         message: bytes,
         timeout_s: float,
         metadata: Sequence[tuple[str, str]] = (),
-    ) -> Reply:
+    ) -> Answer:
         self.asked.append((path, message))
         self.metadata.append(tuple(metadata))
         try:
             async with asyncio.timeout(timeout_s):
-                return Reply(*await self.handler(path, message))
+                return Answer(*await self.handler(path, message))
         except TimeoutError:
             raise UnaryError(DEADLINE_EXCEEDED, f"no answer within {timeout_s:.3g} s") from None
 
