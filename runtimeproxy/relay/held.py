@@ -26,9 +26,8 @@ from koord.http2.grpc import (
 )
 from runtimeproxy.intercept import Call, CannotBeEdited, Forward, Refuse, Treatment
 from runtimeproxy.relay.accounts import Accounts
-from runtimeproxy.relay.durations import histogram_of
 from runtimeproxy.relay.pair import Pair
-from runtimeproxy.relay.policy import CREDIT_BATCH_BYTES
+from runtimeproxy.relay.policy import CREDIT_BATCH_BYTES, histogram_of
 from runtimeproxy.relay.refusals import Refusals
 from runtimeproxy.relay.stream import Route, State, Stream
 from runtimeproxy.relay.streams import Streams

@@ -1,17 +1,18 @@
 """Policy of all connections of one relay: which streams are intercepted, and how much may be held.
 
 Invariant: what a client can make us keep beyond its connection is bounded. A path is kept as a route, and is a label
-of the metrics, only if it is short and there are not too many yet; all others share one label and pass.
+of the metrics, only if it is short and there are not too many yet; all others share one label and pass. Each
+path of CRI has a histogram of its own, up to a number of them; all others share one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from koord.service.metrics import Histogram
 from runtimeproxy.intercept import PASS, Interceptor, Treatment
-from runtimeproxy.metrics import Metrics
+from runtimeproxy.metrics import OTHER, Metrics
 from runtimeproxy.relay.budget import Budget
-from runtimeproxy.relay.durations import histogram_of
 from runtimeproxy.relay.hangups import Hangups
 from runtimeproxy.relay.stream import Route
 
@@ -19,6 +20,8 @@ CREDIT_BATCH_BYTES = 16_384  # a quarter of HTTP/2's initial window: the client 
 MAX_UNACKNOWLEDGED = 1024  # SETTINGS of one end
 MAX_PATH_BYTES = 256  # CRI's own are below 80
 MAX_LABELS = 512
+MAX_TIMED_METHODS = 128  # CRI has about 40 in each version
+_CRI = ("/runtime.v1.", "/runtime.v1alpha2.")
 
 
 class Policy:
@@ -58,6 +61,12 @@ class Policy:
         latency = histogram_of(text, self.metrics.call_duration_seconds)
         passes = plan.treatment in (Treatment.PASS, Treatment.REWRITE)
         return self._routes.setdefault(path, Route(text, text, plan, passes, latency))
+
+
+def histogram_of(path: str, histograms: dict[str, Histogram]) -> Histogram:
+    """Returns the histogram that times calls of ``path``; those that are not CRI's share one."""
+    is_own = path in histograms or (path.startswith(_CRI) and len(histograms) < MAX_TIMED_METHODS)
+    return histograms[path if is_own else OTHER]
 
 
 def _nothing() -> None:

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from koord.service.metrics import LATENCY_BOUNDS_S, Family, Histogram, families, render, take
 from runtimeproxy.metrics import CAP, OTHER, PREFIX, Metrics
-from runtimeproxy.relay.durations import histogram_of
+from runtimeproxy.relay.policy import histogram_of
 
 CREATE = "/runtime.v1.RuntimeService/CreateContainer"
 FAMILIES = families(Metrics)
