@@ -78,15 +78,6 @@ def hook_options(options: Options) -> HookOptions:
     )
 
 
-def _shorten_turns() -> None:
-    try:
-        from koord.service import timeslice  # noqa: PLC0415 - after serving has begun
-
-        timeslice.shorten()
-    except (OSError, ImportError) as error:
-        log.info("turns on the CPU keep their length: %s", error)
-
-
 class _Late:
     """What is opened a moment after serving began: the watch on the hook files, protobuf, the status pages."""
 
@@ -105,22 +96,24 @@ class _Late:
         self._close_pages: list[Callable[[], object]] = []
 
     def open(self) -> None:
-        _shorten_turns()
+        try:
+            from koord.service import timeslice  # noqa: PLC0415 - after serving has begun
+
+            timeslice.shorten()
+        except (OSError, ImportError) as error:
+            log.info("turns on the CPU keep their length: %s", error)
         self._warm_up()
         self._open_the_rest()
 
     def _open_the_rest(self) -> None:
         """Opens the rest; what could not be opened or loaded before is tried again at a reload."""
         if self._watch is None and self._options.hook_directory:
-            self._watch_hook_files()
+            try:
+                self._watch = self._directory.watch(self._loop)
+            except (OSError, ImportError) as error:
+                log.error("%s is not watched, SIGHUP reads it again: %s", self._options.hook_directory, error)
         if not self._close_pages:
             self._open_pages()
-
-    def _watch_hook_files(self) -> None:
-        try:
-            self._watch = self._directory.watch(self._loop)
-        except (OSError, ImportError) as error:
-            log.error("%s is not watched, SIGHUP reads it again: %s", self._options.hook_directory, error)
 
     def _warm_up(self) -> None:
         """Begins, or begins anew: what could not be loaded is tried at once."""

@@ -164,22 +164,19 @@ class Life:
             self._watchdog = self._loop.call_later(self._process.watchdog_us / 2e6, self._feed_watchdog)
 
     async def _settle(self) -> None:
-        try:
-            await self._open_the_rest()
-        except Exception:  # a task's root: serving goes on without what failed
-            log.exception("not everything could be opened")
-
-    async def _open_the_rest(self) -> None:
         """Opens what serving did not need at once: imports one by one, between calls; watches; the attachments."""
         await asyncio.sleep(SETTLE_S)
-        for module in LATE_MODULES:
-            preload([module])
-            await asyncio.sleep(BETWEEN_IMPORTS_S)
-        self._listeners.watch()
-        self._bypass.watch(self._loop)
-        self._attachments.open()
-        gc.collect()
-        gc.freeze()  # modules and code never become garbage: a full collection then takes microseconds
+        try:
+            for module in LATE_MODULES:
+                preload([module])
+                await asyncio.sleep(BETWEEN_IMPORTS_S)
+            self._listeners.watch()
+            self._bypass.watch(self._loop)
+            self._attachments.open()
+            gc.collect()
+            gc.freeze()  # modules and code never become garbage: a full collection then takes microseconds
+        except Exception:  # a task's root: serving goes on without what failed
+            log.exception("not everything could be opened")
 
     async def _ended(self) -> Ending:
         waiting = {self._loop.create_task(event.wait()) for event in (self._stop, self._handed_over)}

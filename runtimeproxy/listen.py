@@ -86,7 +86,8 @@ def adopt(inherited: Sequence[Inherited]) -> list[Listener]:
             sock = socket.socket(fileno=entry.fd)
         except OSError as error:
             raise ListenError(f"descriptor {entry.fd} ({entry.name}) is no socket: {error.strerror}") from error
-        if sock.family != socket.AF_UNIX or sock.type != socket.SOCK_STREAM or not _is_listening(sock):
+        is_listening = bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+        if sock.family != socket.AF_UNIX or sock.type != socket.SOCK_STREAM or not is_listening:
             raise ListenError(f"descriptor {entry.fd} ({entry.name}) is no listening unix stream socket")
         sock.setblocking(False)
         name = sock.getsockname()
@@ -113,11 +114,7 @@ def usable(listeners: Sequence[Listener], endpoint: str) -> list[Listener]:
 
 def access_like(backend: str) -> Access:
     """Returns the access of the backend's socket; while there is none, 0660 and our own user and group."""
-    try:
-        entry = os.stat(backend)
-    except OSError:
-        return Access(0o660, os.geteuid(), os.getegid())
-    return Access(stat.S_IMODE(entry.st_mode) & 0o777, entry.st_uid, entry.st_gid)
+    return _access_of(backend) or Access(0o660, os.geteuid(), os.getegid())
 
 
 def bind(path: str, access: Access, name: str = OWN_NAME) -> Listener:
@@ -169,10 +166,6 @@ def _trouble(path: str) -> str:
     except OSError:
         return ""
     return "had no listener" if abandoned else ""
-
-
-def _is_listening(sock: socket.socket) -> bool:
-    return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
 
 class Listeners:

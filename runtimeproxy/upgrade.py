@@ -19,6 +19,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from koord.service import startsignals
@@ -147,7 +148,8 @@ async def start_successor(
             if answer.strip() != b"%d" % pid:
                 raise UpgradeError(f"successor {pid} answered {answer!r}")
         except BaseException as error:
-            _kill(pid)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
             if isinstance(error, TimeoutError):
                 raise UpgradeError(f"successor {pid} did not serve within {timeout_s:g} s") from error
             raise
@@ -194,10 +196,3 @@ def _between(command: Sequence[str], environ: Mapping[str, str], kept_fds: Seque
         os.write(write_fd, b"%d" % pid)
     finally:
         os._exit(1)
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return

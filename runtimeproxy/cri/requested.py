@@ -127,7 +127,10 @@ def _restored_status(status: bytes, updates: Callable[[str], Record]) -> bytes:
     if not (updated or has_annotation):
         return status
     entries = [span for span in spans(status) if _is_record(status, span)] if has_annotation else []
-    record = {**(parse_record(_entry_value(status, entries[-1])) if entries else {}), **updated}
+    record = dict(updated)
+    if entries:
+        annotation = last_bytes(status[entries[-1].value : entries[-1].end], _VALUE)
+        record = {**parse_record(annotation.decode("utf-8", "replace")), **updated}
     patch = _patch(status, record)
     if not (patch or entries):
         return status
@@ -144,10 +147,6 @@ def _restored_status(status: bytes, updates: Callable[[str], Record]) -> bytes:
 def _is_record(status: bytes, span: protowire.Span) -> bool:
     is_annotation = span.number == _ANNOTATIONS and span.wire_type == LENGTH
     return is_annotation and last_bytes(status[span.value : span.end], _KEY) == RECORD.encode()
-
-
-def _entry_value(status: bytes, span: protowire.Span) -> str:
-    return last_bytes(status[span.value : span.end], _VALUE).decode("utf-8", "replace")
 
 
 def _patch(status: bytes, record: Record) -> bytes:

@@ -46,7 +46,7 @@ class UpdateRecords:
         self._unwritten.pop(container_id, None)
         path = self._path(container_id)
         try:
-            if path is None or not self._has_room(path):
+            if path is None or not (path.exists() or len(self.ids()) < _MOST):
                 raise OSError(f"{path or container_id} is not one of {_MOST} files")
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             partial = path.with_name(f".{path.name}")
@@ -86,6 +86,3 @@ class UpdateRecords:
         if self._directory is None or not _SAFE_ID.fullmatch(container_id):
             return None
         return self._directory / container_id
-
-    def _has_room(self, path: Path) -> bool:
-        return path.exists() or len(self.ids()) < _MOST

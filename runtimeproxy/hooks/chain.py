@@ -80,7 +80,7 @@ class Chain:
         worker: LargeMessageWorker | None = None,
     ) -> None:
         self.servers = tuple(servers)
-        self._of = {stage: tuple(server for server in servers if server.wants(stage)) for stage in Stage}
+        self._of = {stage: tuple(server for server in servers if stage in server.spec.stages) for stage in Stage}
         self._metrics = metrics
         self._clock = clock
         self._worker = worker or LargeMessageWorker()

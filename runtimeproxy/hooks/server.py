@@ -99,9 +99,6 @@ class HookServer:
     def timeout_s(self) -> float:
         return self.default_timeout_s if self.spec.timeout_s is None else self.spec.timeout_s
 
-    def wants(self, stage: Stage) -> bool:
-        return stage in self.spec.stages
-
     def awaits(self, stage: Stage, handler: str) -> bool:
         """Returns whether the server's answer about a pod with this runtime handler is waited for."""
         return stage not in self.spec.advice or handler in self.spec.awaited_handlers

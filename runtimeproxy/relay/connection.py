@@ -71,10 +71,6 @@ class Connection:
 
     # begin and end
 
-    def paired(self) -> None:
-        """Begins to relay: both transports are there."""
-        self.going_away.expect_preface()
-
     def abandon(self) -> None:
         """Closes what there is of a pair that never came to be."""
         self.pair.close()

@@ -143,7 +143,7 @@ class RelayServer:
             client.close()
             connection.abandon()
             return
-        connection.paired()
+        connection.going_away.expect_preface()
 
     async def _reach_runtime(self, client: socket.socket) -> socket.socket:
         """Returns a connected socket. Raises OSError: the runtime stayed away for too long, or the client has gone."""

@@ -44,7 +44,7 @@ class Scene:
             return False
         self.connected = True
         self.near.connect(self.connection.requests)
-        self.connection.paired()
+        self.connection.going_away.expect_preface()
         return True
 
     def hang_up(self, end: End) -> bool:
