@@ -21,8 +21,8 @@ from runtimeproxy.cri.exempt import SkipRules
 from runtimeproxy.cri.handlercontext import HookOptions
 from runtimeproxy.cri.interceptor import CriInterceptor
 from runtimeproxy.cri.updaterecords import UpdateRecords
-from runtimeproxy.hooks.directory import Directory
-from runtimeproxy.hooks.server import MAX_ANSWER_BYTES
+from runtimeproxy.hooks.client import MAX_ANSWER_BYTES
+from runtimeproxy.hooks.directory import HookDirectory
 from runtimeproxy.hooks.trust import distrust
 from runtimeproxy.life import Attachments
 from runtimeproxy.metrics import Metrics
@@ -45,7 +45,7 @@ def assemble(loop: asyncio.AbstractEventLoop, options: Options, lines: LineWrite
         hook_options(options), lambda path: _caller(path, loop, options.backend), options.backend,
         audit=AuditLog(audit.write), metrics=metrics, updates=UpdateRecords(options.requested_directory),
     )  # fmt: skip
-    directory = Directory(options.hook_directory, interceptor.use, metrics)
+    directory = HookDirectory(options.hook_directory, interceptor.use, metrics)
     directory.rescan()
     relay = RelayServer(
         loop, options.backend, interceptor, metrics=metrics,
@@ -83,7 +83,7 @@ class _Late:
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, options: Options, relay: RelayServer, interceptor: CriInterceptor,
-        directory: Directory, metrics: Metrics, lines: LineWriter,
+        directory: HookDirectory, metrics: Metrics, lines: LineWriter,
     ) -> None:  # fmt: skip
         self._loop = loop
         self._options = options

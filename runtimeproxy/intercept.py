@@ -21,7 +21,7 @@ class Treatment(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StreamPlan:
     """What to do with streams of a path; decided before their messages are known."""
 
     treatment: Treatment
@@ -29,7 +29,7 @@ class Plan:
     fail_closed: bool = False  # some hook server of this stage has policy Fail: what cannot be asked is refused
 
 
-PASS = Plan(Treatment.PASS)
+PASS = StreamPlan(Treatment.PASS)
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class CannotBeEdited(Exception):
 class Interceptor(Protocol):
     version: int  # another number = plans have changed
 
-    def plan(self, path: str) -> Plan:
+    def plan(self, path: str) -> StreamPlan:
         """Returns what to do with streams of this path, until ``version`` changes."""
 
     async def request(self, call: Call, message: bytes) -> Forward | Refuse:

@@ -46,7 +46,7 @@ class Ending(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class StartContext:
     """The circumstances of the process's start. ``command`` is its own command line, for a successor."""
 
     command: Sequence[str]
@@ -75,7 +75,7 @@ class Life:
 
     def __init__(
         self,
-        process: Process,
+        process: StartContext,
         command_line: CommandLine,
         options: Options,
         *,

@@ -61,7 +61,7 @@ class ListenerHost(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class SocketAccess:
     """Mode (permission bits), uid and gid of a socket file."""
 
     mode: int
@@ -70,7 +70,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class ListeningSocket:
     """A listening socket and the name under which it is handed on; ``path`` is "" in the abstract namespace."""
 
     sock: socket.socket
@@ -78,7 +78,7 @@ class Listener:
     path: str
 
 
-def adopt(inherited: Sequence[Inherited]) -> list[Listener]:
+def adopt(inherited: Sequence[Inherited]) -> list[ListeningSocket]:
     """Wraps descriptors that were handed over. ListenError if one is no listening unix stream socket."""
     listeners = []
     for entry in inherited:
@@ -91,11 +91,11 @@ def adopt(inherited: Sequence[Inherited]) -> list[Listener]:
             raise ListenError(f"descriptor {entry.fd} ({entry.name}) is no listening unix stream socket")
         sock.setblocking(False)
         name = sock.getsockname()
-        listeners.append(Listener(sock, entry.name, name if isinstance(name, str) else ""))
+        listeners.append(ListeningSocket(sock, entry.name, name if isinstance(name, str) else ""))
     return listeners
 
 
-def usable(listeners: Sequence[Listener], endpoint: str) -> list[Listener]:
+def usable(listeners: Sequence[ListeningSocket], endpoint: str) -> list[ListeningSocket]:
     """Returns those to be served: all that the manager opened, and of our own making what is bound at ``endpoint``.
 
     A socket that we made for an earlier ``--koord-runtimeproxy-endpoint`` is closed.
@@ -112,12 +112,12 @@ def usable(listeners: Sequence[Listener], endpoint: str) -> list[Listener]:
     return kept
 
 
-def access_like(backend: str) -> Access:
+def access_like(backend: str) -> SocketAccess:
     """Returns the access of the backend's socket; while there is none, 0660 and our own user and group."""
-    return _access_of(backend) or Access(0o660, os.geteuid(), os.getegid())
+    return _access_of(backend) or SocketAccess(0o660, os.geteuid(), os.getegid())
 
 
-def bind(path: str, access: Access, name: str = OWN_NAME) -> Listener:
+def bind(path: str, access: SocketAccess, name: str = OWN_NAME) -> ListeningSocket:
     """Makes the directory (0755) and the socket. ListenError if the path is taken, or cannot be bound."""
     try:
         directory, file = os.path.split(path)
@@ -132,7 +132,7 @@ def bind(path: str, access: Access, name: str = OWN_NAME) -> Listener:
         raise ListenError(f"{path}: {what and f'{what} '}{error.strerror or error}") from error
 
 
-def _bind(path: str, access: Access, name: str) -> Listener:
+def _bind(path: str, access: SocketAccess, name: str) -> ListeningSocket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         with permissions(0o600):
@@ -142,10 +142,10 @@ def _bind(path: str, access: Access, name: str) -> Listener:
     except OSError:
         sock.close()
         raise
-    return Listener(sock, name, path)
+    return ListeningSocket(sock, name, path)
 
 
-def _set_access(path: str, access: Access) -> None:
+def _set_access(path: str, access: SocketAccess) -> None:
     """Sets owner before mode, so that no other user gets in between; without that right, our own bits only."""
     mode = access.mode
     if (access.uid, access.gid) != (os.geteuid(), os.getegid()):
@@ -180,7 +180,7 @@ class Listeners:
         loop: asyncio.AbstractEventLoop,
         host: ListenerHost,
         notifier: Notifier,
-        served: Sequence[Listener],
+        served: Sequence[ListeningSocket],
         backend: str,
         stale: Iterable[str] = (),
     ) -> None:
@@ -276,9 +276,9 @@ class Listeners:
         self._served.clear()
 
 
-def _access_of(path: str) -> Access | None:
+def _access_of(path: str) -> SocketAccess | None:
     try:
         entry = os.stat(path)
     except OSError:
         return None
-    return Access(stat.S_IMODE(entry.st_mode) & 0o777, entry.st_uid, entry.st_gid)
+    return SocketAccess(stat.S_IMODE(entry.st_mode) & 0o777, entry.st_uid, entry.st_gid)

@@ -20,7 +20,7 @@ _LAG_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0,
 
 
 @dataclass(slots=True)
-class Bytes:
+class RelayedBytes:
     """Bytes by direction, a number each: it is added to with every piece of every call."""
 
     to_runtime: int = 0
@@ -62,7 +62,7 @@ class Metrics:
     connections: int = gauge("Client connections open now.")
     accepted_connections: int = counter("Client connections accepted.")
     unserved_connections: int = counter("Client connections closed because the runtime was missing.")
-    bytes: Bytes = counter("Bytes relayed.", "direction", factory=Bytes)
+    bytes: RelayedBytes = counter("Bytes relayed.", "direction", factory=RelayedBytes)
     held_streams: int = gauge("Requests kept back now.")
     held_bytes: int = gauge("Bytes of requests kept back now.")
     hook_calls: Counter[Labels] = counter("Calls to hook servers.", "server", "stage", "outcome")

@@ -21,8 +21,18 @@ from koord.service.notify import Notifier, NotifyEnvironmentError, watchdog_inte
 from koord.service.options import CommandLine, OptionError
 from runtimeproxy.assemble import assemble
 from runtimeproxy.bypass import Bypass
-from runtimeproxy.life import LOGGED, Life, Process
-from runtimeproxy.listen import Listener, ListenError, Listeners, access_like, adopt, bind, is_own, own_name, usable
+from runtimeproxy.life import LOGGED, Life, StartContext
+from runtimeproxy.listen import (
+    ListenError,
+    Listeners,
+    ListeningSocket,
+    access_like,
+    adopt,
+    bind,
+    is_own,
+    own_name,
+    usable,
+)
 from runtimeproxy.options import PROGRAM, Options
 from runtimeproxy.upgrade import own_command, take_predecessor
 
@@ -48,7 +58,7 @@ def main() -> int:
     return 0
 
 
-def _start(options: Options, environ: MutableMapping[str, str]) -> tuple[Process, list[Listener], set[str]]:
+def _start(options: Options, environ: MutableMapping[str, str]) -> tuple[StartContext, list[ListeningSocket], set[str]]:
     """Returns what systemd or a predecessor handed over, the sockets to serve, and our own ones that are not served."""
     pid = os.getpid()
     from_predecessor, predecessor = take_predecessor(environ)
@@ -56,7 +66,7 @@ def _start(options: Options, environ: MutableMapping[str, str]) -> tuple[Process
     served = usable(handed_over, options.endpoint)
     stale = {each.name for each in handed_over if is_own(each.name)} - {each.name for each in served}
     served = served or [bind(options.endpoint, access_like(options.backend), own_name(stale))]
-    process = Process(
+    process = StartContext(
         command=own_command(sys.executable, sys.orig_argv, sys.argv),
         environ=dict(environ),
         notifier=Notifier(environ.get("NOTIFY_SOCKET")),
@@ -69,8 +79,8 @@ def _start(options: Options, environ: MutableMapping[str, str]) -> tuple[Process
 async def _serve(
     command_line: CommandLine,
     options: Options,
-    process: Process,
-    served: list[Listener],
+    process: StartContext,
+    served: list[ListeningSocket],
     stale: set[str],
     lines: LineWriter,
 ) -> None:

@@ -168,7 +168,7 @@ def _spawn_orphan(command: Sequence[str], environ: Mapping[str, str], kept_fds: 
         read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
         middle = os.fork()
         if middle == 0:
-            _between(command, environ, kept_fds, write_fd)
+            _run_intermediate(command, environ, kept_fds, write_fd)
         os.waitpid(middle, 0)
         os.close(write_fd)
         write_fd = -1
@@ -184,7 +184,9 @@ def _spawn_orphan(command: Sequence[str], environ: Mapping[str, str], kept_fds: 
     return int(text)
 
 
-def _between(command: Sequence[str], environ: Mapping[str, str], kept_fds: Sequence[int], write_fd: int) -> NoReturn:
+def _run_intermediate(
+    command: Sequence[str], environ: Mapping[str, str], kept_fds: Sequence[int], write_fd: int
+) -> NoReturn:
     """Starts the grandchild from the process in between, tells its pid, leaves. Never returns into the event loop."""
     try:
         pid = os.fork()

@@ -20,7 +20,7 @@ import pytest
 
 from integration import build
 from koord.http2.server import ServerReply, UnaryServer
-from runtimeproxy.intercept import Call, Forward, Plan, Refuse, Treatment
+from runtimeproxy.intercept import Call, Forward, Refuse, StreamPlan, Treatment
 from runtimeproxy.relay.server import RelayServer
 
 TIMEOUT_S = "2"  # Go's server closes a connection 1 s after its GOAWAY, and some cases pass by that alone
@@ -67,8 +67,8 @@ class Everything:
     treatment: Treatment
     version: int = 0
 
-    def plan(self, path: str) -> Plan:
-        return Plan(self.treatment)
+    def plan(self, path: str) -> StreamPlan:
+        return StreamPlan(self.treatment)
 
     async def request(self, call: Call, message: bytes) -> Forward | Refuse:
         return Forward(message)

@@ -21,10 +21,10 @@ from runtimeproxy.cri.fields import SANDBOX_OF_CREATE, TABLES
 from runtimeproxy.cri.record import RECORD
 from runtimeproxy.cri.requested import RECORD as REQUESTED
 from runtimeproxy.cri.requested import REPORTED
-from runtimeproxy.hooks.fields import How, Owned
+from runtimeproxy.hooks.fields import EditableField, FieldForm
 
 
-def owned(method: str) -> Iterator[tuple[str, Owned, str]]:
+def owned(method: str) -> Iterator[tuple[str, EditableField, str]]:
     """Field, place and the method whose edits arrive there: a sandbox's are repeated for each of its containers."""
     yield from ((field, place, method) for field, place in TABLES[method].items())
     if method == CREATE:
@@ -39,7 +39,7 @@ def owned_paths(method: str, top: Descriptor) -> set[Path]:
     return set(paths)
 
 
-def names(place: Owned, top: Descriptor) -> Path:
+def names(place: EditableField, top: Descriptor) -> Path:
     """The field names along the path of ``place``."""
     found = []
     message: Descriptor | None = top
@@ -62,10 +62,10 @@ def after_edits(
     for field, place, by in owned(method):
         *above, last = names(place, top)
         wanted = Wanted.at(by)
-        if place.how in (How.INT, How.STRING):
+        if place.form in (FieldForm.INT, FieldForm.STRING):
             value = parent + MOVED if field == "cgroup_parent" else wanted.resources[field]
             _put(_descend(result, above), last, str(value) if value else None)
-        elif place.how is How.MAP:
+        elif place.form is FieldForm.MAP:
             _merge_map(_descend(result, above), last, wanted.entries[field])
         else:
             entries = {key: _json(value, values_are_text) for key, value in wanted.entries[field].items()}

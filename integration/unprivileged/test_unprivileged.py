@@ -19,7 +19,7 @@ import pytest
 from integration.unprivileged import nobody
 from koordctl.install import record
 from koordctl.install.disk import Disk
-from runtimeproxy.listen import Access, ListenError, bind
+from runtimeproxy.listen import ListenError, SocketAccess, bind
 from tests.qosd.machine import Machine
 from tests.qosd.test_daemon import running
 from tests.runtimeproxy.processes import Node
@@ -147,7 +147,7 @@ def test_a_lock_that_was_planted_is_named_and_left(place: Path, planted: str) ->
     with nobody.trying({planted: plant[planted]}) as who:
         assert who.succeeded == [planted]
         with pytest.raises(ListenError, match=r"\.proxy\.sock\.lock"):
-            bind(str(shared / "proxy.sock"), Access(0o600, 0, 0))
+            bind(str(shared / "proxy.sock"), SocketAccess(0o600, 0, 0))
     assert (precious.read_text(), stat.S_IMODE(precious.stat().st_mode)) == ("precious", 0o644)
     assert os.path.lexists(lock)
 

@@ -14,9 +14,9 @@ from typing import Literal, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from koord.pb.hooks import api_pb2 as hooks
+from runtimeproxy.cri.objectcache import ContainerEntry, PodEntry
 from runtimeproxy.cri.record import take_record
 from runtimeproxy.cri.requested import RECORD, parse_record
-from runtimeproxy.cri.store import ContainerEntry, PodEntry
 from runtimeproxy.wire.protowire import MalformedMessage
 
 M = TypeVar("M", bound=Message)

@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.codec import decode
-from runtimeproxy.cri.store import ContainerEntry, PodEntry, Store
+from runtimeproxy.cri.objectcache import ContainerEntry, ObjectCache, PodEntry
 from runtimeproxy.hooks.edits import Edits, name
 from runtimeproxy.hooks.messages import CONTAINER, POD, read
 from runtimeproxy.hooks.observe import shown
 
 
-def dump_store(store: Store) -> Callable[[], dict[str, object]]:
+def dump_cache(cache: ObjectCache) -> Callable[[], dict[str, object]]:
     """Copies pods and containers by id now; the result makes JSON of them, which takes thousands of times longer.
 
     Entries never change, so any thread may read them.
     """
-    pods, containers = list(store.pods()), list(store.containers())
+    pods, containers = list(cache.pods()), list(cache.containers())
     return lambda: {
         "pods": {pod_id: _pod(entry) for pod_id, entry in pods},
         "containers": {container_id: _container(entry) for container_id, entry in containers},
@@ -30,7 +30,7 @@ def _pod(entry: PodEntry) -> dict[str, object]:
         "namespace": entry.namespace,
         "name": pod.pod_meta.name,
         "uid": entry.uid,
-        "fields": _shown(read(entry.request, POD.asked)),
+        "fields": _shown(read(entry.request, POD.request_layout)),
         "edited": _shown(entry.edits),
         "readFromRuntime": entry.rebuilt,
     }
@@ -41,7 +41,7 @@ def _container(entry: ContainerEntry) -> dict[str, object]:
     return {
         "pod": entry.pod_id,
         "name": container.container_meta.name,
-        "fields": _shown(read(entry.request, CONTAINER.asked)),
+        "fields": _shown(read(entry.request, CONTAINER.request_layout)),
     }
 
 

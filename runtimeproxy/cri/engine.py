@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from koord.http2.grpc import UNIMPLEMENTED
 from runtimeproxy.cri import methods
 from runtimeproxy.cri.containers import Containers
-from runtimeproxy.cri.dump import dump_store
+from runtimeproxy.cri.dump import dump_cache
 from runtimeproxy.cri.handlercontext import Commit, HandlerContext, log
 from runtimeproxy.cri.rebuild import Rebuilder, RebuildFailed
 from runtimeproxy.cri.restores import Restores
 from runtimeproxy.cri.sandboxes import Decision, Sandboxes
-from runtimeproxy.hooks.server import UnaryCaller
+from runtimeproxy.hooks.client import UnaryCaller
 from runtimeproxy.intercept import Call
 
 
@@ -35,11 +35,11 @@ class Engine:
             methods.UPDATE: containers.update,
         }
         self._tapped: dict[str, Callable[[bytes, str], Commit]] = {
-            methods.RUN_POD: lambda message, service: pods.ran(message),
+            methods.RUN_POD: lambda message, service: pods.passed_run(message),
             methods.STOP_POD: pods.stopped,
             methods.REMOVE_POD: lambda message, service: pods.removed(message),
             methods.UPDATE_POD: lambda message, service: pods.updated(message),
-            methods.RESTORE_POD: lambda message, service: restores.restored(message),
+            methods.RESTORE_POD: lambda message, service: restores.passed_restore(message),
             methods.CREATE: lambda message, service: containers.passed_create(message),
             methods.START: containers.started,
             methods.STOP: containers.stopped,
@@ -60,10 +60,10 @@ class Engine:
     async def learn_sandboxes(self) -> bool:
         """Fills the cache from the runtime's own list of sandboxes; False if it cannot be had now."""
         for service in methods.SERVICES:
-            store = self._context.store
-            store.listing()
+            cache = self._context.cache
+            cache.listing()
             try:
-                store.listed(await self._rebuilder.sandboxes(service))
+                cache.listed(await self._rebuilder.sandboxes(service))
             except RebuildFailed as error:
                 log.info("the runtime's sandboxes are not known yet: %s", error)
                 if error.code != UNIMPLEMENTED:
@@ -88,7 +88,7 @@ class Engine:
 
     def dump(self) -> Callable[[], dict[str, object]]:
         """Copies the cache; the result makes JSON values of the copy."""
-        return dump_store(self._context.store)
+        return dump_cache(self._context.cache)
 
     def close(self) -> None:
         self._rebuilder.close()

@@ -20,8 +20,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from runtimeproxy.hooks.client import HookClient
 from runtimeproxy.hooks.edits import KUBELET_PREFIX
-from runtimeproxy.hooks.server import HookServer
 
 GENERATION_LABELS = frozenset({"pod-template-hash", "controller-revision-hash", "pod-template-generation"})
 _UID = r"[0-9a-fA-F]{8}(?:[-_][0-9a-fA-F]{4}){3}[-_][0-9a-fA-F]{12}|[0-9a-fA-F]{32}"  # the latter: static pods
@@ -114,7 +114,7 @@ class Exemptions:
             return "critical_pod"
         return "own_pod" if any(_same_workload(own, pod) for own in self._own.values()) else None
 
-    def learn(self, servers: Iterable[HookServer], find: Callable[[str], PodTraits | None]) -> None:
+    def learn(self, servers: Iterable[HookClient], find: Callable[[str], PodTraits | None]) -> None:
         """Learns which pods the servers live in. ``find``: a pod by uid, None if it is not known (yet)."""
         own_before, self._own = self._own, {}
         self.knows_own_pods = False

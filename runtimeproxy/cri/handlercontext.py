@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 
 from koord.http2.grpc import OK
 from runtimeproxy.cri.exempt import Exemptions, PodTraits, SkipRules
-from runtimeproxy.cri.store import Store
+from runtimeproxy.cri.objectcache import ObjectCache
 from runtimeproxy.cri.updaterecords import UpdateRecords
-from runtimeproxy.hooks.chain import Agreed, Chain
+from runtimeproxy.hooks.chain import AgreedEdits, Chain
+from runtimeproxy.hooks.client import HookClient
 from runtimeproxy.hooks.edits import Edits, name
-from runtimeproxy.hooks.hookfile import Policy
+from runtimeproxy.hooks.hookfile import FailurePolicy
 from runtimeproxy.hooks.largemessages import LargeMessageWorker
 from runtimeproxy.hooks.observe import Audit, shown
-from runtimeproxy.hooks.server import HookServer
-from runtimeproxy.hooks.stages import Stage
+from runtimeproxy.hooks.stages import CallStage
 from runtimeproxy.intercept import Call
 from runtimeproxy.metrics import Metrics
 
@@ -41,7 +41,7 @@ class NotifyTarget:
         self.tell(OK)
 
 
-Edited = tuple[Callable[[], str], Agreed, Edits]
+Edited = tuple[Callable[[], str], AgreedEdits, Edits]
 """How logs name what was edited, what the servers agreed on, and the edits that were sent."""
 
 
@@ -60,7 +60,7 @@ class HandlerContext:
     """What all handlers use; ``chain`` is replaced as a whole when the hook directory changes."""
 
     options: HookOptions
-    store: Store
+    cache: ObjectCache
     exemptions: Exemptions
     audit: Audit
     metrics: Metrics
@@ -72,18 +72,18 @@ class HandlerContext:
     def __post_init__(self) -> None:
         self.use(())
 
-    def use(self, servers: Sequence[HookServer]) -> None:
+    def use(self, servers: Sequence[HookClient]) -> None:
         """Asks these servers from now on, in this order."""
         self.chain = Chain(servers, self.metrics, self.clock, self.worker)
 
-    def holds(self, stage: Stage) -> bool:
+    def holds(self, stage: CallStage) -> bool:
         """Returns whether a request may have to wait for a server."""
         return any(server.may_await(stage) for server in self.chain.of(stage))
 
-    def fails_closed(self, stage: Stage) -> bool:
+    def fails_closed(self, stage: CallStage) -> bool:
         """Returns whether one of these servers is under policy Fail."""
         servers = self.chain.of(stage)
-        return any(server.spec.policy_at(stage) is Policy.FAIL and server.may_await(stage) for server in servers)
+        return any(server.spec.policy_at(stage) is FailurePolicy.FAIL and server.may_await(stage) for server in servers)
 
     def deadline(self, call: Call) -> float | None:
         """Returns when hooks must be done with ``call``: half of the time that its caller gives it."""
@@ -103,7 +103,7 @@ class HandlerContext:
 
     def is_exempt(self, pod: PodTraits) -> bool:
         """Returns whether ``pod`` is left alone, and counts it."""
-        reason = self.exemptions.reason(pod, self.options.skip, fail_closed=any(map(self.fails_closed, Stage)))
+        reason = self.exemptions.reason(pod, self.options.skip, fail_closed=any(map(self.fails_closed, CallStage)))
         if reason is not None:
             self.metrics.exemption(reason)
         return reason is not None
@@ -116,7 +116,7 @@ class HandlerContext:
         except Exception as error:  # noqa: BLE001 - the request has gone on already
             self.fault("reporting", error)
 
-    def _report_one(self, method: str, subject: Callable[[], str], agreed: Agreed, sent: Edits) -> None:
+    def _report_one(self, method: str, subject: Callable[[], str], agreed: AgreedEdits, sent: Edits) -> None:
         named = subject() if sent else ""
         for slot, value in sent.items():
             self.metrics.edit(method, slot.field)

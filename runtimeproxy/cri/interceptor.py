@@ -21,13 +21,13 @@ from koord.http2.grpc import OK, RESOURCE_EXHAUSTED
 from runtimeproxy.cri.exempt import Exemptions
 from runtimeproxy.cri.handlercontext import Commit, HandlerContext, HookOptions, NotifyTarget, log
 from runtimeproxy.cri.methods import plans
+from runtimeproxy.cri.objectcache import ObjectCache
 from runtimeproxy.cri.requested import LARGEST_BYTES, STATUSES, NoRoom, restored
-from runtimeproxy.cri.store import Store
 from runtimeproxy.cri.updaterecords import UpdateRecords
-from runtimeproxy.hooks.directory import Loaded
+from runtimeproxy.hooks.client import Connect, HookClient
+from runtimeproxy.hooks.directory import LoadedHookFile
 from runtimeproxy.hooks.observe import Audit
-from runtimeproxy.hooks.server import Connect, HookServer
-from runtimeproxy.intercept import PASS, Call, CannotBeEdited, Forward, Plan, Refuse
+from runtimeproxy.intercept import PASS, Call, CannotBeEdited, Forward, Refuse, StreamPlan
 from runtimeproxy.metrics import Metrics
 from runtimeproxy.wire.protowire import MalformedMessage, TooManyFields
 
@@ -62,22 +62,22 @@ class CriInterceptor:
         self._connect = connect
         self._runtime_path = runtime_path
         self._context = HandlerContext(
-            options, Store(), Exemptions(proc), audit, metrics, clock, updates or UpdateRecords("")
+            options, ObjectCache(), Exemptions(proc), audit, metrics, clock, updates or UpdateRecords("")
         )
-        self._servers: dict[Loaded, HookServer] = {}
-        self._retired: set[HookServer] = set()
+        self._servers: dict[LoadedHookFile, HookClient] = {}
+        self._retired: set[HookClient] = set()
         self._engine: Engine | None = None
         self._missing = False  # the engine could not be loaded when it was tried last
         self._tasks: set[asyncio.Task[None]] = set()
         self._learning: asyncio.Task[None] | None = None
         self._list_again_at = 0.0
-        self._plans: Mapping[str, Plan] = {}
+        self._plans: Mapping[str, StreamPlan] = {}
         self.version = 0
         self._held_creates = False
         self._replan()
 
     @property
-    def servers(self) -> tuple[HookServer, ...]:
+    def servers(self) -> tuple[HookClient, ...]:
         """The hook servers in the order in which they are asked."""
         return self._context.chain.servers
 
@@ -86,7 +86,7 @@ class CriInterceptor:
         """Whether CreateContainer is held for what the cache does not know, also where no server asks for it."""
         return self._held_creates
 
-    def use(self, loaded: tuple[Loaded, ...]) -> None:
+    def use(self, loaded: tuple[LoadedHookFile, ...]) -> None:
         """Takes these hook servers from now on; one whose file did not change keeps its connection and its breaker."""
         before = self._servers
         self._servers = {each: before[each] if each in before else self._server(each) for each in loaded}
@@ -95,7 +95,7 @@ class CriInterceptor:
             self._retire(server)
         self._replan()
         if self._engine is not None:
-            self._begin(self._acquaint(self._engine))
+            self._start_task(self._connect_servers(self._engine))
 
     def configure(self, options: HookOptions) -> None:
         """Takes these settings from now on."""
@@ -118,11 +118,11 @@ class CriInterceptor:
                 await asyncio.get_running_loop().run_in_executor(None, _engine_type)
                 self._load()
             except Exception as error:  # noqa: BLE001 - an import may raise anything
-                self._miss(error)
+                self._note_missing_engine(error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    def plan(self, path: str) -> Plan:
+    def plan(self, path: str) -> StreamPlan:
         """Returns a plan in the midst of the relay's reading, so nothing is called here that could fail."""
         return self._plans[path] if path in self._plans else PASS  # noqa: SIM401
 
@@ -141,7 +141,7 @@ class CriInterceptor:
         except MalformedMessage as error:
             log.warning("%s passed, but cannot be remembered: %s", call.path, error)
         except Exception as error:  # noqa: BLE001 - the request has gone on already
-            self._forgot("tapped", error)
+            self._distrust_cache("tapped", error)
 
     def answered(self, call: Call, status: int, message: bytes | None) -> None:
         try:
@@ -154,25 +154,25 @@ class CriInterceptor:
         except MalformedMessage as error:
             log.warning("the answer to %s cannot be remembered: %s", call.path, error)
         except Exception as error:  # noqa: BLE001 - the answer has gone on already
-            self._forgot("answered", error)
+            self._distrust_cache("answered", error)
 
     def _commit(self, commit: Commit, message: bytes | None) -> None:
         commit(message)
-        store, metrics = self._context.store, self._context.metrics
-        metrics.cached_pods, metrics.cached_containers = store.sizes
-        if store.hold_creates != self._held_creates:
+        cache, metrics = self._context.cache, self._context.metrics
+        metrics.cached_pods, metrics.cached_containers = cache.sizes
+        if cache.hold_creates != self._held_creates:
             self._replan()
-        if store.hold_creates and self._engine is not None and self._context.clock() >= self._list_again_at:
-            self._learn_again(self._engine)
+        if cache.hold_creates and self._engine is not None and self._context.clock() >= self._list_again_at:
+            self._relearn(self._engine)
 
-    def _forgot(self, doing: str, error: Exception) -> None:
+    def _distrust_cache(self, doing: str, error: Exception) -> None:
         """Holds containers until the runtime's list was read again: the cache may lack an object by now."""
         self._context.fault(doing, error)
         try:
-            self._context.store.distrust()
+            self._context.cache.distrust()
             self._replan()
             if self._engine is not None:
-                self._learn_again(self._engine, FIRST_PAUSE_S)
+                self._relearn(self._engine, FIRST_PAUSE_S)
         except Exception as also:  # noqa: BLE001 - as above
             self._context.fault("learning", also)
 
@@ -182,7 +182,7 @@ class CriInterceptor:
             if len(message) > LARGEST_BYTES:
                 metrics.not_rewritten["large"] += 1
                 return message
-            told = restored(message, STATUSES[path[path.rindex("/") + 1 :]], self._context.updates.read)
+            answer = restored(message, STATUSES[path[path.rindex("/") + 1 :]], self._context.updates.read)
         except NoRoom:
             metrics.not_rewritten["no record"] += 1
         except MalformedMessage as error:
@@ -190,19 +190,19 @@ class CriInterceptor:
         except Exception as error:  # noqa: BLE001 - the answer goes on as it came
             self._context.fault("restoring", error)
         else:
-            metrics.restored_statuses += told is not message
-            return told
+            metrics.restored_statuses += answer is not message
+            return answer
         return message
 
     def forget(self) -> None:
         """Reads everything from the runtime again, as after a start."""
         try:
-            self._context.store = Store()
+            self._context.cache = ObjectCache()
             self._replan()
             if self._engine is not None:
-                self._learn_again(self._engine)
+                self._relearn(self._engine)
         except Exception as error:  # noqa: BLE001 - switching the bypass off has more to do
-            self._forgot("learning", error)
+            self._distrust_cache("learning", error)
 
     def dump(self) -> Callable[[], dict[str, object]]:
         """Copies servers and cache; the result makes JSON values of the copy, in any thread.
@@ -250,14 +250,14 @@ class CriInterceptor:
             try:
                 return self._load()
             except Exception as error:
-                self._miss(error)
+                self._note_missing_engine(error)
                 raise EngineMissing(repr(error)) from error
         return self._engine
 
     def _load(self) -> Engine:
         if self._engine is None:
             engine = _engine_type()(self._context, self._connect(self._runtime_path))
-            self._learn_again(engine)
+            self._relearn(engine)
             self._engine = engine
             if self._missing:
                 self._missing = False
@@ -265,7 +265,7 @@ class CriInterceptor:
                 log.info("requests are edited again")
         return self._engine
 
-    def _miss(self, error: Exception) -> None:
+    def _note_missing_engine(self, error: Exception) -> None:
         """Lets requests go on without waiting for what cannot be had."""
         if self._missing:
             self._context.metrics.fault("loading")
@@ -274,13 +274,13 @@ class CriInterceptor:
         self._context.fault("loading", error)
         self._replan()
 
-    def _learn_again(self, engine: Engine, pause_s: float = 0.0) -> None:
+    def _relearn(self, engine: Engine, pause_s: float = 0.0) -> None:
         if self._learning is not None:
             self._learning.cancel()
         self._list_again_at = self._context.clock() + LIST_AGAIN_S
-        self._learning = self._begin(self._learn(engine, pause_s))
+        self._learning = self._start_task(self._learn(engine, pause_s))
 
-    def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    def _start_task(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Begins ``work``, which raises nothing."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -297,11 +297,11 @@ class CriInterceptor:
                 learned = await engine.learn_sandboxes()
                 self._replan()
                 if learned:
-                    await self._acquaint(engine)
+                    await self._connect_servers(engine)
             except Exception as error:  # noqa: BLE001 - the root of a task; what failed once may do the next time
                 self._context.fault("learning", error)
 
-    async def _acquaint(self, engine: Engine) -> None:
+    async def _connect_servers(self, engine: Engine) -> None:
         """Connects to the hook servers, so that their own pods are known before the first of them restarts."""
         try:
             await asyncio.gather(*(server.greet() for server in self.servers))
@@ -311,16 +311,16 @@ class CriInterceptor:
 
     def _replan(self) -> None:
         context = self._context
-        self._held_creates = context.store.hold_creates
+        self._held_creates = context.cache.hold_creates
         self._plans = plans(context.holds, context.fails_closed, self._held_creates)
         if self._missing:
             self._plans = {path: plan for path, plan in self._plans.items() if plan.fail_closed}
         self.version += 1
 
-    def _server(self, loaded: Loaded) -> HookServer:
+    def _server(self, loaded: LoadedHookFile) -> HookClient:
         spec = loaded.spec
         options = self._context.options
-        return HookServer(
+        return HookClient(
             spec,
             self._connect(spec.endpoint),
             default_timeout_s=options.hook_timeout_s,
@@ -329,12 +329,12 @@ class CriInterceptor:
             clock=self._context.clock,
         )
 
-    def _retire(self, server: HookServer) -> None:
+    def _retire(self, server: HookClient) -> None:
         """Closes a server that is no longer used, once all that ask it have their answer."""
         self._retired.add(server)
         asyncio.get_running_loop().call_later(RETIRED_S, self._close_retired, server)
 
-    def _close_retired(self, server: HookServer) -> None:
+    def _close_retired(self, server: HookClient) -> None:
         self._retired.discard(server)
         server.close()
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from runtimeproxy.cri.requested import STATUSES
-from runtimeproxy.hooks.stages import Stage
-from runtimeproxy.intercept import Plan, Treatment
+from runtimeproxy.hooks.stages import CallStage
+from runtimeproxy.intercept import StreamPlan, Treatment
 
 SERVICES = ("/runtime.v1.RuntimeService/", "/runtime.v1alpha2.RuntimeService/")
 
@@ -34,8 +34,8 @@ class Method:
     """``tapped``: the cache needs the request; ``answer``: and the ids in the answer."""
 
     name: str
-    pre: tuple[Stage, ...] = ()
-    post: Stage | None = None
+    pre: tuple[CallStage, ...] = ()
+    post: CallStage | None = None
     tapped: bool = True
     answer: bool = False
 
@@ -43,19 +43,19 @@ class Method:
 METHODS = {
     method.name: method
     for method in (
-        Method(RUN_POD, pre=(Stage.PRE_RUN_POD,), answer=True),
-        Method(STOP_POD, post=Stage.POST_STOP_POD),
-        Method(REMOVE_POD, pre=(Stage.PRE_REMOVE_POD,)),
-        Method(UPDATE_POD, pre=(Stage.PRE_UPDATE_POD,)),
-        Method(RESTORE_POD, pre=(Stage.PRE_RUN_POD, Stage.PRE_CREATE), answer=True),
-        Method(CREATE, pre=(Stage.PRE_CREATE,), answer=True),
-        Method(START, pre=(Stage.PRE_START,), post=Stage.POST_START, tapped=False),
-        Method(STOP, post=Stage.POST_STOP),
-        Method(REMOVE, post=Stage.POST_REMOVE),
-        Method(UPDATE, pre=(Stage.PRE_UPDATE,)),
+        Method(RUN_POD, pre=(CallStage.PRE_RUN_POD,), answer=True),
+        Method(STOP_POD, post=CallStage.POST_STOP_POD),
+        Method(REMOVE_POD, pre=(CallStage.PRE_REMOVE_POD,)),
+        Method(UPDATE_POD, pre=(CallStage.PRE_UPDATE_POD,)),
+        Method(RESTORE_POD, pre=(CallStage.PRE_RUN_POD, CallStage.PRE_CREATE), answer=True),
+        Method(CREATE, pre=(CallStage.PRE_CREATE,), answer=True),
+        Method(START, pre=(CallStage.PRE_START,), post=CallStage.POST_START, tapped=False),
+        Method(STOP, post=CallStage.POST_STOP),
+        Method(REMOVE, post=CallStage.POST_REMOVE),
+        Method(UPDATE, pre=(CallStage.PRE_UPDATE,)),
     )
 }
-_STATUS_PLANS = {service + name: Plan(Treatment.REWRITE) for name in STATUSES for service in SERVICES}
+_STATUS_PLANS = {service + name: StreamPlan(Treatment.REWRITE) for name in STATUSES for service in SERVICES}
 
 
 @lru_cache(64)
@@ -65,18 +65,20 @@ def split(path: str) -> tuple[str, Method]:
     return path[:slash], METHODS[path[slash:]]
 
 
-def plans(holds: Callable[[Stage], bool], fails_closed: Callable[[Stage], bool], hold_create: bool) -> dict[str, Plan]:
+def plans(
+    holds: Callable[[CallStage], bool], fails_closed: Callable[[CallStage], bool], hold_create: bool
+) -> dict[str, StreamPlan]:
     """Returns the plan of every path that is looked at.
 
     ``holds``: may a server of the stage have to be waited for; ``fails_closed``: and is one under policy Fail;
     ``hold_create``: a sandbox may have been edited, so that its containers' requests need the same edit.
     """
-    found: dict[str, Plan] = {}
+    found: dict[str, StreamPlan] = {}
     for method in METHODS.values():
         if any(map(holds, method.pre)) or (method.name == CREATE and hold_create):
-            plan = Plan(Treatment.HOLD, method.answer, any(map(fails_closed, method.pre)))
+            plan = StreamPlan(Treatment.HOLD, method.answer, any(map(fails_closed, method.pre)))
         elif method.tapped or (method.post and holds(method.post)):
-            plan = Plan(Treatment.TAP, method.answer)
+            plan = StreamPlan(Treatment.TAP, method.answer)
         else:
             continue
         found.update({service + method.name: plan for service in SERVICES})

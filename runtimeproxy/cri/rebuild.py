@@ -20,11 +20,11 @@ from koord.model.runtimestatus import at, is_unicode, mapping, number, parse, re
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.codec import container_entry, convert, decode, rebuilt_pod
-from runtimeproxy.cri.store import ContainerEntry, PodEntry
+from runtimeproxy.cri.objectcache import ContainerEntry, PodEntry
+from runtimeproxy.hooks.client import UnaryCaller
 from runtimeproxy.hooks.edits import HUGEPAGE_LIMITS, RESOURCE_INTS, RESOURCE_SCALARS, UNIFIED, Slot
 from runtimeproxy.hooks.largemessages import LargeMessageWorker
 from runtimeproxy.hooks.messages import apply_resource
-from runtimeproxy.hooks.server import UnaryCaller
 from runtimeproxy.wire.protowire import MalformedMessage
 
 NOT_FOUND = 5

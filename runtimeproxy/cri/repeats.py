@@ -10,8 +10,8 @@ Invariant: a request without ``sandbox_config`` gets one only if this proxy move
 from __future__ import annotations
 
 from runtimeproxy.cri.fields import SANDBOX_OF_CREATE
-from runtimeproxy.cri.store import PodEntry
-from runtimeproxy.cri.transcribe import Pod
+from runtimeproxy.cri.objectcache import PodEntry
+from runtimeproxy.cri.transcribe import PodFields
 from runtimeproxy.hooks.cgroupparents import components
 from runtimeproxy.hooks.edits import CGROUP_PARENT, Edits, Value, changes
 from runtimeproxy.hooks.messages import POD, layout, read
@@ -35,7 +35,7 @@ def repeats(message: bytes, has_config: bool, entry: PodEntry | None) -> tuple[E
 
 def _moved(runtime: bytes, sent: Edits) -> Edits:
     """Returns the cgroup parent that the runtime's copy has, if it is not the one that kubelet sends."""
-    held = read(runtime, POD.asked, (CGROUP_PARENT,))
+    held = read(runtime, POD.request_layout, (CGROUP_PARENT,))
     return {slot: value for slot, value in held.items() if not _same_parent(value, sent.get(slot))}
 
 
@@ -45,12 +45,12 @@ def _same_parent(runtime: Value, kubelet: Value | None) -> bool:
     )
 
 
-def pod_as_sent(configs: list[bytes], entry: PodEntry | None, again: Edits) -> Pod:
+def pod_as_sent(configs: list[bytes], entry: PodEntry | None, again: Edits) -> PodFields:
     """Returns the pod for a hook server, with this container: kubelet's newest view and our edits of the sandbox.
 
     ``configs``: the occurrences of ``sandbox_config`` in the request, which does not repeat the runtime handler.
     """
     if not configs:
-        return Pod.of_request(entry.request if entry else b"")
+        return PodFields.of_request(entry.request if entry else b"")
     edits = entry.edits | again if entry and entry.edits else again
-    return Pod.of_config(b"".join(configs), []).edited(edits)
+    return PodFields.of_config(b"".join(configs), []).edited(edits)

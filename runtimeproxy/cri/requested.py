@@ -144,7 +144,7 @@ def _restored_status(status: bytes, updates: Callable[[str], Record]) -> bytes:
     return b"".join((*kept, status[at:], patch, _filler(room_bytes)))
 
 
-def _is_record(status: bytes, span: protowire.Span) -> bool:
+def _is_record(status: bytes, span: protowire.FieldSpan) -> bool:
     is_annotation = span.number == _ANNOTATIONS and span.wire_type == LENGTH
     return is_annotation and last_bytes(status[span.value : span.end], _KEY) == RECORD.encode()
 

@@ -15,14 +15,14 @@ from runtimeproxy.cri.handlercontext import Commit, Edited, HandlerContext
 from runtimeproxy.cri.methods import RESTORE_POD
 from runtimeproxy.cri.record import with_record
 from runtimeproxy.cri.requested import with_record as with_requested
-from runtimeproxy.cri.sandboxes import Decision, Sandboxes, forgotten
-from runtimeproxy.cri.transcribe import Pod, container_name, container_of, pod_to_restore, text
+from runtimeproxy.cri.sandboxes import Decision, Sandboxes, not_cached
+from runtimeproxy.cri.transcribe import PodFields, container_name, container_of, pod_to_restore, text
 from runtimeproxy.hooks import patch
-from runtimeproxy.hooks.chain import Agreed
+from runtimeproxy.hooks.chain import AgreedEdits
 from runtimeproxy.hooks.edits import Edits
-from runtimeproxy.hooks.guards import Guard
+from runtimeproxy.hooks.guards import EditGuard
 from runtimeproxy.hooks.largemessages import LARGE_BYTES
-from runtimeproxy.hooks.stages import Stage
+from runtimeproxy.hooks.stages import CallStage
 from runtimeproxy.intercept import Call, Forward, Refuse
 from runtimeproxy.wire.protowire import edit_entries, payloads
 
@@ -30,7 +30,7 @@ _CONFIGS = 5  # of RestorePodRequest
 _RESTORED = 2  # of RestorePodResponse
 _NAME, _ID = 1, 2  # of RestoredContainer; a ContainerMetadata's name is field 1 as well
 _CONTAINER_META = 2  # of ContainerResourceHookRequest
-_GUARD = Guard(frozenset(RESTORED_CONTAINER))
+_GUARD = EditGuard(frozenset(RESTORED_CONTAINER))
 
 
 class Restores:
@@ -44,7 +44,7 @@ class Restores:
         worker, size_bytes = self._context.worker, len(message)
         pod, containers = await worker(size_bytes, partial(_read, message))
         if self._sandboxes.is_exempt(pod):
-            return Forward(message), partial(self._restored, pod, {}, [(each, Agreed()) for each in containers])
+            return Forward(message), partial(self._restored, pod, {}, [(each, AgreedEdits()) for each in containers])
         agreed = await self._sandboxes.ask_to_run(RESTORE_POD, pod, call)
         if isinstance(agreed, Refuse):
             return agreed, None
@@ -52,7 +52,7 @@ class Restores:
         reports: list[Edited] = [(pod.name, agreed, agreed.edits)]
         for container in containers:
             question = container + made.in_container
-            of_container = await self._containers.ask(Stage.PRE_CREATE, question, _GUARD, call)
+            of_container = await self._containers.ask(CallStage.PRE_CREATE, question, _GUARD, call)
             if isinstance(of_container, Refuse):
                 return of_container, None
             reports.append((partial(container_name, question), of_container, of_container.edits))
@@ -62,17 +62,17 @@ class Restores:
         made_containers = list(zip(containers, own, strict=True))
         return Forward(edited, then), partial(self._restored, made, agreed.edits, made_containers)
 
-    def restored(self, message: bytes) -> Commit:
+    def passed_restore(self, message: bytes) -> Commit:
         """Handles a RestorePod that passed. A large one is read from the runtime when it is needed."""
         if len(message) > LARGE_BYTES:
-            return forgotten
+            return not_cached
         pod, containers = _read(message)
         if not self._sandboxes.is_exempt(pod):
             self._sandboxes.advise(pod)
-        return partial(self._restored, pod, {}, [(each, Agreed()) for each in containers])
+        return partial(self._restored, pod, {}, [(each, AgreedEdits()) for each in containers])
 
     def _restored(
-        self, pod: Pod, edits: Edits, containers: Sequence[tuple[bytes, Agreed]], answer: bytes | None
+        self, pod: PodFields, edits: Edits, containers: Sequence[tuple[bytes, AgreedEdits]], answer: bytes | None
     ) -> None:
         """Keeps ``pod`` as the runtime got it, and ``containers``: hook requests as they came, with what was agreed."""
         self._sandboxes.created(pod.request, edits, answer)
@@ -82,7 +82,7 @@ class Restores:
             self._containers.remember(text(pod_ids), id_of.get(_name(container), ""), container, own)
 
 
-def _read(message: bytes) -> tuple[Pod, list[bytes]]:
+def _read(message: bytes) -> tuple[PodFields, list[bytes]]:
     """Returns the pod of a RestorePodRequest, and the hook requests of its containers, without the pod."""
     pod = pod_to_restore(message)
     _ = pod.request  # made now, and kept
@@ -94,7 +94,7 @@ def _name(container: bytes) -> str:
     return text(payloads(b"".join(payloads(container, _CONTAINER_META)[0]), _NAME)[0])
 
 
-def _edited(message: bytes, edits: Edits, own: Sequence[Agreed]) -> bytes:
+def _edited(message: bytes, edits: Edits, own: Sequence[AgreedEdits]) -> bytes:
     """Returns the edited request. ``own``: agreed on of each container. Raises MalformedMessage or EditTooLarge."""
     of_next = iter([with_requested(each.edits, each.before) for each in own])
     edited = edit_entries(message, {(_CONFIGS,): lambda config: patch.apply(config, RESTORED_CONTAINER, next(of_next))})

@@ -13,21 +13,21 @@ from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.codec import decode
 from runtimeproxy.cri.exempt import PodTraits
-from runtimeproxy.cri.fields import OWNED, TABLES
+from runtimeproxy.cri.fields import EDITABLE, TABLES
 from runtimeproxy.cri.handlercontext import Commit, HandlerContext, NotifyTarget
 from runtimeproxy.cri.methods import RUN_POD, UPDATE_POD
+from runtimeproxy.cri.objectcache import PodEntry
 from runtimeproxy.cri.rebuild import TIMEOUT_S, Rebuilder
 from runtimeproxy.cri.record import with_record
 from runtimeproxy.cri.resources import meaningful, merge_update
-from runtimeproxy.cri.store import PodEntry
-from runtimeproxy.cri.transcribe import Pod, identity, pod_name, pod_to_run, text
+from runtimeproxy.cri.transcribe import PodFields, identity, pod_name, pod_to_run, text
 from runtimeproxy.hooks import patch
-from runtimeproxy.hooks.chain import Agreed, Question
+from runtimeproxy.hooks.chain import AgreedEdits, HookQuestion
 from runtimeproxy.hooks.edits import Edits
-from runtimeproxy.hooks.guards import Guard
+from runtimeproxy.hooks.guards import EditGuard
 from runtimeproxy.hooks.largemessages import LARGE_BYTES
 from runtimeproxy.hooks.messages import POD
-from runtimeproxy.hooks.stages import Stage
+from runtimeproxy.hooks.stages import CallStage
 from runtimeproxy.intercept import Call, Forward, Refuse
 from runtimeproxy.wire.protowire import payloads
 
@@ -41,7 +41,7 @@ class Sandboxes:
 
     def known(self, pod_id: str) -> PodEntry | None:
         """Returns the sandbox, if the cache knows all of it."""
-        entry = self._context.store.pod(pod_id)
+        entry = self._context.cache.pod(pod_id)
         return entry if entry is not None and entry.complete else None
 
     async def entry(self, service: str, pod_id: str, timeout_s: float) -> PodEntry | None:
@@ -50,10 +50,10 @@ class Sandboxes:
         if found is None and pod_id:
             found = await self._rebuilder.pod(service, pod_id, timeout_s)
             if found is not None:
-                self._context.store.put_pod(pod_id, found)
+                self._context.cache.put_pod(pod_id, found)
         return found
 
-    def is_exempt(self, pod: Pod | bytes) -> bool:
+    def is_exempt(self, pod: PodFields | bytes) -> bool:
         """Returns whether the pod, or that of this PodSandboxHookRequest, is left alone."""
         if isinstance(pod, bytes):
             return self._context.may_exempt(pod.__contains__) and self._context.is_exempt(traits(pod))
@@ -78,36 +78,36 @@ class Sandboxes:
         then = partial(self._context.report, RUN_POD, (pod.name, agreed, edits))
         return Forward(edited, then), partial(self.created, made, edits)
 
-    def ran(self, message: bytes) -> Commit:
+    def passed_run(self, message: bytes) -> Commit:
         """Handles a RunPodSandbox that passed. A large one is read from the runtime when it is needed."""
         if len(message) > LARGE_BYTES:
-            return forgotten
+            return not_cached
         pod = pod_to_run(message)
         if not self.is_exempt(pod):
             self.advise(pod)
         return partial(self.created, pod.request, {})
 
-    def ask_to_run(self, method: str, pod: Pod, call: Call) -> Awaitable[Agreed | Refuse]:
+    def ask_to_run(self, method: str, pod: PodFields, call: Call) -> Awaitable[AgreedEdits | Refuse]:
         """Asks about a sandbox that ``method`` is to make, and notifies the servers that are not waited for."""
         self.advise(pod)
         guard = self.guard(method, pod.cgroup_parent)
-        return self._ask(Stage.PRE_RUN_POD, pod.request, guard, call, pod.handler)
+        return self._ask(CallStage.PRE_RUN_POD, pod.request, guard, call, pod.handler)
 
-    def advise(self, pod: Pod) -> None:
+    def advise(self, pod: PodFields) -> None:
         """Notifies the servers that are not waited for, while the sandbox is made."""
 
         async def make() -> bytes:
             return pod.request
 
-        for server in self._context.chain.of(Stage.PRE_RUN_POD):
-            if not server.awaits(Stage.PRE_RUN_POD, pod.handler):
-                server.post(Stage.PRE_RUN_POD, make)
+        for server in self._context.chain.of(CallStage.PRE_RUN_POD):
+            if not server.awaits(CallStage.PRE_RUN_POD, pod.handler):
+                server.post(CallStage.PRE_RUN_POD, make)
 
     def created(self, sandbox: bytes, edits: Edits, answer: bytes | None) -> None:
         """Keeps ``sandbox``, its PodSandboxHookRequest as the runtime got it; field 1 of ``answer`` is its id."""
         pod_id = text(payloads(answer or b"", 1)[0])
         if pod_id:
-            self._context.store.put_pod(pod_id, PodEntry(*identity(sandbox), sandbox, edits))
+            self._context.cache.put_pod(pod_id, PodEntry(*identity(sandbox), sandbox, edits))
 
     async def update(self, call: Call, message: bytes, service: str) -> Decision:
         """Handles an UpdatePodSandboxResources that is held."""
@@ -120,7 +120,7 @@ class Sandboxes:
         merged = pod.SerializeToString()
         if self.is_exempt(merged):
             return Forward(message), self.updated(message)
-        agreed = await self._ask(Stage.PRE_UPDATE_POD, merged, self.guard(UPDATE_POD, pod.cgroup_parent), call)
+        agreed = await self._ask(CallStage.PRE_UPDATE_POD, merged, self.guard(UPDATE_POD, pod.cgroup_parent), call)
         if isinstance(agreed, Refuse):
             return agreed, None
         edits = meaningful(agreed.edits, request.resources)
@@ -131,10 +131,10 @@ class Sandboxes:
     def updated(self, message: bytes) -> Commit:
         """Handles an UpdatePodSandboxResources as the runtime got it."""
         request = decode(cri.UpdatePodSandboxResourcesRequest, message)
-        return partial(self._took_over, request)
+        return partial(self._apply_update, request)
 
-    def _took_over(self, request: cri.UpdatePodSandboxResourcesRequest, answer: bytes | None) -> None:
-        entry = self._context.store.pod(request.pod_sandbox_id)
+    def _apply_update(self, request: cri.UpdatePodSandboxResourcesRequest, answer: bytes | None) -> None:
+        entry = self._context.cache.pod(request.pod_sandbox_id)
         if entry is not None:
             pod = decode(hooks.PodSandboxHookRequest, entry.request)
             _merge(pod, request)
@@ -142,7 +142,7 @@ class Sandboxes:
 
     def replace(self, pod_id: str, entry: PodEntry, pod: bytes) -> None:
         """Keeps what ``entry`` knows of the sandbox, with a newer request."""
-        self._context.store.put_pod(
+        self._context.cache.put_pod(
             pod_id, PodEntry(entry.uid, entry.namespace, pod, entry.edits, entry.rebuilt, entry.complete)
         )
 
@@ -151,7 +151,7 @@ class Sandboxes:
         pod_id = decode(cri.RemovePodSandboxRequest, message).pod_sandbox_id
         entry = await self.entry(service, pod_id, self._context.left_s(call, TIMEOUT_S))
         if entry is not None and not self.is_exempt(entry.request):
-            agreed = await self._ask(Stage.PRE_REMOVE_POD, entry.request, Guard(frozenset()), call)
+            agreed = await self._ask(CallStage.PRE_REMOVE_POD, entry.request, EditGuard(frozenset()), call)
             if isinstance(agreed, Refuse):
                 return agreed, None
         return Forward(message), self.removed(message)
@@ -159,14 +159,14 @@ class Sandboxes:
     def removed(self, message: bytes) -> Commit:
         """Handles a RemovePodSandbox on its way."""
         pod_id = decode(cri.RemovePodSandboxRequest, message).pod_sandbox_id
-        return lambda answer: self._context.store.remove_pod(pod_id)
+        return lambda answer: self._context.cache.remove_pod(pod_id)
 
     def stopped(self, message: bytes, service: str) -> Commit:
         """Handles a StopPodSandbox on its way; post hooks hear of it afterwards."""
         pod_id = decode(cri.StopPodSandboxRequest, message).pod_sandbox_id
-        return NotifyTarget(partial(self._tell, Stage.POST_STOP_POD, service, pod_id))
+        return NotifyTarget(partial(self._notify, CallStage.POST_STOP_POD, service, pod_id))
 
-    def _tell(self, stage: Stage, service: str, pod_id: str, outcome: int) -> None:
+    def _notify(self, stage: CallStage, service: str, pod_id: str, outcome: int) -> None:
         known = self.known(pod_id)  # as it is now: it may be gone when a slow server is told of it
 
         async def make() -> bytes | None:
@@ -178,28 +178,30 @@ class Sandboxes:
         for server in self._context.chain.of(stage):
             server.post(stage, make, outcome)
 
-    def guard(self, method: str, cgroup_parent: str = "", hidden_envs: frozenset[str] = frozenset()) -> Guard:
+    def guard(self, method: str, cgroup_parent: str = "", hidden_envs: frozenset[str] = frozenset()) -> EditGuard:
         """Returns what hooks may do to a request of ``method``; the cgroup parent is kubelet's own for the pod."""
-        return Guard(OWNED[method], cgroup_parent, self._context.options.foreign_parents, hidden_envs)
+        return EditGuard(EDITABLE[method], cgroup_parent, self._context.options.foreign_parents, hidden_envs)
 
-    def _ask(self, stage: Stage, pod: bytes, guard: Guard, call: Call, handler: str = "") -> Awaitable[Agreed | Refuse]:
-        question = Question(stage, pod, POD, guard, partial(pod_name, pod), handler)
+    def _ask(
+        self, stage: CallStage, pod: bytes, guard: EditGuard, call: Call, handler: str = ""
+    ) -> Awaitable[AgreedEdits | Refuse]:
+        question = HookQuestion(stage, pod, POD, guard, partial(pod_name, pod), handler)
         return self._context.chain.ask(question, self._context.deadline(call))
 
     def _find(self, uid: str) -> PodTraits | None:
-        for _, entry in self._context.store.pods():
+        for _, entry in self._context.cache.pods():
             if entry.uid.lower() == uid:
                 return traits(entry.request)
         return None
 
 
-def _pod_to_run(message: bytes) -> Pod:
+def _pod_to_run(message: bytes) -> PodFields:
     pod = pod_to_run(message)
     _ = pod.request  # made now, and kept
     return pod
 
 
-def forgotten(answer: bytes | None) -> None:
+def not_cached(answer: bytes | None) -> None:
     """Ignores an object: the cache need not know everything."""
 
 

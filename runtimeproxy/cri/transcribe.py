@@ -22,7 +22,7 @@ _CONTAINER_ID = 3
 _NOTHING_HIDDEN: frozenset[str] = frozenset()
 
 
-class Pod:
+class PodFields:
     """A pod as hook servers are told of it. ``given_parent``: the cgroup parent that kubelet gave it; ``parts``:
     payloads by field number of its PodSandboxHookRequest."""
 
@@ -39,7 +39,7 @@ class Pod:
         return text in b"\0".join(self._parts[_LABELS] + self._parts[_ANNOTATIONS])
 
     @classmethod
-    def of_config(cls, config: bytes, handler: list[bytes]) -> Pod:
+    def of_config(cls, config: bytes, handler: list[bytes]) -> PodFields:
         """Makes it of a PodSandboxConfig."""
         meta, labels, annotations, linux = payloads(config, 1, 6, 7, 8)
         parent, overhead, resources = payloads(b"".join(linux), 1, 4, 5)
@@ -56,7 +56,7 @@ class Pod:
         )
 
     @classmethod
-    def of_request(cls, request: bytes, given_parent: str = "") -> Pod:
+    def of_request(cls, request: bytes, given_parent: str = "") -> PodFields:
         """Makes it of a PodSandboxHookRequest."""
         numbers = range(_META, _RESOURCES + 1)
         return cls(dict(zip(numbers, payloads(request, *numbers), strict=True)), given_parent)
@@ -87,30 +87,30 @@ class Pod:
             }
         )
 
-    def edited(self, edits: Edits) -> Pod:
+    def edited(self, edits: Edits) -> PodFields:
         """Returns the same pod after ``edits`` of ours."""
         if not edits:
             return self
-        return Pod.of_request(patch.apply(self.request, POD.request, edits), self.given_parent)
+        return PodFields.of_request(patch.apply(self.request, POD.request, edits), self.given_parent)
 
     def name(self) -> str:
         """Returns its name for logs."""
         return pod_name(self.request)
 
 
-def pod_to_run(message: bytes) -> Pod:
+def pod_to_run(message: bytes) -> PodFields:
     """Returns the pod of a RunPodSandboxRequest."""
     return _pod_at(message, 1, 2)
 
 
-def pod_to_restore(message: bytes) -> Pod:
+def pod_to_restore(message: bytes) -> PodFields:
     """Returns the pod of a RestorePodRequest."""
     return _pod_at(message, 2, 3)
 
 
-def _pod_at(message: bytes, config_field: int, handler_field: int) -> Pod:
+def _pod_at(message: bytes, config_field: int, handler_field: int) -> PodFields:
     config, handler = payloads(message, config_field, handler_field)
-    return Pod.of_config(b"".join(config), handler)
+    return PodFields.of_config(b"".join(config), handler)
 
 
 def with_handler_of(request: bytes, older: bytes) -> bytes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from runtimeproxy.hooks.stages import Stage
+from runtimeproxy.hooks.stages import CallStage
 
 FAILURES = 5
 FIRST_PAUSE_S = 1.0
@@ -62,9 +62,9 @@ class Breakers:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._server = Breaker(clock)
-        self._stages = {stage: Breaker(clock) for stage in Stage}
+        self._stages = {stage: Breaker(clock) for stage in CallStage}
 
-    def allows(self, stage: Stage) -> bool:
+    def allows(self, stage: CallStage) -> bool:
         """Returns whether the server may be asked at this stage now."""
         if not self._server.allows():
             return False
@@ -73,20 +73,20 @@ class Breakers:
         self._server.abandoned()
         return False
 
-    def succeeded(self, stage: Stage) -> None:
+    def succeeded(self, stage: CallStage) -> None:
         self._server.succeeded()
         self._stages[stage].succeeded()
 
-    def unreachable(self, stage: Stage) -> None:
+    def unreachable(self, stage: CallStage) -> None:
         """Notes that no stage can be asked; of this one nothing was learned."""
         self._server.failed()
         self._stages[stage].abandoned()
 
-    def failed(self, stage: Stage) -> None:
+    def failed(self, stage: CallStage) -> None:
         """Notes that the server was there, but gave no good answer at this stage."""
         self._server.succeeded()
         self._stages[stage].failed()
 
-    def abandoned(self, stage: Stage) -> None:
+    def abandoned(self, stage: CallStage) -> None:
         self._server.abandoned()
         self._stages[stage].abandoned()

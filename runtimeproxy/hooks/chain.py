@@ -16,40 +16,40 @@ from typing import TYPE_CHECKING
 
 from koord.http2.grpc import UNAVAILABLE
 from runtimeproxy.hooks import patch
+from runtimeproxy.hooks.client import HookAnswer, HookClient, HookFailed
 from runtimeproxy.hooks.edits import Edits, Slot, changes, name
-from runtimeproxy.hooks.hookfile import Policy
+from runtimeproxy.hooks.hookfile import FailurePolicy
 from runtimeproxy.hooks.largemessages import LargeMessageWorker
-from runtimeproxy.hooks.merge import opinion
-from runtimeproxy.hooks.messages import ALL_FIELDS, Shape, read, removals
-from runtimeproxy.hooks.server import HookFailed, HookServer, Opinion
-from runtimeproxy.hooks.stages import Stage
+from runtimeproxy.hooks.merge import wanted_edits
+from runtimeproxy.hooks.messages import ALL_FIELDS, MessageShape, read, removals
+from runtimeproxy.hooks.stages import CallStage
 from runtimeproxy.intercept import Refuse
 from runtimeproxy.metrics import Metrics
 
 if TYPE_CHECKING:
-    from runtimeproxy.hooks.guards import Guard
+    from runtimeproxy.hooks.guards import EditGuard
 
 log = logging.getLogger("runtimeproxy.hooks.chain")
 
-Said = tuple[Edits, Edits]
+ParsedAnswer = tuple[Edits, Edits]
 """What an answer sets, and the keys that it asks to delete."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class HookQuestion:
     """``request`` is an encoded hook request of ``shape``; ``subject`` is for logs; ``handler``: the pod's runtime
     handler, where it decides who is waited for."""
 
-    stage: Stage
+    stage: CallStage
     request: bytes
-    shape: Shape
-    guard: Guard
+    shape: MessageShape
+    guard: EditGuard
     subject: Callable[[], str]
     handler: str = ""
 
 
 @dataclass(slots=True)
-class Agreed:
+class AgreedEdits:
     """``before``: what edited slots had, if anything, before the first server; ``files``: who set each, a hook file."""
 
     before: Edits = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Agreed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
+class _JudgedAnswer:
     """The meaning of one server's answer: the edits that count, and those that the guard refuses, with its reason.
 
     ``shown``: the fields in question as the request had them.
@@ -74,58 +74,58 @@ class Chain:
 
     def __init__(
         self,
-        servers: Sequence[HookServer],
+        servers: Sequence[HookClient],
         metrics: Metrics,
         clock: Callable[[], float],
         worker: LargeMessageWorker | None = None,
     ) -> None:
         self.servers = tuple(servers)
-        self._of = {stage: tuple(server for server in servers if stage in server.spec.stages) for stage in Stage}
+        self._of = {stage: tuple(server for server in servers if stage in server.spec.stages) for stage in CallStage}
         self._metrics = metrics
         self._clock = clock
         self._worker = worker or LargeMessageWorker()
 
-    def of(self, stage: Stage) -> tuple[HookServer, ...]:
+    def of(self, stage: CallStage) -> tuple[HookClient, ...]:
         """Returns the servers that are asked or notified at this stage."""
         return self._of[stage]
 
-    async def ask(self, question: Question, deadline: float | None) -> Agreed | Refuse:
+    async def ask(self, question: HookQuestion, deadline: float | None) -> AgreedEdits | Refuse:
         """Returns what the servers of the question's stage make of the request, or the refusal that a policy calls for.
 
         ``deadline``: monotonic seconds by which the last server must have answered, None for no limit but theirs.
         """
         servers = [server for server in self._of[question.stage] if server.awaits(question.stage, question.handler)]
-        agreed, request, parse = Agreed(), question.request, partial(self._read, question.shape)
+        agreed, request, parse = AgreedEdits(), question.request, partial(self._read, question.shape)
         for server in servers:
             left_s = server.timeout_s if deadline is None else min(server.timeout_s, deadline - self._clock())
             try:
                 reply = await server.ask(question.stage, request, left_s, parse)
             except HookFailed as failed:
-                if self._ends(server, question, failed):
+                if self._must_refuse(server, question, failed):
                     return Refuse(UNAVAILABLE, f"hook server {server.spec.file}: {failed}")
                 continue
             if reply is None or not any(reply.answer):
                 continue
-            heard = await self._worker(len(request), partial(_hear, question, request, reply))
-            self._tell_refused(server.spec.file, question, heard.refused)
-            self._tell_overridden(server.spec.file, question, agreed, heard)
-            _take_over(agreed, heard, server.spec.file)
+            judged = await self._worker(len(request), partial(_judge, question, request, reply))
+            self._report_refused(server.spec.file, question, judged.refused)
+            self._report_overridden(server.spec.file, question, agreed, judged)
+            _take_over(agreed, judged, server.spec.file)
             if server is not servers[-1]:
                 request = await self._worker(
-                    len(request), partial(patch.apply, request, question.shape.request, heard.kept)
+                    len(request), partial(patch.apply, request, question.shape.request, judged.kept)
                 )
         if len(servers) > 1:
             agreed.edits = changes(agreed.edits, agreed.before)
         return agreed
 
-    async def _read(self, shape: Shape, answer: bytes) -> Said:
+    async def _read(self, shape: MessageShape, answer: bytes) -> ParsedAnswer:
         if not answer:
             return {}, {}
-        return await self._worker(len(answer), lambda: (read(answer, shape.said), removals(answer, shape)))
+        return await self._worker(len(answer), lambda: (read(answer, shape.answer_layout), removals(answer, shape)))
 
-    def _ends(self, server: HookServer, question: Question, failed: HookFailed) -> bool:
+    def _must_refuse(self, server: HookClient, question: HookQuestion, failed: HookFailed) -> bool:
         """Returns whether this failure refuses the request."""
-        refused = server.spec.policy_at(question.stage) is Policy.FAIL
+        refused = server.spec.policy_at(question.stage) is FailurePolicy.FAIL
         outcome = "refused" if refused else "ignored"
         self._metrics.hook_failure(server.spec.file, question.stage, outcome)
         log.warning(
@@ -138,8 +138,8 @@ class Chain:
         )
         return refused
 
-    def _tell_overridden(self, file: str, question: Question, agreed: Agreed, heard: _Heard) -> None:
-        for slot in heard.kept.keys() & agreed.edits.keys():
+    def _report_overridden(self, file: str, question: HookQuestion, agreed: AgreedEdits, judged: _JudgedAnswer) -> None:
+        for slot in judged.kept.keys() & agreed.edits.keys():
             self._metrics.hook_conflict(slot.field)
             log.warning(
                 "%s: %s of hook server %s overrides that of %s",
@@ -149,30 +149,30 @@ class Chain:
                 agreed.files[slot],
             )
 
-    def _tell_refused(self, file: str, question: Question, refused: Sequence[tuple[Slot, str]]) -> None:
+    def _report_refused(self, file: str, question: HookQuestion, refused: Sequence[tuple[Slot, str]]) -> None:
         for slot, reason in refused:
             self._metrics.hook_guard(reason)
             log.warning("%s: hook server %s may not set %s (%s); dropped", question.subject(), file, name(slot), reason)
 
 
-def _hear(question: Question, request: bytes, reply: Opinion[Said]) -> _Heard:
+def _judge(question: HookQuestion, request: bytes, reply: HookAnswer[ParsedAnswer]) -> _JudgedAnswer:
     """Judges an answer about ``request``, as the server was shown it."""
     set_, removed = reply.answer
     named = {slot.field for slot in (*set_, *removed)} if reply.presence else ALL_FIELDS
-    shown = read(request, question.shape.asked, named)
-    owned = {
+    shown = read(request, question.shape.request_layout, named)
+    edits = {
         slot: new
-        for slot, new in opinion(shown, set_, removed, presence=reply.presence).items()
-        if slot.field in question.guard.owned
+        for slot, new in wanted_edits(shown, set_, removed, presence=reply.presence).items()
+        if slot.field in question.guard.editable
     }
-    refused = tuple([(slot, reason) for slot, new in owned.items() if (reason := question.guard.refusal(slot, new))])
+    refused = tuple([(slot, reason) for slot, new in edits.items() if (reason := question.guard.refusal(slot, new))])
     for slot, _ in refused:
-        del owned[slot]
-    return _Heard(shown, owned, refused)
+        del edits[slot]
+    return _JudgedAnswer(shown, edits, refused)
 
 
-def _take_over(agreed: Agreed, heard: _Heard, file: str) -> None:
-    for slot, new in heard.kept.items():
-        if slot in heard.shown and slot not in agreed.edits:
-            agreed.before[slot] = heard.shown[slot]
+def _take_over(agreed: AgreedEdits, judged: _JudgedAnswer, file: str) -> None:
+    for slot, new in judged.kept.items():
+        if slot in judged.shown and slot not in agreed.edits:
+            agreed.before[slot] = judged.shown[slot]
         agreed.edits[slot], agreed.files[slot] = new, file

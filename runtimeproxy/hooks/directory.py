@@ -35,7 +35,7 @@ Version = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedHookFile:
     """A valid hook file and the version of the file it was read from."""
 
     spec: ServerSpec
@@ -43,20 +43,20 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _FileState:
     """The result of the last look at one file; ``good`` may stem from an earlier version."""
 
-    good: Loaded | None
+    good: LoadedHookFile | None
     error: str | None
 
 
-class Directory:
+class HookDirectory:
     """Reads ``path`` on ``rescan`` and tells ``changed`` the servers, in order, whenever they differ; "" has none."""
 
     def __init__(
         self,
         path: str,
-        changed: Callable[[tuple[Loaded, ...]], None],
+        changed: Callable[[tuple[LoadedHookFile, ...]], None],
         metrics: Metrics,
     ) -> None:
         self._path = path
@@ -64,17 +64,17 @@ class Directory:
         self._metrics = metrics
         self._trusted = trust.owners()
         self._error: str | None = None
-        self._looks: dict[str, _Look] = {}
-        self._servers: tuple[Loaded, ...] = ()
+        self._states: dict[str, _FileState] = {}
+        self._servers: tuple[LoadedHookFile, ...] = ()
 
     @property
-    def servers(self) -> tuple[Loaded, ...]:
+    def servers(self) -> tuple[LoadedHookFile, ...]:
         return self._servers
 
     @property
     def errors(self) -> Mapping[str, str]:
         """The errors now, by file name; by the directory's path if it is the directory itself."""
-        files = {shown_name(name): look.error for name, look in self._looks.items() if look.error is not None}
+        files = {shown_name(name): state.error for name, state in self._states.items() if state.error is not None}
         return files if self._error is None else {self._path: self._error, **files}
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> DirectoryWatch:
@@ -90,17 +90,17 @@ class Directory:
         if not self._path:
             return
         try:
-            self._look_at_all()
+            self._read_all()
         except OSError as error:
             self._fail(f"hook directory {self._path}: {error.strerror}")
         self._metrics.hook_file_errors = len(self.errors)
-        servers = tuple(look.good for _, look in sorted(self._looks.items()) if look.good is not None)
+        servers = tuple(state.good for _, state in sorted(self._states.items()) if state.good is not None)
         if servers != self._servers:
             self._servers = servers
             log.info("hook servers: %s", ", ".join(loaded.spec.file for loaded in servers) or "none")
             self._changed(servers)
 
-    def _look_at_all(self) -> None:
+    def _read_all(self) -> None:
         """Raises OSError if the directory cannot be read, or be made."""
         make_directories(self._path)
         distrust = trust.refusal(self._path, self._trusted)
@@ -108,7 +108,7 @@ class Directory:
             self._fail(f"hook directory {self._path}: {distrust}")
             return
         names = [name for name in os.listdir(self._path) if name.endswith(SUFFIX) and not name.startswith(".")]
-        self._looks = {name: look for name in names if (look := self._look(name)) is not None}
+        self._states = {name: state for name in names if (state := self._read_state(name)) is not None}
         self._error = None
 
     def _fail(self, error: str) -> None:
@@ -116,9 +116,9 @@ class Directory:
             log.error("%s; its servers stay as they are", error)
         self._error = error
 
-    def _look(self, name: str) -> _Look | None:
+    def _read_state(self, name: str) -> _FileState | None:
         """Returns the state of one file; None if it is gone or no regular file."""
-        before = self._looks.get(name)
+        before = self._states.get(name)
         good = before.good if before else None
         try:
             version, content = _read(os.path.join(self._path, name), self._trusted)
@@ -126,19 +126,21 @@ class Directory:
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENXIO):
                 return None
-            return self._failed(before, _Look(good, f"{shown_name(name)}: {error.strerror}"))
+            return self._failed(before, _FileState(good, f"{shown_name(name)}: {error.strerror}"))
         except HookFileError as error:
-            return self._failed(before, _Look(good, str(error)))
+            return self._failed(before, _FileState(good, str(error)))
         if spec is None:
             return None
         if spec.unknown_stages and (good is None or good.spec.unknown_stages != spec.unknown_stages):
             log.warning("%s: runtime-hooks that this proxy never calls: %s", name, ", ".join(spec.unknown_stages))
-        return _Look(Loaded(spec, version), None)
+        return _FileState(LoadedHookFile(spec, version), None)
 
-    def _failed(self, before: _Look | None, look: _Look) -> _Look:
-        if before is None or before.error != look.error:
-            log.error("hook file %s; %s", look.error, "its last good version stays" if look.good else "it is left out")
-        return look
+    def _failed(self, before: _FileState | None, state: _FileState) -> _FileState:
+        if before is None or before.error != state.error:
+            log.error(
+                "hook file %s; %s", state.error, "its last good version stays" if state.good else "it is left out"
+            )
+        return state
 
 
 def shown_name(name: str) -> str:

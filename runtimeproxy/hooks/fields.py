@@ -16,7 +16,7 @@ from runtimeproxy.hooks.edits import CPUSETS, HUGEPAGE_LIMITS, UNIFIED
 from runtimeproxy.wire.protowire import Path
 
 
-class How(Enum):
+class FieldForm(Enum):
     INT = "append an integer"
     STRING = "append a string"
     MAP = "append an entry, delete in place"
@@ -26,14 +26,14 @@ class How(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class EditableField:
     """``path``: field numbers from the top-level message down to the field itself."""
 
     path: Path
-    how: How
+    form: FieldForm
 
 
-Table = Mapping[str, Owned]
+FieldTable = Mapping[str, EditableField]
 
 _RESOURCE_NUMBERS = {
     "cpu_period": 1,
@@ -47,11 +47,16 @@ _RESOURCE_NUMBERS = {
     UNIFIED: 9,
     "memory_swap_limit_in_bytes": 10,
 }
-_RESOURCE_HOW = {HUGEPAGE_LIMITS: How.INT_LIST, UNIFIED: How.MAP, **dict.fromkeys(CPUSETS, How.STRING)}
+_RESOURCE_HOW = {
+    HUGEPAGE_LIMITS: FieldForm.INT_LIST,
+    UNIFIED: FieldForm.MAP,
+    **dict.fromkeys(CPUSETS, FieldForm.STRING),
+}
 
 
-def resources(*path: int) -> dict[str, Owned]:
+def resources(*path: int) -> dict[str, EditableField]:
     """Returns the fields of the LinuxContainerResources at ``path``, CRI's or the hook protocol's."""
     return {
-        field: Owned((*path, number), _RESOURCE_HOW.get(field, How.INT)) for field, number in _RESOURCE_NUMBERS.items()
+        field: EditableField((*path, number), _RESOURCE_HOW.get(field, FieldForm.INT))
+        for field, number in _RESOURCE_NUMBERS.items()
     }

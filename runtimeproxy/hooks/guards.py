@@ -6,8 +6,8 @@
 * Values the runtime would reject are refused before they can fail a pod (``values``).
 * A variable that was hidden from the servers (its value is not UTF-8) keeps its value.
 
-Pure: ``Guard.refusal`` says why, the chain drops, counts and logs. Invariant: a dropped edit leaves the request's own
-value, it never fails the call.
+Pure: ``EditGuard.refusal`` says why, the chain drops, counts and logs. Invariant: a dropped edit leaves the request's
+own value, it never fails the call.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from runtimeproxy.hooks.values import acceptable
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
-    """``owned``: the fields of this request that may change; ``cgroup_parent``: the one kubelet gave the pod;
+class EditGuard:
+    """``editable``: the fields of this request that may change; ``cgroup_parent``: the one kubelet gave the pod;
     ``foreign_parents``: others are allowed; ``hidden_envs``: names of variables no server saw."""
 
-    owned: frozenset[str]
+    editable: frozenset[str]
     cgroup_parent: str = ""
     foreign_parents: bool = False
     hidden_envs: frozenset[str] = frozenset()

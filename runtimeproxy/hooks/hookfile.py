@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from runtimeproxy.hooks.stages import ALL, STAGES, Stage
+from runtimeproxy.hooks.stages import ALL, STAGES, CallStage
 
 MAX_FILE_BYTES = 64 * 1024
 MAX_SOCKET_PATH_BYTES = 107  # sun_path less its NUL
@@ -25,7 +25,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)?", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, None: 1.0}
 
 
-class Policy(Enum):
+class FailurePolicy(Enum):
     FAIL = "Fail"  # a call that cannot be made refuses the CRI request
     IGNORE = "Ignore"  # the CRI request goes on as if the server had no opinion
 
@@ -53,16 +53,16 @@ class ServerSpec:
 
     file: str
     endpoint: str
-    policy: Policy
+    policy: FailurePolicy
     stages: frozenset[str]
     timeout_s: float | None = None
     unknown_stages: tuple[str, ...] = ()
     advice: frozenset[str] = frozenset()
     awaited_handlers: frozenset[str] = frozenset()
-    stage_policies: tuple[tuple[str, Policy], ...] = ()
+    stage_policies: tuple[tuple[str, FailurePolicy], ...] = ()
     failed_calls: bool = False
 
-    def policy_at(self, stage: str) -> Policy:
+    def policy_at(self, stage: str) -> FailurePolicy:
         """Returns the policy for a CRI request when the server cannot be asked at this stage."""
         return dict(self.stage_policies).get(stage, self.policy)
 
@@ -83,7 +83,7 @@ def parse(file: str, content: bytes) -> ServerSpec:
     return ServerSpec(
         file=file,
         endpoint=_endpoint(file, document.get("remote-endpoint")),
-        policy=_policy(file, "failure-policy", document.get("failure-policy"), Policy.IGNORE),
+        policy=_policy(file, "failure-policy", document.get("failure-policy"), FailurePolicy.IGNORE),
         stages=stages,
         timeout_s=_timeout_s(file, document.get("timeout")),
         unknown_stages=unknown,
@@ -105,16 +105,16 @@ def _endpoint(file: str, raw: object) -> str:
     return path
 
 
-def _policy(file: str, key: str, raw: object, default: Policy | None = None) -> Policy:
+def _policy(file: str, key: str, raw: object, default: FailurePolicy | None = None) -> FailurePolicy:
     if raw is None and default is not None:
         return default
-    for policy in Policy:
+    for policy in FailurePolicy:
         if raw == policy.value:
             return policy
     raise HookFileError(file, key, raw, "must be Fail or Ignore")
 
 
-def _stage_policies(file: str, raw: object) -> tuple[tuple[str, Policy], ...]:
+def _stage_policies(file: str, raw: object) -> tuple[tuple[str, FailurePolicy], ...]:
     """Returns the policies by stage; a name that no stage has is an error, since its writer means a stage."""
     key = "failure-policies"
     if raw is None:
@@ -135,8 +135,8 @@ def _texts(file: str, key: str, raw: object, kind: str = "runtime handlers") -> 
 
 def _advice(file: str, raw: object) -> frozenset[str]:
     stages = frozenset(_texts(file, "advice", raw, "hook names"))
-    if not stages <= {Stage.PRE_RUN_POD}:
-        raise HookFileError(file, "advice", raw, f"only {Stage.PRE_RUN_POD.value} can be advice")
+    if not stages <= {CallStage.PRE_RUN_POD}:
+        raise HookFileError(file, "advice", raw, f"only {CallStage.PRE_RUN_POD.value} can be advice")
     return stages
 
 

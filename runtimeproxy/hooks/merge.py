@@ -18,7 +18,7 @@ from runtimeproxy.hooks.edits import CPUSETS, HUGEPAGE_LIMITS, RESOURCE_INTS, Ed
 SIGNED = ("cpu_quota", "oom_score_adj")  # a negative value of the others is no opinion of a server without presence
 
 
-def opinion(request: Mapping[Slot, Value], answer: Edits, removals: Edits, *, presence: bool) -> Edits:
+def wanted_edits(request: Mapping[Slot, Value], answer: Edits, removals: Edits, *, presence: bool) -> Edits:
     """Returns the edits in an answer. ``request``: as the server was shown it; ``removals``: the keys it deletes."""
     if presence:
         return changes(answer | removals, request)

@@ -1,8 +1,8 @@
 """Reads the hook protocol's messages as flat slots, from their bytes.
 
-Pods and containers have the same kinds of fields under different numbers; ``Shape`` lists the numbers once, so that
-neither a question nor its answer has to be decoded for the one or two fields that matter. Invariant: ``read`` yields
-exactly what is present in the message, an explicit zero included, the last value where a field occurs twice.
+Pods and containers have the same kinds of fields under different numbers; ``MessageShape`` lists the numbers once, so
+that neither a question nor its answer has to be decoded for the one or two fields that matter. Invariant: ``read``
+yields exactly what is present in the message, an explicit zero included, the last value where a field occurs twice.
 Update requests are messages already; ``flatten_resources`` and ``apply_resource`` are for them.
 """
 
@@ -23,7 +23,7 @@ from runtimeproxy.hooks.edits import (
     Edits,
     Slot,
 )
-from runtimeproxy.hooks.fields import How, Owned, Table, resources
+from runtimeproxy.hooks.fields import EditableField, FieldForm, FieldTable, resources
 from runtimeproxy.hooks.patch import KEY, VALUE
 from runtimeproxy.wire.protowire import MalformedMessage, Path, gather, payloads
 
@@ -31,57 +31,57 @@ ALL_FIELDS = frozenset((LABELS, ANNOTATIONS, ENVS, CGROUP_PARENT, *RESOURCE_FIEL
 _SIGN_BIT = 1 << 63
 
 
-Layout = Mapping[Path, Mapping[int, tuple[str, How]]]
+Layout = Mapping[Path, Mapping[int, tuple[str, FieldForm]]]
 """A table the other way round, for reading: by enclosing message and number the field and its form."""
 
 
-def layout(table: Table) -> Layout:
-    found: dict[Path, dict[int, tuple[str, How]]] = {}
-    for field, owned in table.items():
-        found.setdefault(owned.path[:-1], {})[owned.path[-1]] = field, owned.how
+def layout(table: FieldTable) -> Layout:
+    found: dict[Path, dict[int, tuple[str, FieldForm]]] = {}
+    for field, place in table.items():
+        found.setdefault(place.path[:-1], {})[place.path[-1]] = field, place.form
     return found
 
 
-class Shape:
+class MessageShape:
     """The places of the fields in a request and in its answer.
 
     ``request`` is for changing the request, ``asked`` and ``said`` are for reading request and answer; ``removed``: the
     answer's lists of keys to delete, by number.
     """
 
-    def __init__(self, request: Table, answer: Table, removed: tuple[tuple[int, str], ...]) -> None:
+    def __init__(self, request: FieldTable, answer: FieldTable, removed: tuple[tuple[int, str], ...]) -> None:
         self.request = request
-        self.asked = layout(request)
-        self.said = layout(answer)
+        self.request_layout = layout(request)
+        self.answer_layout = layout(answer)
         self.removed = removed
 
 
-POD = Shape(
+POD = MessageShape(
     request={
-        LABELS: Owned((3,), How.MAP),
-        ANNOTATIONS: Owned((4,), How.MAP),
-        CGROUP_PARENT: Owned((5,), How.STRING),
+        LABELS: EditableField((3,), FieldForm.MAP),
+        ANNOTATIONS: EditableField((4,), FieldForm.MAP),
+        CGROUP_PARENT: EditableField((5,), FieldForm.STRING),
         **resources(7),
     },
     answer={
-        LABELS: Owned((1,), How.MAP),
-        ANNOTATIONS: Owned((2,), How.MAP),
-        CGROUP_PARENT: Owned((3,), How.STRING),
+        LABELS: EditableField((1,), FieldForm.MAP),
+        ANNOTATIONS: EditableField((2,), FieldForm.MAP),
+        CGROUP_PARENT: EditableField((3,), FieldForm.STRING),
         **resources(4),
     },
     removed=((101, ANNOTATIONS),),
 )
-CONTAINER = Shape(
+CONTAINER = MessageShape(
     request={
-        ANNOTATIONS: Owned((3,), How.MAP),
-        ENVS: Owned((9,), How.BYTES_MAP),
-        CGROUP_PARENT: Owned((8,), How.STRING),
+        ANNOTATIONS: EditableField((3,), FieldForm.MAP),
+        ENVS: EditableField((9,), FieldForm.BYTES_MAP),
+        CGROUP_PARENT: EditableField((8,), FieldForm.STRING),
         **resources(4),
     },
     answer={
-        ANNOTATIONS: Owned((1,), How.MAP),
-        ENVS: Owned((4,), How.BYTES_MAP),
-        CGROUP_PARENT: Owned((3,), How.STRING),
+        ANNOTATIONS: EditableField((1,), FieldForm.MAP),
+        ENVS: EditableField((4,), FieldForm.BYTES_MAP),
+        CGROUP_PARENT: EditableField((3,), FieldForm.STRING),
         **resources(2),
     },
     removed=((101, ANNOTATIONS), (102, ENVS)),
@@ -106,42 +106,42 @@ def _inside(message: bytes, path: Path) -> bytes:
     return message
 
 
-def _read_members(state: Edits, message: bytes, members: Mapping[int, tuple[str, How]]) -> None:
-    integers: dict[int, list[int]] = {number: [] for number, (_, how) in members.items() if how is How.INT}
+def _read_members(state: Edits, message: bytes, members: Mapping[int, tuple[str, FieldForm]]) -> None:
+    integers: dict[int, list[int]] = {number: [] for number, (_, form) in members.items() if form is FieldForm.INT}
     others: dict[int, list[bytes]] = {number: [] for number in members if number not in integers}
     gather(message, others, integers)
     try:
-        for number, (field, how) in members.items():
-            if how is How.INT:
+        for number, (field, form) in members.items():
+            if form is FieldForm.INT:
                 for integer in integers[number]:
                     state[Slot(field)] = integer - 2 * _SIGN_BIT if integer & _SIGN_BIT else integer
-            elif how is How.STRING:
+            elif form is FieldForm.STRING:
                 for content in others[number]:
                     state[Slot(field)] = content.decode()
             else:
                 for entry in others[number]:
-                    _read_entry(state, field, how, entry)
+                    _read_entry(state, field, form, entry)
     except UnicodeDecodeError as error:
         raise MalformedMessage(0, f"a string that is not UTF-8: {error.reason}") from error
 
 
-def _read_entry(state: Edits, field: str, how: How, entry: bytes) -> None:
+def _read_entry(state: Edits, field: str, form: FieldForm, entry: bytes) -> None:
     strings: dict[int, list[bytes]] = {KEY: [], VALUE: []}
     integers: dict[int, list[int]] = {VALUE: []}
     gather(entry, strings, integers)
     slot = Slot(field, _last(strings[KEY]).decode())
-    if how is How.INT_LIST:
+    if form is FieldForm.INT_LIST:
         state[slot] = integers[VALUE][-1] if integers[VALUE] else 0
     else:
         value = _last(strings[VALUE])
-        state[slot] = value.decode() if how is How.MAP else value
+        state[slot] = value.decode() if form is FieldForm.MAP else value
 
 
 def _last(contents: list[bytes]) -> bytes:
     return contents[-1] if contents else b""
 
 
-def removals(answer: bytes, shape: Shape) -> Edits:
+def removals(answer: bytes, shape: MessageShape) -> Edits:
     """Returns the keys that ``answer`` asks to delete. Raises MalformedMessage."""
     keys = payloads(answer, *[number for number, _ in shape.removed])
     return {

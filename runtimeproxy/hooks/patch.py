@@ -8,7 +8,7 @@ A variable that occurs several times is changed in each place, since runtimes di
 from __future__ import annotations
 
 from runtimeproxy.hooks.edits import Edits, Value
-from runtimeproxy.hooks.fields import How, Owned, Table
+from runtimeproxy.hooks.fields import EditableField, FieldForm, FieldTable
 from runtimeproxy.wire.protowire import Path, bytes_field, edit_entries, int_field, last_bytes, nested, set_last
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -19,19 +19,19 @@ class EditTooLarge(ValueError):
     """The edited request would exceed what the runtime accepts, which the original does not."""
 
 
-def apply(message: bytes, table: Table, edits: Edits) -> bytes:
+def apply(message: bytes, table: FieldTable, edits: Edits) -> bytes:
     """Returns ``message`` with ``edits``; raises MalformedMessage, EditTooLarge, KeyError for an unknown field."""
     if not edits:
         return message
     appended: dict[Path, bytearray] = {}
     visitors: dict[Path, _Entries] = {}
     for slot, value in edits.items():
-        owned = table[slot.field]
-        in_place = owned.how in (How.BYTES_LIST, How.INT_LIST) or value is None
+        editable = table[slot.field]
+        in_place = editable.form in (FieldForm.BYTES_LIST, FieldForm.INT_LIST) or value is None
         if in_place and slot.key.encode("utf-8", "surrogateescape") in message:  # else there is no such entry
-            visitors.setdefault(owned.path, _Entries(owned, {})).values[slot.key] = value
+            visitors.setdefault(editable.path, _Entries(editable, {})).values[slot.key] = value
         elif value is not None:
-            appended.setdefault(owned.path[:-1], bytearray()).extend(_field(owned, slot.key, value))
+            appended.setdefault(editable.path[:-1], bytearray()).extend(_field(editable, slot.key, value))
     edited = edit_entries(message, visitors) if visitors else message
     for path, entries in visitors.items():
         appended.setdefault(path[:-1], bytearray()).extend(entries.missing())
@@ -49,8 +49,8 @@ def check_size(message: bytes, edited: bytes) -> None:
 class _Entries:
     """Visits the entries of one map or list and remembers which of the keys in ``values`` it met."""
 
-    def __init__(self, owned: Owned, values: dict[str, Value]) -> None:
-        self._owned = owned
+    def __init__(self, editable: EditableField, values: dict[str, Value]) -> None:
+        self._editable = editable
         self.values = values
         self._met: set[str] = set()
 
@@ -65,15 +65,15 @@ class _Entries:
     def missing(self) -> bytes:
         """Returns entries for the keys that were not there."""
         return b"".join(
-            _field(self._owned, key, value)
+            _field(self._editable, key, value)
             for key, value in self.values.items()
             if value is not None and key not in self._met
         )
 
 
-def _field(owned: Owned, key: str, value: Value) -> bytes:
-    number = owned.path[-1]
-    if owned.how in (How.INT, How.STRING):
+def _field(editable: EditableField, key: str, value: Value) -> bytes:
+    number = editable.path[-1]
+    if editable.form in (FieldForm.INT, FieldForm.STRING):
         return _value(value, number)
     return bytes_field(number, bytes_field(KEY, key.encode()) + _value(value))
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from runtimeproxy.hooks.stages import Stage
+from runtimeproxy.hooks.stages import CallStage
 from runtimeproxy.metrics import Metrics
 
 POST_QUEUE = 256
@@ -24,17 +24,17 @@ class Post:
     """``make`` yields the hook request when its turn comes, None if nothing is known of the object; ``outcome`` is the
     gRPC status of the runtime's answer."""
 
-    stage: Stage
+    stage: CallStage
     make: Callable[[], Awaitable[bytes | None]]
     outcome: int
 
 
 class Posts:
-    """Notifies one server. ``tell`` delivers to that of hook file ``file``, and deals with its failures."""
+    """Notifies one server. ``notify`` delivers to that of hook file ``file``, and deals with its failures."""
 
-    def __init__(self, file: str, tell: Callable[[Post], Awaitable[None]], metrics: Metrics) -> None:
+    def __init__(self, file: str, notify: Callable[[Post], Awaitable[None]], metrics: Metrics) -> None:
         self._file = file
-        self._tell = tell
+        self._notify = notify
         self._metrics = metrics
         self._waiting: deque[Post] = deque()  # the first one is being delivered
         self._worker: asyncio.Task[None] | None = None
@@ -66,7 +66,7 @@ class Posts:
     async def _deliver(self) -> None:
         try:
             while self._waiting:
-                await self._tell(self._waiting[0])
+                await self._notify(self._waiting[0])
                 self._waiting.popleft()
         except Exception:  # the root of this task: the next post begins another one
             self._metrics.fault("posting")

@@ -8,7 +8,7 @@ SERVICE = "/runtime.v1alpha1.RuntimeHookService/"
 ALL = "*"
 
 
-class Stage(StrEnum):
+class CallStage(StrEnum):
     """A stage of a call. The last three are ours; a server that lacks them answers UNIMPLEMENTED, "no opinion"."""
 
     PRE_RUN_POD = "PreRunPodSandbox"
@@ -29,4 +29,4 @@ class Stage(StrEnum):
         self.path = f"{SERVICE}{name}Hook"
 
 
-STAGES = frozenset(stage.value for stage in Stage)
+STAGES = frozenset(stage.value for stage in CallStage)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from koord.http2.frames import window_update
 from runtimeproxy.relay.budget import ASKING_BYTES, STREAM_BYTES
-from runtimeproxy.relay.pair import Pair
+from runtimeproxy.relay.pair import ConnectionPair
 from runtimeproxy.relay.policy import CREDIT_BATCH_BYTES
-from runtimeproxy.relay.stream import State, Stream
+from runtimeproxy.relay.stream import Stream, StreamState
 
 _MUCH_WAITING_BYTES = 1 << 20
 
@@ -18,7 +18,7 @@ _MUCH_WAITING_BYTES = 1 << 20
 class Accounts:
     """Keeps the accounts of one pair."""
 
-    def __init__(self, pair: Pair) -> None:
+    def __init__(self, pair: ConnectionPair) -> None:
         self._pair = pair
         self._budget = pair.policy.budget
 
@@ -74,7 +74,7 @@ class Accounts:
         self.account(stream, -stream.held_bytes)
         stream.replace(b"")
 
-    def to_state(self, stream: Stream, state: State) -> None:
+    def to_state(self, stream: Stream, state: StreamState) -> None:
         """Counts the stream under its new state from now on."""
         self._count(stream, -_overhead_bytes(stream.state) - stream.held_bytes)
         stream.state = state
@@ -82,9 +82,9 @@ class Accounts:
 
     def _count(self, stream: Stream, size_bytes: int) -> None:
         budget, share, state = self._budget, self._pair.share, stream.state
-        if state is State.TAPPED:
+        if state is StreamState.TAPPED:
             budget.copy(share, size_bytes)
-        elif state is State.HOLDING or state is State.ASKING:
+        elif state is StreamState.HOLDING or state is StreamState.ASKING:
             budget.hold(share, size_bytes)
         else:
             budget.wait(share, size_bytes)
@@ -92,5 +92,5 @@ class Accounts:
             self._pair.client.pause("waiting", short)
 
 
-def _overhead_bytes(state: State) -> int:
-    return ASKING_BYTES if state is State.ASKING else STREAM_BYTES
+def _overhead_bytes(state: StreamState) -> int:
+    return ASKING_BYTES if state is StreamState.ASKING else STREAM_BYTES

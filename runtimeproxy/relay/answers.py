@@ -30,16 +30,16 @@ from koord.http2.grpc import UNAVAILABLE, UNKNOWN, status_in
 from koord.http2.hpack import HpackError
 from runtimeproxy.relay.framerelay import FrameRelay, Handler
 from runtimeproxy.relay.goaway import GoingAway
-from runtimeproxy.relay.pair import Pair
+from runtimeproxy.relay.pair import ConnectionPair
 from runtimeproxy.relay.peerwriter import PeerWriter
 from runtimeproxy.relay.policy import MAX_UNACKNOWLEDGED
 from runtimeproxy.relay.refusals import Refusals
 from runtimeproxy.relay.rewrites import Rewrites
-from runtimeproxy.relay.stream import State, Stream
+from runtimeproxy.relay.stream import Stream, StreamState
 from runtimeproxy.relay.streams import Streams
 from runtimeproxy.relay.uplink import Uplink
 
-_KEPT_BACK = (State.HOLDING, State.ASKING, State.RELEASED)
+_KEPT_BACK = (StreamState.HOLDING, StreamState.ASKING, StreamState.RELEASED)
 
 
 class AnswerRelay(FrameRelay):
@@ -47,7 +47,7 @@ class AnswerRelay(FrameRelay):
 
     def __init__(
         self,
-        pair: Pair,
+        pair: ConnectionPair,
         uplink: Uplink,
         going_away: GoingAway,
         streams: Streams,
@@ -188,7 +188,7 @@ class AnswerRelay(FrameRelay):
             uplink.pump_soon()
             return b""
         stream = self.pair.streams.get(stream_id)
-        if not isinstance(stream, Stream) or stream.state is State.TAPPED:
+        if not isinstance(stream, Stream) or stream.state is StreamState.TAPPED:
             return b"" if stream_id in self.pair.reset else None
         stream.window_bytes += increment
         uplink.pump_soon()

@@ -15,9 +15,9 @@ from runtimeproxy.relay.accounts import Accounts
 from runtimeproxy.relay.answers import AnswerRelay
 from runtimeproxy.relay.goaway import GoingAway
 from runtimeproxy.relay.held import HeldStreams
-from runtimeproxy.relay.pair import Pair
+from runtimeproxy.relay.pair import ConnectionPair
 from runtimeproxy.relay.peerwriter import PeerWriter
-from runtimeproxy.relay.policy import Policy
+from runtimeproxy.relay.policy import RelayPolicy
 from runtimeproxy.relay.refusals import Refusals
 from runtimeproxy.relay.requests import RequestRelay
 from runtimeproxy.relay.rewrites import Rewrites
@@ -26,11 +26,11 @@ from runtimeproxy.relay.taps import Taps
 from runtimeproxy.relay.uplink import Uplink
 
 
-class Connection:
+class RelayedConnection:
     """Relays one pair: ``requests`` reads the client, ``answers`` the runtime."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, policy: Policy) -> None:
-        self.pair = pair = Pair(loop, policy, policy.budget.join(self))
+    def __init__(self, loop: asyncio.AbstractEventLoop, policy: RelayPolicy) -> None:
+        self.pair = pair = ConnectionPair(loop, policy, policy.budget.join(self))
         accounts = Accounts(pair)
         self.uplink = uplink = Uplink(pair, accounts)
         self.going_away = GoingAway(pair)

@@ -14,7 +14,7 @@ from typing import cast
 from koord.http2.frames import Frame, FrameError, split
 from koord.http2.reading import FairProtocol
 from runtimeproxy.relay.direction import Direction
-from runtimeproxy.relay.pair import Pair
+from runtimeproxy.relay.pair import ConnectionPair
 from runtimeproxy.relay.peerwriter import TURN, PeerWriter
 
 # Returns None to pass the frame on, or what goes on in its place (b"" = nothing).
@@ -25,7 +25,7 @@ class FrameRelay(FairProtocol):
     """Reads ``peer`` and passes on to ``direction``; calls ``on_lost`` when the peer's transport is gone."""
 
     def __init__(
-        self, pair: Pair, peer: PeerWriter, direction: Direction, on_lost: Callable[[PeerWriter], None]
+        self, pair: ConnectionPair, peer: PeerWriter, direction: Direction, on_lost: Callable[[PeerWriter], None]
     ) -> None:
         super().__init__()
         self.pair = pair

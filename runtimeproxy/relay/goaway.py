@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 
 from koord.http2.frames import MAX_STREAM_ID, NO_ERROR, PING, frame, goaway
-from runtimeproxy.relay.pair import Pair
+from runtimeproxy.relay.pair import ConnectionPair
 
 log = logging.getLogger("koord.relay")
 
@@ -28,7 +28,7 @@ class GoingAway:
     ``on_ping`` is called as our PING goes out: its acknowledgement is not for the runtime.
     """
 
-    def __init__(self, pair: Pair) -> None:
+    def __init__(self, pair: ConnectionPair) -> None:
         self._pair = pair
         self.draining = False
         self.last_allowed = MAX_STREAM_ID
@@ -60,7 +60,7 @@ class GoingAway:
         if not self.draining or not (pair.started and pair.to_client.settled):
             return
         if self.last_allowed != MAX_STREAM_ID:
-            self._say_last()
+            self._send_last_goaway()
         elif not self._announced:
             self._announced = True
             self.on_ping()
@@ -90,7 +90,7 @@ class GoingAway:
             self.last_allowed = self._pair.last_stream
             self.proceed()
 
-    def _say_last(self) -> None:
+    def _send_last_goaway(self) -> None:
         if not self._final:
             self._final = True
             self._pair.to_client.inject(self._goaway(self.last_allowed))

@@ -26,10 +26,10 @@ from koord.http2.grpc import (
 )
 from runtimeproxy.intercept import Call, CannotBeEdited, Forward, Refuse, Treatment
 from runtimeproxy.relay.accounts import Accounts
-from runtimeproxy.relay.pair import Pair
+from runtimeproxy.relay.pair import ConnectionPair
 from runtimeproxy.relay.policy import CREDIT_BATCH_BYTES, histogram_of
 from runtimeproxy.relay.refusals import Refusals
-from runtimeproxy.relay.stream import Route, State, Stream
+from runtimeproxy.relay.stream import Route, Stream, StreamState
 from runtimeproxy.relay.streams import Streams
 from runtimeproxy.relay.uplink import Uplink
 
@@ -37,7 +37,9 @@ log = logging.getLogger("koord.relay")
 
 
 class HeldStreams:
-    def __init__(self, pair: Pair, accounts: Accounts, uplink: Uplink, streams: Streams, refusals: Refusals) -> None:
+    def __init__(
+        self, pair: ConnectionPair, accounts: Accounts, uplink: Uplink, streams: Streams, refusals: Refusals
+    ) -> None:
         self._pair = pair
         self._accounts = accounts
         self._uplink = uplink
@@ -55,7 +57,7 @@ class HeldStreams:
         """Taps or holds a new stream whose route is not to pass (or, where it cannot, releases or refuses it)."""
         call = Call(route.path, grpc_timeout_s(fields.get(b"grpc-timeout")), time.monotonic())
         holds = route.plan.treatment is Treatment.HOLD
-        state = State.HOLDING if holds else State.TAPPED
+        state = StreamState.HOLDING if holds else StreamState.TAPPED
         stream = Stream(stream_id, route, call, state, self.initial_window_bytes)
         self._streams.add(stream)
         if not holds:
@@ -74,12 +76,12 @@ class HeldStreams:
         accounts = self._accounts
         accounts.credit_connection(size_bytes)
         stream.client_ended = stream.client_ended or ended
-        if stream.state is State.RELEASED:
+        if stream.state is StreamState.RELEASED:
             self._take_released(stream, payload, size_bytes)
             return
         if not ended:
             accounts.credit_stream(stream, size_bytes)
-        if stream.state is not State.HOLDING:  # refusing: what still comes is dropped
+        if stream.state is not StreamState.HOLDING:  # refusing: what still comes is dropped
             return
         stream.put(payload)
         accounts.account(stream, len(payload))
@@ -124,7 +126,7 @@ class HeldStreams:
         """
         if stream.id in self._held:
             self._give_up_holding(stream, "trailers from the client", FAILED_PRECONDITION)
-        return stream.state is State.RELEASED
+        return stream.state is StreamState.RELEASED
 
     def release_all(self) -> None:
         """Sends all held requests on as they came, for the bypass."""
@@ -142,10 +144,10 @@ class HeldStreams:
             return
         stream.replace(b"")
         stream.message = message
-        self._accounts.to_state(stream, State.ASKING)
+        self._accounts.to_state(stream, StreamState.ASKING)
         if self._budget.is_exceeded:
             self._budget.relieve()
-            if stream.state is not State.ASKING:  # it has given way itself
+            if stream.state is not StreamState.ASKING:  # it has given way itself
                 return
         self._metrics.held_streams += 1
         stream.task = self._pair.loop.create_task(self._ask(stream, message))
@@ -207,9 +209,9 @@ class HeldStreams:
 
     def _release(self, stream: Stream) -> None:
         """Sends on what there is of the request, and what will come."""
-        if stream.state not in (State.REFUSING, State.RELEASED):
+        if stream.state not in (StreamState.REFUSING, StreamState.RELEASED):
             self._held.pop(stream.id, None)
-            self._accounts.to_state(stream, State.RELEASED)
+            self._accounts.to_state(stream, StreamState.RELEASED)
             self._send(stream)
 
     def _release_whole(self, stream: Stream, body: bytes) -> None:
@@ -222,7 +224,7 @@ class HeldStreams:
             return
         self._held.pop(stream.id, None)
         self._accounts.empty(stream)
-        self._accounts.to_state(stream, State.RELEASED)
+        self._accounts.to_state(stream, StreamState.RELEASED)
         self._pair.to_runtime.inject(frames)
 
     def _send(self, stream: Stream) -> None:

@@ -17,16 +17,16 @@ from koord.http2.frames import DEFAULT_WINDOW_BYTES, MAX_STREAM_ID, FrameError, 
 from runtimeproxy.relay.budget import Share
 from runtimeproxy.relay.direction import ToClient, ToRuntime
 from runtimeproxy.relay.peerwriter import PeerWriter
-from runtimeproxy.relay.policy import CREDIT_BATCH_BYTES, Policy
+from runtimeproxy.relay.policy import CREDIT_BATCH_BYTES, RelayPolicy
 from runtimeproxy.relay.stream import Route, Stream
 
 log = logging.getLogger("koord.relay")
 
 
-class Pair:
+class ConnectionPair:
     """Two connections and their state. ``share``: of the budget; ``ended`` is done once both transports are gone."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, policy: Policy, share: Share) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, policy: RelayPolicy, share: Share) -> None:
         self.loop = loop
         self.policy = policy
         self.metrics = policy.metrics

@@ -24,7 +24,7 @@ MAX_TIMED_METHODS = 128  # CRI has about 40 in each version
 _CRI = ("/runtime.v1.", "/runtime.v1alpha2.")
 
 
-class Policy:
+class RelayPolicy:
     """Chooses routes; ``held_budget_bytes`` bounds the bytes in hold, of all connections together."""
 
     def __init__(self, interceptor: Interceptor, metrics: Metrics, held_budget_bytes: int) -> None:

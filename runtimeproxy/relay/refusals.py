@@ -12,14 +12,14 @@ from koord.http2.frames import CANCEL, END_HEADERS, END_STREAM, HEADERS, NO_ERRO
 from koord.http2.grpc import ANSWER_HEAD, status_fields
 from runtimeproxy.intercept import Refuse
 from runtimeproxy.relay.accounts import Accounts
-from runtimeproxy.relay.pair import Pair
-from runtimeproxy.relay.stream import State, Stream
+from runtimeproxy.relay.pair import ConnectionPair
+from runtimeproxy.relay.stream import Stream, StreamState
 from runtimeproxy.relay.streams import Streams
 from runtimeproxy.relay.uplink import Uplink
 
 
 class Refusals:
-    def __init__(self, pair: Pair, accounts: Accounts, uplink: Uplink, streams: Streams) -> None:
+    def __init__(self, pair: ConnectionPair, accounts: Accounts, uplink: Uplink, streams: Streams) -> None:
         self._pair = pair
         self._accounts = accounts
         self._uplink = uplink
@@ -29,7 +29,7 @@ class Refusals:
         acks = self._pair.acks
         self._pair.metrics.refused += 1
         self._streams.forget(stream)
-        self._accounts.to_state(stream, State.REFUSING)
+        self._accounts.to_state(stream, StreamState.REFUSING)
         stream.verdict = (verdict.code, verdict.message)
         self._uplink.drop_rest(stream.id, not stream.client_ended)
         barrier = rst_stream(stream.id, CANCEL) + settings()

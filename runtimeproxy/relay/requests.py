@@ -38,11 +38,11 @@ from runtimeproxy.relay.accounts import Accounts
 from runtimeproxy.relay.framerelay import FrameRelay
 from runtimeproxy.relay.goaway import GoingAway
 from runtimeproxy.relay.held import HeldStreams
-from runtimeproxy.relay.pair import Pair
+from runtimeproxy.relay.pair import ConnectionPair
 from runtimeproxy.relay.peerwriter import PeerWriter
 from runtimeproxy.relay.policy import MAX_UNACKNOWLEDGED
 from runtimeproxy.relay.rewrites import Rewrites
-from runtimeproxy.relay.stream import State, Stream
+from runtimeproxy.relay.stream import Stream, StreamState
 from runtimeproxy.relay.streams import Streams
 from runtimeproxy.relay.taps import Taps
 from runtimeproxy.relay.uplink import Uplink
@@ -55,7 +55,7 @@ class RequestRelay(FrameRelay):
 
     def __init__(
         self,
-        pair: Pair,
+        pair: ConnectionPair,
         accounts: Accounts,
         uplink: Uplink,
         going_away: GoingAway,
@@ -185,7 +185,7 @@ class RequestRelay(FrameRelay):
             raise FrameError(FLOW_CONTROL_ERROR, "DATA beyond the connection's window")
         stream = pair.streams.get(stream_id)
         if isinstance(stream, Stream):
-            if stream.state is not State.TAPPED:
+            if stream.state is not StreamState.TAPPED:
                 self._held.take(stream, data_payload(data, frame), size, bool(flags & END_STREAM))
                 return b""
             self._taps.take(stream, data_payload(data, frame), bool(flags & END_STREAM))

@@ -16,7 +16,7 @@ from functools import partial
 
 from koord.http2.frames import DEFAULT_WINDOW_BYTES, HEADER_BYTES, PADDED, Frame, data_payload
 from koord.http2.grpc import PREFIX_BYTES, body_bytes
-from runtimeproxy.relay.pair import Pair
+from runtimeproxy.relay.pair import ConnectionPair
 
 PATIENCE_S = 0.25
 MOST_BYTES = DEFAULT_WINDOW_BYTES // 2
@@ -59,7 +59,7 @@ class Rewrites:
     ``stream_window_bytes``: what the client lets the runtime send on a new stream.
     """
 
-    def __init__(self, pair: Pair) -> None:
+    def __init__(self, pair: ConnectionPair) -> None:
         self._pair = pair
         self._budget = pair.policy.budget
         self.answers: dict[int, _Answer] = {}

@@ -15,9 +15,9 @@ from functools import partial
 from runtimeproxy.intercept import Interceptor
 from runtimeproxy.looplag import LoopLag
 from runtimeproxy.metrics import Metrics
-from runtimeproxy.relay.connection import Connection
-from runtimeproxy.relay.policy import Policy
-from runtimeproxy.relay.runtime import Runtime
+from runtimeproxy.relay.connection import RelayedConnection
+from runtimeproxy.relay.policy import RelayPolicy
+from runtimeproxy.relay.runtimeconnector import RuntimeConnector
 
 log = logging.getLogger("koord.relay")
 
@@ -43,16 +43,16 @@ class RelayServer:
         self._backend = backend
         self._backend_wait_s = backend_wait_s
         self.metrics = metrics or Metrics()
-        self.policy = Policy(interceptor, self.metrics, held_budget_bytes)
+        self.policy = RelayPolicy(interceptor, self.metrics, held_budget_bytes)
         self.lag = LoopLag(loop, self.metrics, lambda: self.metrics.held_streams > 0)
         self.policy.worked = self.lag.arm
         self._listeners: set[socket.socket] = set()
-        self._connections: set[Connection] = set()
+        self._connections: set[RelayedConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._short = False  # of what an accepted connection needs; said once
-        self._runtime = Runtime(loop, backend)
+        self._runtime = RuntimeConnector(loop, backend)
         self.draining = False
 
     def add_listener(self, listener: socket.socket) -> None:
@@ -81,7 +81,7 @@ class RelayServer:
         return self.policy.bypass
 
     @property
-    def connections(self) -> frozenset[Connection]:
+    def connections(self) -> frozenset[RelayedConnection]:
         """How many connections are open, or wait for the runtime."""
         return frozenset(self._connections)
 
@@ -131,7 +131,7 @@ class RelayServer:
         if listener in self._listeners:
             self._loop.add_reader(listener, self._accept, listener)
 
-    async def _serve(self, client: socket.socket, connection: Connection) -> None:
+    async def _serve(self, client: socket.socket, connection: RelayedConnection) -> None:
         """Pairs one client; its bytes are read only once there is a runtime to send them to."""
         try:
             runtime = await self._reach_runtime(client)
@@ -157,8 +157,8 @@ class RelayServer:
         finally:
             self.policy.hangups.forget(client.fileno(), on_hangup)
 
-    def _join(self) -> Connection:
-        connection = Connection(self._loop, self.policy)
+    def _join(self) -> RelayedConnection:
+        connection = RelayedConnection(self._loop, self.policy)
         self._connections.add(connection)
         self._idle.clear()
         self.metrics.connections += 1
@@ -166,7 +166,7 @@ class RelayServer:
         connection.pair.ended.add_done_callback(lambda _: self._leave(connection))
         return connection
 
-    def _leave(self, connection: Connection) -> None:
+    def _leave(self, connection: RelayedConnection) -> None:
         self._connections.discard(connection)
         self.metrics.connections -= 1
         if not self._connections:

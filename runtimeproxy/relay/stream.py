@@ -11,7 +11,7 @@ from enum import Enum
 
 from koord.http2.grpc import grpc_body
 from koord.service.metrics import Histogram
-from runtimeproxy.intercept import Call, Plan
+from runtimeproxy.intercept import Call, StreamPlan
 
 MAX_ANSWER_BYTES = 1 << 20  # of an answer that is wanted for the ids in it
 
@@ -27,12 +27,12 @@ class Route:
 
     path: str
     label: str
-    plan: Plan
+    plan: StreamPlan
     passes: bool
     latency: Histogram = field(default_factory=Histogram, compare=False)
 
 
-class State(Enum):
+class StreamState(Enum):
     TAPPED = "tapped"  # passes; the request is copied
     HOLDING = "holding"  # DATA is collected
     ASKING = "asking"  # the request is complete, the hooks have it
@@ -58,7 +58,7 @@ class Stream:
     task: asyncio.Task[None] | None = None
     verdict: tuple[int, str] | None = None
 
-    def __init__(self, stream: int, route: Route, call: Call, state: State, window_bytes: int) -> None:
+    def __init__(self, stream: int, route: Route, call: Call, state: StreamState, window_bytes: int) -> None:
         self.id, self.route, self.call = stream, route, call
         self.state, self.window_bytes = state, window_bytes
         self.answer = bytearray() if route.plan.wants_answer else None

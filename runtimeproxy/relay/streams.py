@@ -12,14 +12,14 @@ from koord.http2.grpc import grpc_message
 from runtimeproxy.relay.accounts import Accounts
 from runtimeproxy.relay.goaway import GoingAway
 from runtimeproxy.relay.outbox import Outbox
-from runtimeproxy.relay.pair import Pair
+from runtimeproxy.relay.pair import ConnectionPair
 from runtimeproxy.relay.rewrites import Rewrites
-from runtimeproxy.relay.stream import Route, State, Stream
+from runtimeproxy.relay.stream import Route, Stream, StreamState
 
 
 class Streams:
     def __init__(
-        self, pair: Pair, accounts: Accounts, outbox: Outbox, going_away: GoingAway, rewrites: Rewrites
+        self, pair: ConnectionPair, accounts: Accounts, outbox: Outbox, going_away: GoingAway, rewrites: Rewrites
     ) -> None:
         self._pair = pair
         self._accounts = accounts
@@ -50,7 +50,7 @@ class Streams:
         else:
             self._count(stream.route, stream.call.started, status)
             self._leave(stream)
-            self._tell(stream, status)
+            self._report_answer(stream, status)
         if self._going_away.draining:
             self._going_away.close_if_done()
 
@@ -79,15 +79,15 @@ class Streams:
             route.latency.observe(time.monotonic() - began_s)
         self._pair.policy.worked()
 
-    def _tell(self, stream: Stream, status: int) -> None:
-        if stream.state is State.REFUSING:
+    def _report_answer(self, stream: Stream, status: int) -> None:
+        if stream.state is StreamState.REFUSING:
             return
         pair = self._pair
         message = grpc_message(stream.answer) if stream.answer is not None and status == 0 else None
         pair.loop.call_soon(pair.policy.interceptor.answered, stream.call, status, message)  # behind the answer itself
 
     def _leave(self, stream: Stream) -> None:
-        if stream.state is not State.TAPPED:  # whose DATA passes, answered or not
+        if stream.state is not StreamState.TAPPED:  # whose DATA passes, answered or not
             self._outbox.forget(stream.id)
         stream.stop_asking()
         self._uncount(stream)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from koord.http2.grpc import MAX_MESSAGE_BYTES, PREFIX_BYTES, grpc_message
 from runtimeproxy.relay.accounts import Accounts
-from runtimeproxy.relay.pair import Pair
+from runtimeproxy.relay.pair import ConnectionPair
 from runtimeproxy.relay.stream import Stream
 from runtimeproxy.relay.streams import Streams
 
@@ -17,7 +17,7 @@ from runtimeproxy.relay.streams import Streams
 class Taps:
     """Copies the tapped streams of one pair."""
 
-    def __init__(self, pair: Pair, accounts: Accounts, streams: Streams) -> None:
+    def __init__(self, pair: ConnectionPair, accounts: Accounts, streams: Streams) -> None:
         self._pair = pair
         self._accounts = accounts
         self._streams = streams

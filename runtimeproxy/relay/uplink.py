@@ -11,7 +11,7 @@ from collections.abc import Callable
 from koord.http2.frames import CANCEL, rst_stream
 from runtimeproxy.relay.accounts import Accounts
 from runtimeproxy.relay.outbox import Outbox
-from runtimeproxy.relay.pair import Pair
+from runtimeproxy.relay.pair import ConnectionPair
 from runtimeproxy.relay.stream import Stream
 
 _MAX_RESET = 1024
@@ -20,7 +20,7 @@ _MAX_RESET = 1024
 class Uplink:
     """Sends for one pair. ``is_congested``: the runtime does not read what goes to it."""
 
-    def __init__(self, pair: Pair, accounts: Accounts) -> None:
+    def __init__(self, pair: ConnectionPair, accounts: Accounts) -> None:
         self._pair = pair
         self._accounts = accounts
         self.outbox = Outbox(accounts)

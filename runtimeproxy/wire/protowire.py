@@ -39,7 +39,7 @@ class TooManyFields(MalformedMessage):
     """Well-formed as far as it was read, but not worth the time."""
 
 
-class Span(NamedTuple):
+class FieldSpan(NamedTuple):
     """One field on the wire: ``start`` is its tag, ``value`` its payload after tag and length, ``end`` exclusive."""
 
     number: int
@@ -62,7 +62,7 @@ def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     raise MalformedMessage(at, "varint is longer than 10 bytes")
 
 
-def spans(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Span]:
+def spans(data: bytes, start: int = 0, end: int | None = None) -> Iterator[FieldSpan]:
     """Yields every field of the message in ``data[start:end]``, in wire order; a group is one span."""
     stop = len(data) if end is None else end
     at = start
@@ -136,7 +136,7 @@ def _other_end(data: bytes, at: int, stop: int) -> int:
     return span.end
 
 
-def _span(data: bytes, at: int, stop: int) -> Span:
+def _span(data: bytes, at: int, stop: int) -> FieldSpan:
     tag, value = read_varint(data, at, stop)
     number, wire_type = tag >> 3, tag & 7
     if not 0 < number <= MAX_FIELD_NUMBER:
@@ -154,10 +154,10 @@ def _span(data: bytes, at: int, stop: int) -> Span:
         raise MalformedMessage(at, f"wire type {wire_type}")
     if end > stop:
         raise MalformedMessage(at, f"field {number} reaches {end - stop} bytes past the end")
-    return Span(number, wire_type, at, value, end)
+    return FieldSpan(number, wire_type, at, value, end)
 
 
-def _group_end(data: bytes, opening: Span, stop: int) -> int:
+def _group_end(data: bytes, opening: FieldSpan, stop: int) -> int:
     open_numbers = [opening.number]
     at = opening.value
     fields = 0
@@ -279,7 +279,7 @@ def _edit(data: bytes, start: int, end: int, visitors: Mapping[Path, Visitor]) -
     return b"".join(out)
 
 
-def _visit(data: bytes, span: Span, deeper: Mapping[Path, Visitor]) -> bytes | None:
+def _visit(data: bytes, span: FieldSpan, deeper: Mapping[Path, Visitor]) -> bytes | None:
     """Returns the field that shall stand for ``span``; None: as it is, empty: dropped."""
     visitor = deeper.get(())
     if visitor is None:

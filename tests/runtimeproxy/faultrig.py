@@ -22,9 +22,9 @@ from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.audit import AuditLog
 from runtimeproxy.cri.handlercontext import HookOptions
 from runtimeproxy.cri.interceptor import CriInterceptor
-from runtimeproxy.hooks.directory import Loaded
-from runtimeproxy.hooks.hookfile import Policy, ServerSpec
-from runtimeproxy.hooks.stages import STAGES, Stage
+from runtimeproxy.hooks.directory import LoadedHookFile
+from runtimeproxy.hooks.hookfile import FailurePolicy, ServerSpec
+from runtimeproxy.hooks.stages import STAGES, CallStage
 from runtimeproxy.metrics import Metrics
 from runtimeproxy.relay.server import RelayServer
 from tests.runtimeproxy.cri.rig import PARENT, V1, Runtime, container, pod
@@ -201,7 +201,11 @@ def _reading(node: Node, path: str) -> Method:
 
 @contextlib.asynccontextmanager
 async def running(
-    directory: Path, policy: Policy = Policy.IGNORE, say: Say = edit, forgetful: bool = False, advice: bool = False
+    directory: Path,
+    policy: FailurePolicy = FailurePolicy.IGNORE,
+    say: Say = edit,
+    forgetful: bool = False,
+    advice: bool = False,
 ) -> AsyncIterator[Node]:
     """A node with both hook servers registered for every stage. They ``say`` so, given path, message and their name;
     ``advice``: they only want to know of sandboxes."""
@@ -224,16 +228,19 @@ async def running(
             {V1 + name: _method(node.handle, V1 + name) for name in {name for name, _ in requests()} | {*PASSED}}
             | {V1 + name: _reading(node, V1 + name) for name in READ}
         ),
-        **{name: UnaryServer({stage.path: _saying(say, stage.path, name) for stage in Stage}) for name in ("a", "b")},
+        **{
+            name: UnaryServer({stage.path: _saying(say, stage.path, name) for stage in CallStage})
+            for name in ("a", "b")
+        },
     }
     async with contextlib.AsyncExitStack() as stack:
         for name, server in servers.items():
             await stack.enter_async_context(_listening(node, directory, name, server))
-        told = frozenset({Stage.PRE_RUN_POD.value}) if advice else frozenset[str]()
+        told = frozenset({CallStage.PRE_RUN_POD.value}) if advice else frozenset[str]()
         specs = [
             ServerSpec(f"{name}.json", f"{directory}/{name}.sock", policy, STAGES, advice=told) for name in ("a", "b")
         ]
-        interceptor.use(tuple(Loaded(spec, (1, 1, 1)) for spec in specs))
+        interceptor.use(tuple(LoadedHookFile(spec, (1, 1, 1)) for spec in specs))
         relay.add_listener(listening(directory / "proxy.sock"))
         yield node
         client.close()

@@ -22,7 +22,7 @@ from koord.http2.server import ServerReply, UnaryServer
 from koord.service.lines import LineWriter
 from runtimeproxy import program as _the_program  # noqa: F401 - all that is imported before the first accept
 from runtimeproxy.assemble import assemble
-from runtimeproxy.hooks.stages import Stage
+from runtimeproxy.hooks.stages import CallStage
 from runtimeproxy.options import Options
 from runtimeproxy.upgrade import preload
 from runtimeproxy.wire.protowire import bytes_field, int_field, nested
@@ -82,7 +82,7 @@ class Life:
         stages = ["PreRunPodSandbox", "PreCreateContainer"]
         hook_file = {"remote-endpoint": f"{at}/h.sock", "failure-policy": "Ignore", "runtime-hooks": stages}
         (at / "hooks" / "a.json").write_text(json.dumps(hook_file))
-        hooks = UnaryServer({stage.path: self._hook for stage in Stage})
+        hooks = UnaryServer({stage.path: self._hook for stage in CallStage})
         runtime = UnaryServer({V1 + name: self._runtime for name in (*CALLS, "Version", "ListPodSandbox")})
         await loop.create_unix_server(runtime.protocol, f"{at}/r.sock")
         await loop.create_unix_server(hooks.protocol, f"{at}/h.sock")

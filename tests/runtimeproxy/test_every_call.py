@@ -24,7 +24,7 @@ import pytest
 from koord.http2.grpc import INTERNAL, UNAVAILABLE
 from koord.pb.cri import api_pb2 as cri
 from runtimeproxy.cri import interceptor
-from runtimeproxy.hooks.hookfile import Policy
+from runtimeproxy.hooks.hookfile import FailurePolicy
 from tests.runtimeproxy.callsites import CallSites, Site
 from tests.runtimeproxy.faultrig import HELD, Node, Outcome, Say, edit, fail_or_echo, requests, running
 from tests.support.waiting import until
@@ -82,7 +82,7 @@ class Faulty:
     """A node with an exception at one call after the other. ``clean``: what the runtime gets without any; ``first``:
     what happens once failed, so that it may be missed until it is tried again."""
 
-    def __init__(self, node: Node, policy: Policy, clean: Sequence[Any], *, first: bool = False) -> None:
+    def __init__(self, node: Node, policy: FailurePolicy, clean: Sequence[Any], *, first: bool = False) -> None:
         self._node, self._policy, self._clean, self._first = node, policy, clean, first
         self.made = 0
         self.problems: list[str] = []
@@ -111,7 +111,7 @@ class Faulty:
         """What is amiss with the outcome of a call that was edited, or not, or refused where the policy says so."""
         if outcome.needless:
             return None
-        refusable = self._policy is Policy.FAIL and outcome.method in REFUSABLE
+        refusable = self._policy is FailurePolicy.FAIL and outcome.method in REFUSABLE
         if refusable and outcome.refused is not None and outcome.refused.code in (INTERNAL, UNAVAILABLE):
             right = outcome.received == ()
         else:
@@ -150,16 +150,16 @@ async def usual_sites(directory: Path) -> frozenset[Site]:
 @pytest.mark.parametrize(
     ("name", "policy", "say", "forgetful", "advice"),
     [
-        (USUAL, Policy.IGNORE, edit, False, False),
-        (USUAL, Policy.FAIL, edit, False, False),
-        ("nothing remembered", Policy.IGNORE, edit, True, False),
-        ("nothing remembered", Policy.FAIL, edit, True, False),
-        ("servers that are told of sandboxes", Policy.FAIL, edit, False, True),
-        ("a server that fails and one that echoes", Policy.IGNORE, fail_or_echo, False, False),
+        (USUAL, FailurePolicy.IGNORE, edit, False, False),
+        (USUAL, FailurePolicy.FAIL, edit, False, False),
+        ("nothing remembered", FailurePolicy.IGNORE, edit, True, False),
+        ("nothing remembered", FailurePolicy.FAIL, edit, True, False),
+        ("servers that are told of sandboxes", FailurePolicy.FAIL, edit, False, True),
+        ("a server that fails and one that echoes", FailurePolicy.IGNORE, fail_or_echo, False, False),
     ],
 )
 async def test_an_exception_costs_one_request_its_editing(
-    name: str, policy: Policy, say: Say, forgetful: bool, advice: bool, tmp_path: Path, record_property: Count
+    name: str, policy: FailurePolicy, say: Say, forgetful: bool, advice: bool, tmp_path: Path, record_property: Count
 ) -> None:
     async with running(tmp_path, policy, say, forgetful, advice) as node:
         await node.lifecycle()  # loads the engine, connects
@@ -181,9 +181,9 @@ async def test_an_exception_costs_one_request_its_editing(
     assert faulty.made >= 0.99 * len(sites)
 
 
-@pytest.mark.parametrize("policy", Policy)
+@pytest.mark.parametrize("policy", FailurePolicy)
 async def test_an_exception_at_the_first_call_ever_costs_no_more(
-    policy: Policy, tmp_path: Path, record_property: Count
+    policy: FailurePolicy, tmp_path: Path, record_property: Count
 ) -> None:
     """At what happens once: the engine is made, connections are opened, the runtime's pods are listed. Not at what
     happens once in a process: imports have their own test."""

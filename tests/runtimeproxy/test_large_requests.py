@@ -11,7 +11,7 @@ import pytest
 from koord.http2.client import UnaryError
 from koord.http2.grpc import RESOURCE_EXHAUSTED
 from koord.pb.cri import api_pb2 as cri
-from runtimeproxy.hooks.hookfile import Policy
+from runtimeproxy.hooks.hookfile import FailurePolicy
 from runtimeproxy.hooks.largemessages import LARGE_BYTES, LargeMessageWorker
 from runtimeproxy.wire.protowire import MAX_FIELDS, TooManyFields, gather, int_field, spans
 from tests.runtimeproxy.cri.rig import V1, container, pod
@@ -71,8 +71,8 @@ async def test_a_container_with_the_variables_of_many_services_is_edited(variabl
     assert {each.key: each.value for each in got.envs} == sent | {"LANG": b"en", "NEW": b"1"}
 
 
-@pytest.mark.parametrize("policy", Policy)
-async def test_too_many_fields_are_not_edited(policy: Policy, tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", FailurePolicy)
+async def test_too_many_fields_are_not_edited(policy: FailurePolicy, tmp_path: Path) -> None:
     logging.getLogger("koord.relay").setLevel(logging.CRITICAL)
     message = FIELD * (MAX_FIELDS + 1)
     refused: UnaryError | None = None
@@ -86,7 +86,7 @@ async def test_too_many_fields_are_not_edited(policy: Policy, tmp_path: Path) ->
         reasons = dict(node.relay.metrics.fail_open)
     logging.getLogger("koord.relay").setLevel(logging.NOTSET)
     assert reasons == {"too many fields": 1}
-    if policy is Policy.FAIL:
+    if policy is FailurePolicy.FAIL:
         assert refused is not None
         assert (refused.code, received) == (RESOURCE_EXHAUSTED, [])
     else:

@@ -13,7 +13,7 @@ import pytest
 from koord.service.notify import Notifier
 from runtimeproxy import life
 from runtimeproxy.bypass import Bypass
-from runtimeproxy.life import Attachments, Ending, Life, Process
+from runtimeproxy.life import Attachments, Ending, Life, StartContext
 from runtimeproxy.options import PROGRAM
 
 SUCCESSOR = 4711
@@ -69,7 +69,7 @@ class Signalled:
         monkeypatch.setattr(signal, "setitimer", lambda which, seconds: None)
         command_line = PROGRAM.parse([])
         self.life = Life(
-            Process((), {}, cast(Notifier, self.manager), None, None),
+            StartContext((), {}, cast(Notifier, self.manager), None, None),
             command_line,
             PROGRAM.load(command_line),
             relay=cast(Any, Parts()),

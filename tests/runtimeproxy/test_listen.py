@@ -16,10 +16,10 @@ from koord.service.listen_fds import Inherited
 from koord.service.notify import Notifier
 from runtimeproxy.listen import (
     OWN_NAME,
-    Access,
-    Listener,
     ListenError,
     Listeners,
+    ListeningSocket,
+    SocketAccess,
     access_like,
     adopt,
     bind,
@@ -28,7 +28,7 @@ from runtimeproxy.listen import (
     usable,
 )
 
-PRIVATE = Access(0o600, os.geteuid(), os.getegid())
+PRIVATE = SocketAccess(0o600, os.geteuid(), os.getegid())
 
 
 def mode_of(path: Path) -> int:
@@ -147,7 +147,7 @@ def test_as_wide_as_the_backends_socket(tmp_path: Path, path: Path, mode: int) -
 
 
 def test_without_a_backend_0660_and_ourselves(tmp_path: Path) -> None:
-    assert access_like(str(tmp_path / "none")) == Access(0o660, os.geteuid(), os.getegid())
+    assert access_like(str(tmp_path / "none")) == SocketAccess(0o660, os.geteuid(), os.getegid())
 
 
 def test_sockets_handed_over_are_served_as_they_are(path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_descriptor_of_another_kind_is_named(wrong_fd: int) -> None:
 def test_our_socket_of_an_earlier_endpoint_is_given_up(
     path: Path, name: str, bound_at_endpoint: bool, served: bool
 ) -> None:
-    listener = Listener(bind(str(path), PRIVATE).sock, name, str(path))
+    listener = ListeningSocket(bind(str(path), PRIVATE).sock, name, str(path))
     endpoint = path if bound_at_endpoint else path.with_name("new.sock")
     assert usable([listener], str(endpoint)) == ([listener] if served else [])
     assert connects(path) is served
@@ -196,7 +196,7 @@ def test_our_socket_of_an_earlier_endpoint_is_given_up(
 class Scene:
     """A served socket, a host, and a service manager's end that receives descriptors."""
 
-    def __init__(self, tmp_path: Path, served: list[Listener], stale: Iterable[str] = ()) -> None:
+    def __init__(self, tmp_path: Path, served: list[ListeningSocket], stale: Iterable[str] = ()) -> None:
         self.manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.manager.bind(str(tmp_path / "notify"))
         self.manager.setblocking(False)
@@ -233,7 +233,7 @@ class Scene:
 
 async def test_a_removed_socket_file_is_put_back_and_stored(tmp_path: Path, path: Path) -> None:
     first = bind(str(path), PRIVATE)
-    scene = Scene(tmp_path, [Listener(first.sock, "unit.socket", str(path))])
+    scene = Scene(tmp_path, [ListeningSocket(first.sock, "unit.socket", str(path))])
     scene.listeners.watch()
     os.unlink(path)
     await asyncio.sleep(0.05)
@@ -311,7 +311,7 @@ async def test_a_file_whose_listener_is_gone_is_replaced(tmp_path: Path, path: P
     systemds = bind(str(path), PRIVATE)
     os.unlink(path)
     bind(str(path), PRIVATE).sock.close()
-    scene = Scene(tmp_path, [Listener(systemds.sock, "unit.socket", str(path))])
+    scene = Scene(tmp_path, [ListeningSocket(systemds.sock, "unit.socket", str(path))])
     assert not connects(path)
     scene.listeners.watch()
     assert connects(path)

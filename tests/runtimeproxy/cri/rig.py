@@ -15,8 +15,8 @@ from koord.pb.cri import api_pb2 as cri
 from runtimeproxy.cri.handlercontext import HookOptions
 from runtimeproxy.cri.interceptor import CriInterceptor
 from runtimeproxy.cri.updaterecords import UpdateRecords
-from runtimeproxy.hooks.directory import Loaded
-from runtimeproxy.hooks.hookfile import Policy, ServerSpec
+from runtimeproxy.hooks.directory import LoadedHookFile
+from runtimeproxy.hooks.hookfile import FailurePolicy, ServerSpec
 from runtimeproxy.hooks.stages import STAGES
 from runtimeproxy.intercept import Call, Forward, Refuse, Treatment
 from tests.fakes.runtime import CriRuntime
@@ -89,12 +89,12 @@ class Rig:
         self,
         servers: Mapping[str, Handler],
         *,
-        policy: Policy = Policy.IGNORE,
+        policy: FailurePolicy = FailurePolicy.IGNORE,
         runtime: Runtime | None = None,
         proc: str = "/nowhere",
         requested: str = "",
         stages: frozenset[str] = STAGES,
-        stage_policies: tuple[tuple[str, Policy], ...] = (),
+        stage_policies: tuple[tuple[str, FailurePolicy], ...] = (),
         **options: Any,
     ) -> None:
         self.recorder = Recorder()
@@ -112,7 +112,7 @@ class Rig:
             proc=proc,
         )
         self.loaded = tuple(
-            Loaded(ServerSpec(file, f"/run/{file}", policy, stages, stage_policies=stage_policies), (1, 1, 1))
+            LoadedHookFile(ServerSpec(file, f"/run/{file}", policy, stages, stage_policies=stage_policies), (1, 1, 1))
             for file in servers
         )
         self.interceptor.use(self.loaded)

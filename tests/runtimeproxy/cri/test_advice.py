@@ -12,7 +12,7 @@ from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.exempt import SkipRules
 from runtimeproxy.cri.record import RECORD
-from runtimeproxy.hooks.hookfile import Policy
+from runtimeproxy.hooks.hookfile import FailurePolicy
 from runtimeproxy.intercept import PASS, Treatment
 from tests.runtimeproxy.cri.rig import V1, Rig, pod
 from tests.runtimeproxy.hooks.doubles import Handler, failing, hanging, saying
@@ -70,9 +70,9 @@ async def test_a_sandbox_is_held_only_if_somebody_may_have_to_be_waited_for(
     assert made.interceptor.plan(V1 + "CreateContainer").treatment is Treatment.HOLD
 
 
-@pytest.mark.parametrize("policy", Policy)
+@pytest.mark.parametrize("policy", FailurePolicy)
 @pytest.mark.parametrize("handler", [saying(EDIT), failing(), hanging])
-async def test_advice_is_told_and_changes_nothing(handler: Handler, policy: Policy) -> None:
+async def test_advice_is_told_and_changes_nothing(handler: Handler, policy: FailurePolicy) -> None:
     made = rig({"a.json": handler}, ("a.json",), frozenset(), policy=policy)
     await run(made)
     assert made.sent == cri.RunPodSandboxRequest(config=pod())

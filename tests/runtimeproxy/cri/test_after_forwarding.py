@@ -8,8 +8,8 @@ from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.handlercontext import HookOptions
 from runtimeproxy.cri.interceptor import CriInterceptor
-from runtimeproxy.hooks.directory import Loaded
-from runtimeproxy.hooks.hookfile import Policy, ServerSpec
+from runtimeproxy.hooks.directory import LoadedHookFile
+from runtimeproxy.hooks.hookfile import FailurePolicy, ServerSpec
 from runtimeproxy.hooks.stages import STAGES
 from runtimeproxy.intercept import Call, Forward
 from tests.runtimeproxy.cri.rig import V1, pod
@@ -27,7 +27,7 @@ async def test_an_edit_is_forwarded_before_it_is_reported() -> None:
         metrics=recorder,
         proc="/nowhere",
     )
-    interceptor.use((Loaded(ServerSpec("a.json", "/run/a", Policy.IGNORE, STAGES), (1, 1, 1)),))
+    interceptor.use((LoadedHookFile(ServerSpec("a.json", "/run/a", FailurePolicy.IGNORE, STAGES), (1, 1, 1)),))
     message = cri.RunPodSandboxRequest(config=pod()).SerializeToString()
 
     decision = await interceptor.request(Call(V1 + "RunPodSandbox", None, time.monotonic()), message)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runtimeproxy.cri.exempt import Exemptions, PodTraits, SkipRules, workload_labels
-from runtimeproxy.hooks.hookfile import Policy, ServerSpec
+from runtimeproxy.hooks.hookfile import FailurePolicy, ServerSpec
 
 UID = "aaaaaaaa-1111-2222-3333-444455556666"
 
@@ -20,7 +20,7 @@ class Server:
 
     @property
     def spec(self) -> ServerSpec:
-        return ServerSpec(self.file, "/run/a.sock", Policy.FAIL, frozenset())
+        return ServerSpec(self.file, "/run/a.sock", FailurePolicy.FAIL, frozenset())
 
 
 def traits(

@@ -9,7 +9,7 @@ import pytest
 
 from koord.http2.client import UnaryError
 from koord.pb.cri import api_pb2 as cri
-from runtimeproxy.hooks.hookfile import Policy
+from runtimeproxy.hooks.hookfile import FailurePolicy
 from tests.runtimeproxy.cri.rig import V1, Rig, container, pod
 from tests.runtimeproxy.hooks.doubles import koordlet, raising
 from tests.runtimeproxy.relay.rig import VERSION, rigged
@@ -35,15 +35,17 @@ REQUESTS = {
 }
 
 
-@pytest.mark.parametrize("policy", Policy)
+@pytest.mark.parametrize("policy", FailurePolicy)
 @pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
-async def test_a_hook_server_s_call_may_raise_anything(tmp_path: Path, error: BaseException, policy: Policy) -> None:
+async def test_a_hook_server_s_call_may_raise_anything(
+    tmp_path: Path, error: BaseException, policy: FailurePolicy
+) -> None:
     rig = Rig({"a.json": raising(error), "b.json": koordlet()}, policy=policy)
     async with asyncio.timeout(HANG_S), rigged(tmp_path, rig.interceptor) as relay:
         for method, request in REQUESTS.items():
             message = request.SerializeToString()
             reply = await relay.client.call(V1 + method, message)
-            if policy is Policy.IGNORE or method == "UpdateContainerResources":  # of an object that nobody knows
+            if policy is FailurePolicy.IGNORE or method == "UpdateContainerResources":  # of an object that nobody knows
                 assert (reply.grpc_status, reply.messages) == (0, [message]), method
             else:
                 assert (reply.grpc_status or 0) > 0, method

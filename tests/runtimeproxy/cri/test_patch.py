@@ -24,7 +24,7 @@ from runtimeproxy.hooks.edits import (
     Edits,
     Slot,
 )
-from runtimeproxy.hooks.fields import How
+from runtimeproxy.hooks.fields import FieldForm
 from runtimeproxy.wire.protowire import MalformedMessage, bytes_field, int_field, nested
 
 UNKNOWN = bytes_field(4000, b"\xffunknown")
@@ -144,7 +144,7 @@ def test_the_table_names_the_fields_of_the_messages(kind: type[Message], table: 
         leaf = descriptor.fields_by_number[owned.path[-1]]
         assert leaf.name == field
         is_message = leaf.message_type is not None
-        assert is_message == (owned.how in (How.MAP, How.BYTES_LIST, How.INT_LIST))
+        assert is_message == (owned.form in (FieldForm.MAP, FieldForm.BYTES_LIST, FieldForm.INT_LIST))
 
 
 names = st.sampled_from(["a", "b", "c", "ü"])

@@ -17,7 +17,7 @@ from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.handlercontext import HookOptions
 from runtimeproxy.cri.interceptor import CriInterceptor
-from runtimeproxy.hooks.directory import Directory
+from runtimeproxy.hooks.directory import HookDirectory
 from runtimeproxy.intercept import Call, Forward
 from tests.runtimeproxy.cri.rig import V1, container, pod
 from tests.runtimeproxy.hooks.doubles import Recorder
@@ -63,11 +63,11 @@ async def test_a_create_through_a_real_server_found_in_a_real_directory(service:
         metrics=recorder,
     )
     hook_directory = tmp_path / "hookserver.d"
-    Directory(str(hook_directory), interceptor.use, recorder).rescan()
+    HookDirectory(str(hook_directory), interceptor.use, recorder).rescan()
     (hook_directory / "a.json").write_text(
         f'{{"remote-endpoint": "{tmp_path}/hooks.sock", "failure-policy": "Fail", "runtime-hooks": ["*"]}}'
     )
-    Directory(str(hook_directory), interceptor.use, recorder).rescan()
+    HookDirectory(str(hook_directory), interceptor.use, recorder).rescan()
     request = cri.CreateContainerRequest(pod_sandbox_id="p", config=container(cpu_quota=50_000), sandbox_config=pod())
     call = Call(V1 + "CreateContainer", 10.0, time.monotonic())
     with pytest.raises(Exception, match=r"no-runtime\.sock"):  # under Fail an unknown sandbox is no reason to guess

@@ -15,8 +15,8 @@ from koord.http2.client import UnaryError
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri import rebuild
+from runtimeproxy.cri.objectcache import ContainerEntry, PodEntry
 from runtimeproxy.cri.rebuild import CALLS_AT_A_TIME, Rebuilder, RebuildFailed, oci_resources, resources_from_cri
-from runtimeproxy.cri.store import ContainerEntry, PodEntry
 from runtimeproxy.hooks.messages import flatten_resources
 from tests.runtimeproxy.cri.rig import PARENT, V1, Runtime, container, pod
 from tests.runtimeproxy.hooks.doubles import Caller, failing, garbage, hanging

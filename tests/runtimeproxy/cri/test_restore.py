@@ -16,7 +16,7 @@ from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.record import RECORD
 from runtimeproxy.cri.requested import RECORD as REQUESTED
 from runtimeproxy.hooks import patch
-from runtimeproxy.hooks.hookfile import Policy
+from runtimeproxy.hooks.hookfile import FailurePolicy
 from runtimeproxy.hooks.largemessages import LARGE_BYTES
 from runtimeproxy.hooks.stages import STAGES
 from runtimeproxy.intercept import Call, Forward, Treatment
@@ -174,7 +174,7 @@ async def test_a_refused_restore_leaves_no_trace() -> None:
 
 @pytest.mark.parametrize("stage", ["PreRunPodSandbox", "PreCreateContainer"])
 async def test_under_fail_either_hook_refuses(stage: str) -> None:
-    rig = Rig({"a.json": failing(13)}, stages=frozenset({stage}), policy=Policy.FAIL)
+    rig = Rig({"a.json": failing(13)}, stages=frozenset({stage}), policy=FailurePolicy.FAIL)
     assert rig.interceptor.plan(V1 + "RestorePod").fail_closed
     refused = await rig.call("RestorePod", request(), answer())
     assert refused is not None
@@ -253,7 +253,7 @@ async def test_edits_of_all_containers_together_count_against_the_limit() -> Non
 @pytest.mark.parametrize("method", PASSED)
 async def test_checkpoints_pass_byte_for_byte(method: str, tmp_path: Path) -> None:
     message = bytes_field(1, b"p") + bytes_field(2, b"/var/lib/kubelet/checkpoints/x.tar") + UNKNOWN
-    async with running(tmp_path, Policy.FAIL) as node:
+    async with running(tmp_path, FailurePolicy.FAIL) as node:
         await node.client.call(V1 + method, message, DEADLINE_S)
         assert node.received == [(V1 + method, message)]
 

@@ -11,7 +11,7 @@ import pytest
 
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
-from runtimeproxy.cri.store import MAX_BYTES
+from runtimeproxy.cri.objectcache import MAX_BYTES
 from runtimeproxy.intercept import Treatment
 from tests.runtimeproxy.cri.rig import V1, Rig, Runtime, container, pod
 from tests.runtimeproxy.hooks.doubles import PRESENCE, Handler
@@ -63,9 +63,9 @@ async def full(rig: Rig) -> Rig:
 async def test_what_the_cache_forgets_is_asked_again() -> None:
     handler: Handler = edit
     rig = await full(Rig({"a.json": handler}))
-    store = rig.interceptor._context.store
-    cached_pods, cached_containers = store.sizes
-    assert store.stored_bytes <= MAX_BYTES
+    cache = rig.interceptor._context.cache
+    cached_pods, cached_containers = cache.sizes
+    assert cache.stored_bytes <= MAX_BYTES
     assert (cached_pods, cached_containers < PODS * CONTAINERS) == (PODS, True)
 
     rig.runtime.calls.clear()
@@ -80,24 +80,24 @@ async def test_what_the_cache_forgets_is_asked_again() -> None:
         assert asked.container_resources.cpu_shares == 100 + variables(number)
         assert len(asked.container_envs) == variables(number)
     assert 0 < rig.runtime.calls.count("ContainerStatus") < PODS * CONTAINERS / LOOKED_AT
-    assert store.stored_bytes <= MAX_BYTES
+    assert cache.stored_bytes <= MAX_BYTES
     rig.interceptor.close()
 
 
 async def test_the_edits_of_a_forgotten_sandbox_are_repeated_and_its_end_is_noticed() -> None:
     handler: Handler = edit
     rig = Rig({"a.json": handler})
-    store = rig.interceptor._context.store
+    cache = rig.interceptor._context.cache
     wide = pod(labels={"wide": "x" * 8000})
     for number in range(1200):
         assert await rig.run_pod(wide, f"p{number}") is None
-    assert store.sizes[0] < 1200
+    assert cache.sizes[0] < 1200
     assert await rig.create(sandbox=wide, pod_id="p0") is None
     assert rig.sent.sandbox_config.annotations[KEY] == "yes"
     for number in range(1200):
         await rig.call("RemovePodSandbox", cri.RemovePodSandboxRequest(pod_sandbox_id=f"p{number}"))
-    assert store.sizes == (0, 0)
-    assert not store._suspects
+    assert cache.sizes == (0, 0)
+    assert not cache._suspects
     rig.interceptor.close()
 
 
@@ -112,10 +112,10 @@ async def test_a_list_of_all_that_runs_is_read_whatever_its_length(answer_bytes:
     handler: Handler = edit
     rig = Rig({"a.json": handler}, runtime=runtime)
     await rig.interceptor.warm_up()
-    store = rig.interceptor._context.store
-    await until(lambda: store._listed)
-    assert store.stored_bytes <= MAX_BYTES
-    assert len(store._suspects) == 2500  # each may have been edited by a predecessor
+    cache = rig.interceptor._context.cache
+    await until(lambda: cache._listed)
+    assert cache.stored_bytes <= MAX_BYTES
+    assert len(cache._suspects) == 2500  # each may have been edited by a predecessor
     assert rig.interceptor.plan(V1 + "CreateContainer").treatment is Treatment.HOLD
     for number in (0, 2499):
         assert await rig.create(sandbox=runtime.pods[f"p{number}"], pod_id=f"p{number}") is None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
-from runtimeproxy.cri.transcribe import Pod, container_name, container_of, identity, pod_name, pod_to_run, with_id
+from runtimeproxy.cri.transcribe import PodFields, container_name, container_of, identity, pod_name, pod_to_run, with_id
 from runtimeproxy.hooks.edits import ANNOTATIONS, CGROUP_PARENT, Slot
 from runtimeproxy.wire.protowire import MalformedMessage, bytes_field
 
@@ -74,7 +74,7 @@ def test_a_pod(config: cri.PodSandboxConfig, handler: str) -> None:
 @given(pods, containers)
 def test_a_container_with_its_pod(sandbox: cri.PodSandboxConfig, config: cri.ContainerConfig) -> None:
     own, hidden = container_of(config.SerializeToString())
-    pod = Pod.of_config(sandbox.SerializeToString(), [])
+    pod = PodFields.of_config(sandbox.SerializeToString(), [])
     request = hooks.ContainerResourceHookRequest.FromString(own + pod.in_container)
     assert hidden == {each.key for each in config.envs if not is_text(each.value)}
     assert dict(request.container_envs) == {each.key: each.value for each in config.envs if each.key not in hidden}
@@ -110,7 +110,7 @@ def test_messages_that_come_in_pieces_are_one() -> None:
 def test_edits_of_a_pod_keep_what_kubelet_gave_it() -> None:
     config = cri.PodSandboxConfig(annotations={"a": "1"})
     config.linux.cgroup_parent = "/kubepods"
-    pod = Pod.of_config(config.SerializeToString(), [])
+    pod = PodFields.of_config(config.SerializeToString(), [])
     edited = pod.edited({Slot(CGROUP_PARENT): "/kubepods/koord", Slot(ANNOTATIONS, "a"): None})
     assert (edited.cgroup_parent, edited.given_parent) == ("/kubepods/koord", "/kubepods")
     assert not hooks.PodSandboxHookRequest.FromString(edited.request).annotations

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from koord.http2.client import Answer, UnaryError
 from koord.http2.grpc import DEADLINE_EXCEEDED
 from koord.pb.hooks import api_pb2 as hooks
+from runtimeproxy.hooks.client import HookClient
 from runtimeproxy.hooks.edits import RESOURCE_SCALARS
-from runtimeproxy.hooks.hookfile import Policy, ServerSpec
-from runtimeproxy.hooks.server import HookServer
+from runtimeproxy.hooks.hookfile import FailurePolicy, ServerSpec
 from runtimeproxy.hooks.stages import STAGES
 from runtimeproxy.metrics import Metrics
 from tests.fakes.clock import Clock
@@ -165,13 +165,13 @@ def server(
     handler: Handler,
     recorder: Recorder,
     file: str = "a.json",
-    policy: Policy = Policy.IGNORE,
+    policy: FailurePolicy = FailurePolicy.IGNORE,
     *,
     timeout_s: float = 1.0,
     clock: Callable[[], float] | None = None,
     failed_calls: bool = False,
-) -> HookServer:
+) -> HookClient:
     spec = ServerSpec(file, "/run/hooks.sock", policy, STAGES, failed_calls=failed_calls)
-    return HookServer(
+    return HookClient(
         spec, Caller(handler), default_timeout_s=timeout_s, version="test", metrics=recorder, clock=clock or Clock().now
     )

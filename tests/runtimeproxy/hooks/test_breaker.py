@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runtimeproxy.hooks.breaker import FAILURES, LONGEST_PAUSE_S, Breaker, Breakers
-from runtimeproxy.hooks.stages import Stage
+from runtimeproxy.hooks.stages import CallStage
 from tests.fakes.clock import Clock
 
 
@@ -86,10 +86,10 @@ def test_success_closes_it_and_resets_the_pause() -> None:
 
 # of a server's stages
 
-A, B = Stage.PRE_CREATE, Stage.PRE_RUN_POD
+A, B = CallStage.PRE_CREATE, CallStage.PRE_RUN_POD
 
 
-def after(clock: Clock, *outcomes: tuple[str, Stage]) -> Breakers:
+def after(clock: Clock, *outcomes: tuple[str, CallStage]) -> Breakers:
     """Breakers of a server whose calls ended so, ``FAILURES`` times each."""
     breakers = Breakers(clock.now)
     for outcome, stage in outcomes:
@@ -103,7 +103,7 @@ def after(clock: Clock, *outcomes: tuple[str, Stage]) -> Breakers:
     ("outcome", "stages"),
     [("succeeded", [A, B]), ("abandoned", [A, B]), ("failed", [B]), ("unreachable", [])],
 )
-def test_what_a_stages_outcomes_mean_for_the_others(outcome: str, stages: list[Stage]) -> None:
+def test_what_a_stages_outcomes_mean_for_the_others(outcome: str, stages: list[CallStage]) -> None:
     breakers = after(Clock(), (outcome, A))
     assert [stage for stage in (A, B) if breakers.allows(stage)] == stages
 

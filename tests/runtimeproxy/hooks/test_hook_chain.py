@@ -13,14 +13,14 @@ import pytest
 
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.hooks.breaker import FAILURES
-from runtimeproxy.hooks.chain import Agreed, Chain, Question
+from runtimeproxy.hooks.chain import AgreedEdits, Chain, HookQuestion
+from runtimeproxy.hooks.client import MAX_REASON, HookClient, HookFailed
 from runtimeproxy.hooks.edits import ANNOTATIONS, CPUSETS, ENVS, RESOURCE_FIELDS, Slot
-from runtimeproxy.hooks.guards import Guard
-from runtimeproxy.hooks.hookfile import Policy
+from runtimeproxy.hooks.guards import EditGuard
+from runtimeproxy.hooks.hookfile import FailurePolicy
 from runtimeproxy.hooks.messages import CONTAINER
 from runtimeproxy.hooks.posts import POST_QUEUE
-from runtimeproxy.hooks.server import MAX_REASON, HookFailed, HookServer
-from runtimeproxy.hooks.stages import Stage
+from runtimeproxy.hooks.stages import CallStage
 from runtimeproxy.intercept import Refuse
 from tests.fakes.clock import Clock
 from tests.runtimeproxy.hooks.doubles import (
@@ -39,13 +39,15 @@ OWNED = frozenset({ANNOTATIONS, ENVS, *RESOURCE_FIELDS})
 QUOTA, SHARES = Slot("cpu_quota"), Slot("cpu_shares")
 
 
-def question(stage: Stage = Stage.PRE_CREATE, owned: frozenset[str] = OWNED) -> Question:
+def question(stage: CallStage = CallStage.PRE_CREATE, owned: frozenset[str] = OWNED) -> HookQuestion:
     request = hooks.ContainerResourceHookRequest(
         container_annotations={"io.kubernetes.container.hash": "1", "note": "x"},
         container_resources=hooks.LinuxContainerResources(cpu_period=100_000, cpu_shares=2, cpuset_cpus="0-7"),
         container_envs={"A": b"1"},
     )
-    return Question(stage, request.SerializeToString(), CONTAINER, Guard(owned), lambda: "container ns/pod/main")
+    return HookQuestion(
+        stage, request.SerializeToString(), CONTAINER, EditGuard(owned), lambda: "container ns/pod/main"
+    )
 
 
 def resources(**fields: Any) -> hooks.ContainerResourceHookResponse:
@@ -53,12 +55,12 @@ def resources(**fields: Any) -> hooks.ContainerResourceHookResponse:
 
 
 async def asked(
-    *servers: HookServer,
+    *servers: HookClient,
     recorder: Recorder,
-    ask: Question | None = None,
+    ask: HookQuestion | None = None,
     deadline: float | None = None,
     clock: Callable[[], float] | None = None,
-) -> Agreed | Refuse:
+) -> AgreedEdits | Refuse:
     return await Chain(servers, recorder, clock or Clock().now).ask(ask or question(), deadline)
 
 
@@ -72,28 +74,28 @@ async def asked(
         (garbage, "undecodable"),
     ],
 )
-@pytest.mark.parametrize("policy", list(Policy))
-async def test_a_failing_server(handler: Handler, result: str, policy: Policy) -> None:
+@pytest.mark.parametrize("policy", list(FailurePolicy))
+async def test_a_failing_server(handler: Handler, result: str, policy: FailurePolicy) -> None:
     recorder = Recorder()
     bad = server(handler, recorder, "bad.json", policy, timeout_s=0.02)
     good = server(saying(resources(cpu_shares=7)), recorder, "good.json")
     outcome = await asked(bad, good, recorder=recorder)
     assert ("call", "bad.json", "PreCreateContainer", result) in recorder.counted
-    if policy is Policy.FAIL:
+    if policy is FailurePolicy.FAIL:
         assert isinstance(outcome, Refuse)
         assert outcome.code == 14
         assert outcome.message.startswith("hook server bad.json: ")
         assert ("policy", "bad.json", "refused") in recorder.counted
     else:
-        assert isinstance(outcome, Agreed)
+        assert isinstance(outcome, AgreedEdits)
         assert outcome.edits == {SHARES: 7}
         assert ("policy", "bad.json", "ignored") in recorder.counted
 
 
 async def test_unimplemented_is_no_opinion_under_any_policy() -> None:
     recorder = Recorder()
-    outcome = await asked(server(failing(12), recorder, policy=Policy.FAIL), recorder=recorder)
-    assert isinstance(outcome, Agreed)
+    outcome = await asked(server(failing(12), recorder, policy=FailurePolicy.FAIL), recorder=recorder)
+    assert isinstance(outcome, AgreedEdits)
     assert outcome.edits == {}
     assert ("call", "a.json", "PreCreateContainer", "unimplemented") in recorder.counted
 
@@ -111,7 +113,10 @@ async def test_without_time_left_policy_fail_refuses() -> None:
     recorder = Recorder()
     clock = Clock()
     outcome = await asked(
-        server(koordlet(), recorder, policy=Policy.FAIL), recorder=recorder, deadline=clock.now() - 1, clock=clock.now
+        server(koordlet(), recorder, policy=FailurePolicy.FAIL),
+        recorder=recorder,
+        deadline=clock.now() - 1,
+        clock=clock.now,
     )
     assert isinstance(outcome, Refuse)
 
@@ -160,7 +165,7 @@ async def test_a_stage_that_hangs_takes_no_other_with_it_but_a_server_that_is_go
         await asked(one, recorder=recorder)
     one._caller.handler = koordlet()  # type: ignore[attr-defined]
     with suppress(HookFailed):
-        await one.ask(Stage.PRE_UPDATE, b"", 1.0, _unread)
+        await one.ask(CallStage.PRE_UPDATE, b"", 1.0, _unread)
     assert recorder.counted[-1] == ("call", "a.json", "PreUpdateContainerResources", outcome)
 
 
@@ -173,7 +178,7 @@ async def test_a_server_that_was_given_less_than_its_time_is_not_down() -> None:
 
 
 async def test_a_server_s_words_are_cut(caplog: pytest.LogCaptureFixture) -> None:
-    outcome = await asked(server(failing(2, "x" * 20_000), Recorder(), policy=Policy.FAIL), recorder=Recorder())
+    outcome = await asked(server(failing(2, "x" * 20_000), Recorder(), policy=FailurePolicy.FAIL), recorder=Recorder())
     assert isinstance(outcome, Refuse)
     assert outcome.message == f"hook server a.json: {'x' * MAX_REASON}… (code 2)"
     assert len(caplog.text) < 2 * MAX_REASON
@@ -202,7 +207,7 @@ async def test_each_server_sees_what_the_one_before_made_of_the_request() -> Non
     outcome = await asked(
         server(saying(first), recorder), server(koordlet(second), recorder, "b.json"), recorder=recorder
     )
-    assert isinstance(outcome, Agreed)
+    assert isinstance(outcome, AgreedEdits)
     assert seen == [(-1, b"yes")]
     assert outcome.edits == {QUOTA: -1, Slot(ENVS, "NEW"): b"yes", SHARES: 512}
     assert outcome.files == {QUOTA: "a.json", Slot(ENVS, "NEW"): "a.json", SHARES: "b.json"}
@@ -216,7 +221,7 @@ async def test_a_later_server_wins_and_the_conflict_is_counted() -> None:
         server(saying(resources(cpu_shares=8)), recorder, "b.json"),
         recorder=recorder,
     )
-    assert isinstance(outcome, Agreed)
+    assert isinstance(outcome, AgreedEdits)
     assert (outcome.edits, outcome.files) == ({SHARES: 8}, {SHARES: "b.json"})
     assert ("conflict", "cpu_shares") in recorder.counted
 
@@ -228,7 +233,7 @@ async def test_a_later_server_may_take_an_edit_back() -> None:
         server(saying(resources(cpu_shares=2)), recorder, "b.json"),
         recorder=recorder,
     )
-    assert isinstance(outcome, Agreed)
+    assert isinstance(outcome, AgreedEdits)
     assert outcome.edits == {}
 
 
@@ -248,7 +253,7 @@ async def test_guarded_edits_are_dropped_and_the_rest_counts() -> None:
     answer.container_annotations["io.kubernetes.container.hash"] = "2"
     answer.removed_container_annotations.append("io.kubernetes.container.hash")
     outcome = await asked(server(saying(answer), recorder), recorder=recorder)
-    assert isinstance(outcome, Agreed)
+    assert isinstance(outcome, AgreedEdits)
     assert outcome.edits == {SHARES: 7}
     assert ("guard", "key") in recorder.counted
 
@@ -257,7 +262,7 @@ async def test_fields_the_request_does_not_own_are_ignored() -> None:
     recorder = Recorder()
     answer = resources(cpu_shares=7, cpuset_cpus="1")
     outcome = await asked(server(saying(answer), recorder), recorder=recorder, ask=question(owned=frozenset(CPUSETS)))
-    assert isinstance(outcome, Agreed)
+    assert isinstance(outcome, AgreedEdits)
     assert outcome.edits == {Slot("cpuset_cpus"): "1"}
 
 
@@ -281,7 +286,7 @@ async def test_posts_are_delivered_in_order_and_dropped_when_too_many() -> None:
         return None if number == 1 else b"%d" % number
 
     for number in range(POST_QUEUE + 2):
-        one.post(Stage.POST_STOP, partial(numbered, number))
+        one.post(CallStage.POST_STOP, partial(numbered, number))
     assert recorder.counted == [("dropped", "a.json")] * 2
     delivered = one._caller.asked  # type: ignore[attr-defined]
     async with asyncio.timeout(HANG_S):
@@ -302,7 +307,7 @@ async def test_a_failing_post_does_not_stop_the_next() -> None:
         raise ValueError("no such object")
 
     for make in (fine, broken, fine):
-        one.post(Stage.POST_STOP, make)
+        one.post(CallStage.POST_STOP, make)
     async with asyncio.timeout(HANG_S):
         while len(one._caller.asked) < 2:  # type: ignore[attr-defined]  # noqa: ASYNC110 - a double
             await asyncio.sleep(0.001)

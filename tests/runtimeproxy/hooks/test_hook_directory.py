@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runtimeproxy.hooks.directory import Directory, Loaded
+from runtimeproxy.hooks.directory import HookDirectory, LoadedHookFile
 from tests.runtimeproxy.hooks.doubles import Recorder
 from tests.support.waiting import until
 
@@ -22,9 +22,9 @@ class Watched:
     def __init__(self, path: Path) -> None:
         self.told: list[tuple[str, ...]] = []
         self.recorder = Recorder()
-        self.directory = Directory(str(path), self.changed, self.recorder)
+        self.directory = HookDirectory(str(path), self.changed, self.recorder)
 
-    def changed(self, loaded: tuple[Loaded, ...]) -> None:
+    def changed(self, loaded: tuple[LoadedHookFile, ...]) -> None:
         self.told.append(tuple(f"{each.spec.file}={each.spec.endpoint}" for each in loaded))
 
     def now(self) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ def test_a_missing_directory_is_made(tmp_path: Path, umask: int) -> None:
 
 
 def test_without_a_directory_there_are_no_hooks_and_no_errors() -> None:
-    directory = Directory("", lambda loaded: None, Recorder())
+    directory = HookDirectory("", lambda loaded: None, Recorder())
     directory.rescan()
     assert (directory.servers, directory.errors) == ((), {})
 

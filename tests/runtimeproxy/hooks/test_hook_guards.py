@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runtimeproxy.hooks.edits import ANNOTATIONS, CGROUP_PARENT, ENVS, HUGEPAGE_LIMITS, LABELS, UNIFIED, Slot, Value
-from runtimeproxy.hooks.guards import Guard
+from runtimeproxy.hooks.guards import EditGuard
 
 CGROUPFS = "/kubepods/besteffort/pod1"
 SYSTEMD = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice"
@@ -41,7 +41,7 @@ SYSTEMD = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.sl
     ],
 )
 def test_refusals(slot: Slot, value: Value, reason: str | None) -> None:
-    assert Guard(frozenset(), CGROUPFS, hidden_envs=frozenset({"SECRET"})).refusal(slot, value) == reason
+    assert EditGuard(frozenset(), CGROUPFS, hidden_envs=frozenset({"SECRET"})).refusal(slot, value) == reason
 
 
 @pytest.mark.parametrize(
@@ -60,4 +60,4 @@ def test_refusals(slot: Slot, value: Value, reason: str | None) -> None:
     ],
 )
 def test_foreign_parents_if_the_configuration_says_so(tree: str, parent: str, reason: str | None) -> None:
-    assert Guard(frozenset(), tree, foreign_parents=True).refusal(Slot(CGROUP_PARENT), parent) == reason
+    assert EditGuard(frozenset(), tree, foreign_parents=True).refusal(Slot(CGROUP_PARENT), parent) == reason

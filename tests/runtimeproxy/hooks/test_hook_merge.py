@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtimeproxy.hooks.edits import ANNOTATIONS, ENVS, HUGEPAGE_LIMITS, RESOURCE_INTS, UNIFIED, Edits, Slot, value
-from runtimeproxy.hooks.merge import opinion
+from runtimeproxy.hooks.merge import wanted_edits
 
 QUOTA, SHARES, PERIOD, OOM = (Slot(name) for name in ("cpu_quota", "cpu_shares", "cpu_period", "oom_score_adj"))
 MEMORY, CPUS, MEMS = Slot("memory_limit_in_bytes"), Slot("cpuset_cpus"), Slot("cpuset_mems")
@@ -60,15 +60,15 @@ def less(*slots: Slot) -> Edits:
     ],
 )
 def test_a_server_without_presence(said: Edits, edits: Edits) -> None:
-    assert opinion(SHOWN, said, {}, presence=False) == edits
+    assert wanted_edits(SHOWN, said, {}, presence=False) == edits
 
 
 def test_without_presence_removed_lists_do_not_exist() -> None:
-    assert opinion(SHOWN, ECHO, {NOTE: None}, presence=False) == {}
+    assert wanted_edits(SHOWN, ECHO, {NOTE: None}, presence=False) == {}
 
 
 def test_nothing_to_recognise_an_echo_by() -> None:
-    assert opinion({CPUS: "0-3"}, {}, {}, presence=False) == {}
+    assert wanted_edits({CPUS: "0-3"}, {}, {}, presence=False) == {}
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_nothing_to_recognise_an_echo_by() -> None:
     ],
 )
 def test_a_server_with_presence(said: Edits, removed: Edits, edits: Edits) -> None:
-    assert opinion(SHOWN, said, removed, presence=True) == edits
+    assert wanted_edits(SHOWN, said, removed, presence=True) == edits
 
 
 scalars = st.dictionaries(st.sampled_from(RESOURCE_INTS).map(Slot), st.integers(-2, 3))
@@ -95,10 +95,10 @@ scalars = st.dictionaries(st.sampled_from(RESOURCE_INTS).map(Slot), st.integers(
 
 @given(scalars, scalars, st.booleans())
 def test_every_edit_changes_something(shown: Edits, said: Edits, presence: bool) -> None:
-    for slot, new in opinion(shown, said, {}, presence=presence).items():
+    for slot, new in wanted_edits(shown, said, {}, presence=presence).items():
         assert new != value(shown, slot)
 
 
 @given(scalars, scalars)
 def test_without_presence_no_edit_is_a_zero(shown: Edits, said: Edits) -> None:
-    assert 0 not in opinion(shown, said, {}, presence=False).values()
+    assert 0 not in wanted_edits(shown, said, {}, presence=False).values()

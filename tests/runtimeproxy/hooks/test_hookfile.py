@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from runtimeproxy.hooks.hookfile import HookFileError, Policy, parse
+from runtimeproxy.hooks.hookfile import FailurePolicy, HookFileError, parse
 from runtimeproxy.hooks.stages import STAGES
 
 GOOD = {"remote-endpoint": "/run/koordlet.sock", "failure-policy": "Ignore", "runtime-hooks": ["PreCreateContainer"]}
@@ -67,9 +67,9 @@ def test_mistakes_name_file_key_and_value(data: bytes, says: str) -> None:
     [
         ({}, "endpoint", "/run/koordlet.sock"),
         ({"remote_endpoint": "unix:///run/x.sock"}, "endpoint", "/run/x.sock"),
-        ({}, "policy", Policy.IGNORE),
-        ({"failure_policy": "absent"}, "policy", Policy.IGNORE),
-        ({"failure_policy": "Fail"}, "policy", Policy.FAIL),
+        ({}, "policy", FailurePolicy.IGNORE),
+        ({"failure_policy": "absent"}, "policy", FailurePolicy.IGNORE),
+        ({"failure_policy": "Fail"}, "policy", FailurePolicy.FAIL),
         ({}, "stages", frozenset({"PreCreateContainer"})),
         ({"runtime_hooks": ["*"]}, "stages", STAGES),
         ({"runtime_hooks": ["PreBoot", "PreRemoveRunPodSandbox"]}, "stages", frozenset({"PreRemoveRunPodSandbox"})),

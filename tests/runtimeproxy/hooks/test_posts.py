@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from runtimeproxy.hooks.posts import POST_QUEUE, Post, Posts
-from runtimeproxy.hooks.stages import Stage
+from runtimeproxy.hooks.stages import CallStage
 from tests.runtimeproxy.hooks.doubles import Caller, Recorder, koordlet, server
 
 DROPPED = ("dropped", "a.json")
@@ -20,7 +20,7 @@ async def nothing() -> bytes | None:
 
 def post(outcome: int) -> Post:
     """Told apart by their outcomes."""
-    return Post(Stage.POST_STOP, nothing, outcome)
+    return Post(CallStage.POST_STOP, nothing, outcome)
 
 
 class Ear:
@@ -103,7 +103,7 @@ async def test_a_server_is_told_how_the_call_ended(failed_calls: bool, outcomes:
         return b""
 
     for outcome in (0, 5, 14):
-        one.post(Stage.POST_STOP, make, outcome)
+        one.post(CallStage.POST_STOP, make, outcome)
     await one.delivered()
     caller = one._caller
     assert isinstance(caller, Caller)
@@ -117,5 +117,5 @@ async def test_questions_before_the_call_have_no_outcome() -> None:
     async def unread(answer: bytes) -> bytes:
         return answer
 
-    await one.ask(Stage.PRE_START, b"", 1.0, unread)
+    await one.ask(CallStage.PRE_START, b"", 1.0, unread)
     assert "koord-outcome" not in dict(one._caller.metadata[0])  # type: ignore[attr-defined]

@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runtimeproxy.intercept import PASS, Call, Forward, Interceptor, Plan, Refuse, Treatment
-from runtimeproxy.relay.connection import Connection
+from runtimeproxy.intercept import PASS, Call, Forward, Interceptor, Refuse, StreamPlan, Treatment
+from runtimeproxy.relay.connection import RelayedConnection
 from runtimeproxy.relay.server import RelayServer
-from runtimeproxy.relay.stream import State
 from runtimeproxy.relay.stream import Stream as HeldStream
+from runtimeproxy.relay.stream import StreamState
 from tests.runtimeproxy.relay.endpoint import Stream, Tuning
 from tests.runtimeproxy.relay.ledger import End, Ledger
 from tests.runtimeproxy.relay.peers import Client, Handler, Server, serving
@@ -25,7 +25,7 @@ from tests.support.waiting import until
 
 CREATE = "/runtime.v1.RuntimeService/CreateContainer"
 VERSION = "/runtime.v1.RuntimeService/Version"
-HOLD = Plan(Treatment.HOLD)
+HOLD = StreamPlan(Treatment.HOLD)
 SETTLE_S = 2.0
 
 
@@ -37,7 +37,7 @@ class Scripted:
     that no answer comes.
     """
 
-    plans: dict[str, Plan] = field(default_factory=dict)
+    plans: dict[str, StreamPlan] = field(default_factory=dict)
     decide: Callable[[bytes], bytes | Refuse] = bytes
     then: Callable[[], None] | None = None
     rewrite: Callable[[bytes], bytes] = bytes
@@ -49,7 +49,7 @@ class Scripted:
     forgotten: int = 0
     version: int = 0
 
-    def plan(self, path: str) -> Plan:
+    def plan(self, path: str) -> StreamPlan:
         return self.plans.get(path, PASS)
 
     async def request(self, call: Call, message: bytes) -> Forward | Refuse:
@@ -80,7 +80,7 @@ def passing() -> Scripted:
     return Scripted()
 
 
-def holding(decide: Callable[[bytes], bytes | Refuse], *, opened: bool = False, plan: Plan = HOLD) -> Scripted:
+def holding(decide: Callable[[bytes], bytes | Refuse], *, opened: bool = False, plan: StreamPlan = HOLD) -> Scripted:
     """Holds CreateContainer; nothing is decided before the gate is set."""
     scripted = Scripted({CREATE: plan}, decide)
     if opened:
@@ -126,7 +126,7 @@ class Rig:
     relay: RelayServer
     ledger: Ledger
     path: Path
-    watched: Connection
+    watched: RelayedConnection
 
     async def another(self, tuning: Tuning | None = None) -> Client:
         """A further client connection, not watched."""
@@ -142,12 +142,12 @@ class Rig:
         await settled(lambda: balance(self.ledger, self.watched))
 
 
-def balance(ledger: Ledger, connection: Connection) -> list[str]:
+def balance(ledger: Ledger, connection: RelayedConnection) -> list[str]:
     """Where the books of the relay and those of both links do not agree to the byte, at rest."""
     held = {
         stream.id: stream.owed_bytes + min(stream.uncredited_bytes, stream.left_bytes)
         for stream in connection.pair.streams.values()
-        if isinstance(stream, HeldStream) and stream.state is not State.TAPPED
+        if isinstance(stream, HeldStream) and stream.state is not StreamState.TAPPED
     }
     wrong = ledger.settled(owed_bytes=connection.pair.credit_bytes, held=held)
     for name, link, window in (

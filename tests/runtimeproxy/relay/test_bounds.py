@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from koord.http2.frames import ENHANCE_YOUR_CALM
 from koord.http2.link import HIGH_WATER_BYTES
 from koord.http2.reading import READ_BYTES
-from runtimeproxy.intercept import Call, Plan, Treatment
+from runtimeproxy.intercept import Call, StreamPlan, Treatment
 from runtimeproxy.relay import budget as budgets
 from runtimeproxy.relay.budget import ASKING_BYTES, CONNECTION_BYTES, STREAM_BYTES, Budget
-from runtimeproxy.relay.connection import Connection
+from runtimeproxy.relay.connection import RelayedConnection
 from runtimeproxy.relay.policy import CREDIT_BATCH_BYTES, MAX_LABELS, MAX_PATH_BYTES, MAX_UNACKNOWLEDGED
 from runtimeproxy.relay.requests import MAX_STREAMS
 from runtimeproxy.relay.server import RelayServer
-from runtimeproxy.relay.stream import MAX_ANSWER_BYTES, Route, State, Stream
+from runtimeproxy.relay.stream import MAX_ANSWER_BYTES, Route, Stream, StreamState
 from tests.runtimeproxy.relay.endpoint import PeerGone, Tuning
 from tests.runtimeproxy.relay.ledger import FrameCutter
 from tests.runtimeproxy.relay.peers import Client, grpc_frame
@@ -48,7 +48,7 @@ from tests.runtimeproxy.relay.rig import CREATE, HOLD, VERSION, Rig, Scripted, h
 from tests.support.waiting import HANG_S, until
 
 STOP = "/runtime.v1.RuntimeService/StopContainer"
-TAP = Plan(Treatment.TAP)
+TAP = StreamPlan(Treatment.TAP)
 MIB = 1 << 20
 
 
@@ -59,7 +59,7 @@ class Raw:
         self.relay, self.socket, self.sinks = relay, connection, sinks
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> RelayedConnection:
         (connection,) = self.relay.connections
         return connection
 
@@ -116,7 +116,7 @@ async def test_of_a_request_in_many_pieces_only_the_bytes_are_kept(
     tmp_path: Path, size: int, treatment: Treatment
 ) -> None:
     pieces = 500 if size == 100 else 20_000  # within the window of a runtime that gives nothing back
-    scripted = Scripted({CREATE: Plan(treatment)})
+    scripted = Scripted({CREATE: StreamPlan(treatment)})
     async with attacking(tmp_path, scripted) as raw:
         await raw.send(headers(1, CREATE))
         for _ in range(pieces // 100):  # in time with what is given back, as the connection's window demands
@@ -185,7 +185,7 @@ async def test_a_client_that_has_sent_much_waits_for_its_turn(tmp_path: Path, re
 
 
 async def test_an_answer_that_is_wanted_is_kept_up_to_a_limit() -> None:
-    stream = Stream(1, _route(), Call(CREATE, None, 0.0), State.HOLDING, 0)
+    stream = Stream(1, _route(), Call(CREATE, None, 0.0), StreamState.HOLDING, 0)
     for _ in range(1_000):
         stream.note_answer(bytes(MAX_ANSWER_BYTES // 1_000))
     assert stream.answer is not None
@@ -243,7 +243,7 @@ async def test_a_request_that_was_decided_on_stays_counted_while_the_runtime_doe
         connection.held.open(7, _route(), {})
         connection.held.take(_stream(connection, 7), grpc_frame(text(1_000)), 1_005, True)
         scripted.gate.set()
-        await until(lambda: _stream(connection, 7).state is State.RELEASED)
+        await until(lambda: _stream(connection, 7).state is StreamState.RELEASED)
         assert _stream(connection, 7).left_bytes == connection.pair.metrics.held_bytes == 1_005
 
 
@@ -415,7 +415,7 @@ async def test_the_connection_that_holds_most_gives_way_for_another(tmp_path: Pa
 @pytest.mark.parametrize("fail_closed", [False, True])
 async def test_what_asking_costs_counts_beside_the_request(tmp_path: Path, fail_closed: bool) -> None:
     """So many small requests of several connections are asked about at a time; the next goes on as it came."""
-    scripted = holding(lambda message: b"edited", plan=Plan(Treatment.HOLD, fail_closed=fail_closed))
+    scripted = holding(lambda message: b"edited", plan=StreamPlan(Treatment.HOLD, fail_closed=fail_closed))
     small = len(grpc_frame(b"small"))
     most = 8 * (ASKING_BYTES + small) + 4 * CONNECTION_BYTES
     async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, held_budget_bytes=most) as rig:
@@ -511,11 +511,11 @@ async def _hoarder(rig: Rig) -> Client:
     return client
 
 
-def _stream(connection: Connection, stream_id: int) -> Stream:
+def _stream(connection: RelayedConnection, stream_id: int) -> Stream:
     stream = connection.pair.streams[stream_id]
     assert isinstance(stream, Stream)
     return stream
 
 
 def _route() -> Route:
-    return Route(CREATE, CREATE, Plan(Treatment.HOLD, wants_answer=True), False)
+    return Route(CREATE, CREATE, StreamPlan(Treatment.HOLD, wants_answer=True), False)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runtimeproxy.intercept import Plan, Treatment
+from runtimeproxy.intercept import StreamPlan, Treatment
 from tests.runtimeproxy.relay.endpoint import PeerGone, Stream, Tuning
 from tests.runtimeproxy.relay.peers import grpc_frame
 from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, holding, rigged, text
@@ -237,7 +237,7 @@ async def test_a_hook_that_raises_is_a_refusal_where_a_policy_says_fail(tmp_path
     def broken(message: bytes) -> bytes:
         raise ValueError("a bug of ours")
 
-    plan = Plan(Treatment.HOLD, fail_closed=True)
+    plan = StreamPlan(Treatment.HOLD, fail_closed=True)
     async with asyncio.timeout(HANG_S), rigged(tmp_path, holding(broken, opened=True, plan=plan)) as rig:
         reply = await rig.client.call(CREATE, b"original")
         assert reply.grpc_status not in (0, None)
@@ -246,7 +246,7 @@ async def test_a_hook_that_raises_is_a_refusal_where_a_policy_says_fail(tmp_path
 
 @pytest.mark.parametrize("fail_closed", [False, True])
 async def test_an_edit_beyond_16_mib_is_not_made(tmp_path: Path, fail_closed: bool) -> None:
-    plan = Plan(Treatment.HOLD, fail_closed=fail_closed)
+    plan = StreamPlan(Treatment.HOLD, fail_closed=fail_closed)
     original = text(LIMIT_BYTES - 3)
     scripted = holding(lambda message: message + b"too much", opened=True, plan=plan)
     async with asyncio.timeout(15), rigged(tmp_path, scripted) as rig:
@@ -259,7 +259,7 @@ async def test_an_edit_beyond_16_mib_is_not_made(tmp_path: Path, fail_closed: bo
 
 @pytest.mark.parametrize("fail_closed", [False, True])
 async def test_what_exceeds_the_budget_is_not_held(tmp_path: Path, fail_closed: bool) -> None:
-    scripted = holding(lambda message: b"edited", plan=Plan(Treatment.HOLD, fail_closed=fail_closed))
+    scripted = holding(lambda message: b"edited", plan=StreamPlan(Treatment.HOLD, fail_closed=fail_closed))
     async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, held_budget_bytes=280_000) as rig:
         within = [asyncio.create_task(rig.client.call(CREATE, text(100_000))) for _ in range(2)]
         await until(lambda: len(scripted.asked) == 2)
@@ -288,7 +288,7 @@ async def test_trailers_of_the_client_follow_the_message_which_is_not_edited(tmp
 
 @pytest.mark.parametrize("size", [0, 100, 500_000])
 async def test_a_tapped_request_passes_and_is_copied(tmp_path: Path, size: int) -> None:
-    scripted = holding(lambda message: message, plan=Plan(Treatment.TAP, wants_answer=True))
+    scripted = holding(lambda message: message, plan=StreamPlan(Treatment.TAP, wants_answer=True))
     async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted) as rig:
         assert (await rig.client.call(CREATE, text(size), chunk=7_000, pad=3)).messages == [text(size)]
         assert scripted.tapped_messages == [text(size)]
@@ -304,7 +304,7 @@ async def test_the_interceptor_hears_the_answer(tmp_path: Path, wants: bool, sta
         await stream.endpoint.send(stream.id, grpc_frame(b"id"), end=False, chunk=2)
         stream.endpoint.send_headers(stream.id, [(b"grpc-status", str(status).encode())], end=True)
 
-    scripted = holding(lambda message: message, opened=True, plan=Plan(Treatment.HOLD, wants_answer=wants))
+    scripted = holding(lambda message: message, opened=True, plan=StreamPlan(Treatment.HOLD, wants_answer=wants))
     async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, {CREATE: respond}) as rig:
         assert (await rig.client.call(CREATE, b"original")).grpc_status == status
         assert scripted.answers == [(CREATE, status, told)]

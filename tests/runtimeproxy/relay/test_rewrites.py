@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runtimeproxy.intercept import Plan, Treatment
+from runtimeproxy.intercept import StreamPlan, Treatment
 from runtimeproxy.relay.rewrites import FRAME_BYTES, MOST_BYTES, PATIENCE_S
 from tests.runtimeproxy.relay.endpoint import Stream, Tuning
 from tests.runtimeproxy.relay.peers import Handler, answer, grpc_frame
@@ -21,7 +21,7 @@ LARGE_FRAMES = Tuning(largest_frame=1 << 20, initial_window=1 << 20, connection_
 
 
 def rewriting() -> Scripted:
-    return Scripted({STATUS: Plan(Treatment.REWRITE)}, rewrite=bytes.swapcase)
+    return Scripted({STATUS: StreamPlan(Treatment.REWRITE)}, rewrite=bytes.swapcase)
 
 
 def answering(*messages: bytes, chunk: int = 1 << 20, pad: int | None = None, compressed: bool = False) -> Handler:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtimeproxy.relay.connection import Connection
+from runtimeproxy.relay.connection import RelayedConnection
 from runtimeproxy.relay.server import RelayServer
 from runtimeproxy.relay.stream import Stream
 from tests.runtimeproxy.simulation.call import HOLD, check
@@ -11,7 +11,7 @@ from tests.runtimeproxy.simulation.end import Side
 from tests.runtimeproxy.simulation.runtime import Runtime
 
 
-def check_stream(connection: Connection, side: Side) -> None:
+def check_stream(connection: RelayedConnection, side: Side) -> None:
     """The client has got all back that it sent on an open stream, or is owed it, and what the runtime gave beyond."""
     stream, call = connection.pair.streams.get(side.id), side.call
     missing = side.spent_bytes - (stream.owed_bytes if isinstance(stream, Stream) else 0)
@@ -19,7 +19,7 @@ def check_stream(connection: Connection, side: Side) -> None:
     check(-missing in due, f"call {call.number}: {missing} bytes of its window are missing, due beyond it {due}")
 
 
-def check_rest(connection: Connection, client: Client, runtime: Runtime) -> None:
+def check_rest(connection: RelayedConnection, client: Client, runtime: Runtime) -> None:
     """Nothing moves, and no call is open: every account of credit is exact, and nothing is remembered."""
     near = client.send_window + connection.pair.credit_bytes
     check(near == OWN_WINDOW_BYTES, f"the client's window and what it is owed are {near}, not {OWN_WINDOW_BYTES}")
@@ -38,7 +38,7 @@ def check_rest(connection: Connection, client: Client, runtime: Runtime) -> None
     _check_passed(client, runtime)
 
 
-def _check_forgotten(connection: Connection, client: Client) -> None:
+def _check_forgotten(connection: RelayedConnection, client: Client) -> None:
     outbox = connection.uplink.outbox
     kept = [stream for stream in connection.pair.streams if not client.goaways or stream <= client.goaways[-1][0]]
     check(not kept, f"streams {kept} are remembered, and are over")
@@ -59,12 +59,12 @@ def _check_passed(client: Client, runtime: Runtime) -> None:
         check(not sender.pings, f"PINGs of the {sender.name} were not acknowledged")
 
 
-def has_dropped_blocks(connection: Connection) -> bool:
+def has_dropped_blocks(connection: RelayedConnection) -> bool:
     """Was a header block dropped behind a GOAWAY? The runtime can follow none that comes later, and gets none."""
     return connection.requests._dropped
 
 
-def check_end(server: RelayServer, connection: Connection, may_be_blind: bool) -> None:
+def check_end(server: RelayServer, connection: RelayedConnection, may_be_blind: bool) -> None:
     """The connection is over: nothing of it is left."""
     check(connection.pair.ended.done(), "both ends have gone, and the connection does not end")
     metrics = server.metrics

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from runtimeproxy import intercept
-from runtimeproxy.intercept import Forward, Plan, Refuse, Treatment
+from runtimeproxy.intercept import Forward, Refuse, StreamPlan, Treatment
 from tests.runtimeproxy.simulation.call import HOLD, PASS, REWRITE, TAP, Call, Method, check, rewritten
 from tests.runtimeproxy.simulation.dice import Dice
 from tests.runtimeproxy.simulation.loop import SimLoop
@@ -22,7 +22,7 @@ METHODS = (
     Method(b"/model.Service/HoldFail", HOLD, fail_closed=True),
 )
 _PLANS = {
-    method.path.decode(): Plan(Treatment(method.treatment), method.wants_answer, method.fail_closed)
+    method.path.decode(): StreamPlan(Treatment(method.treatment), method.wants_answer, method.fail_closed)
     for method in METHODS
 }
 Answer = Forward | Refuse
@@ -49,7 +49,7 @@ class SimInterceptor:
 
     # Interceptor
 
-    def plan(self, path: str) -> Plan:
+    def plan(self, path: str) -> StreamPlan:
         return _PLANS[path]
 
     async def request(self, call: intercept.Call, message: bytes) -> Answer:

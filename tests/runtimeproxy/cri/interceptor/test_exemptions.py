@@ -9,7 +9,7 @@ import pytest
 
 from koord.pb.cri import api_pb2 as cri
 from runtimeproxy.cri.exempt import SkipRules
-from runtimeproxy.hooks.hookfile import Policy
+from runtimeproxy.hooks.hookfile import FailurePolicy
 from tests.runtimeproxy.cri.interceptor.servers import hooks_asked
 from tests.runtimeproxy.cri.rig import Rig, pod
 from tests.runtimeproxy.hooks.doubles import failing, koordlet
@@ -17,8 +17,10 @@ from tests.support.waiting import until
 
 
 @pytest.mark.parametrize("where", ["labels", "annotations"])
-@pytest.mark.parametrize(("policy", "privileged"), [(Policy.FAIL, ("ns",)), (Policy.FAIL, ("*",)), (Policy.IGNORE, ())])
-async def test_marked_pods_are_left_alone(where: str, policy: Policy, privileged: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("policy", "privileged"), [(FailurePolicy.FAIL, ("ns",)), (FailurePolicy.FAIL, ("*",)), (FailurePolicy.IGNORE, ())]
+)
+async def test_marked_pods_are_left_alone(where: str, policy: FailurePolicy, privileged: tuple[str, ...]) -> None:
     marked = pod()
     getattr(marked, where)["runtimeproxy.koordinator.sh/skip-hookserver"] = "true"
     rig = Rig({"a.json": failing()}, policy=policy, skip=SkipRules(privileged_namespaces=privileged))
@@ -34,7 +36,7 @@ async def test_a_pod_cannot_withdraw_itself_from_a_server_that_must_be_heard() -
     """Elsewhere than in the operator's namespaces: the calls are refused as any other's."""
     marked = pod()
     marked.labels["runtimeproxy.koordinator.sh/skip-hookserver"] = "true"
-    rig = Rig({"a.json": failing()}, policy=Policy.FAIL)
+    rig = Rig({"a.json": failing()}, policy=FailurePolicy.FAIL)
     assert await rig.run_pod(marked) is not None
     assert await rig.create(sandbox=marked) is not None
     assert rig.counted("exempt", "mark") == 0
@@ -44,13 +46,13 @@ async def test_static_pods_are_left_alone_if_the_operator_says_so() -> None:
     static = pod()
     static.annotations["kubernetes.io/config.source"] = "file"
     for rules, refused in ((SkipRules(), True), (SkipRules(static_pods=True), False)):
-        rig = Rig({"a.json": failing()}, policy=Policy.FAIL, skip=rules)
+        rig = Rig({"a.json": failing()}, policy=FailurePolicy.FAIL, skip=rules)
         assert (await rig.run_pod(static) is not None) == refused
         assert rig.counted("exempt", "static_pod") == (not refused)
 
 
 async def test_namespaces_are_left_alone() -> None:
-    rig = Rig({"a.json": failing()}, policy=Policy.FAIL, skip=SkipRules(namespaces=("kube-system", "ns")))
+    rig = Rig({"a.json": failing()}, policy=FailurePolicy.FAIL, skip=SkipRules(namespaces=("kube-system", "ns")))
     assert await rig.run_pod() is None
     assert rig.counted("exempt", "namespace") == 1
 
@@ -64,7 +66,7 @@ async def served_from_a_pod(proc: Path, peer_pid: int | None) -> Rig:
     )
     own = pod(labels={"k8s-app": "koordlet", "controller-revision-hash": "1"})
     own.metadata.uid = own_uid
-    rig = Rig({"a.json": koordlet()}, policy=Policy.FAIL, proc=str(proc))
+    rig = Rig({"a.json": koordlet()}, policy=FailurePolicy.FAIL, proc=str(proc))
     rig.server().peer_pid = peer_pid
     rig.runtime.pods["p0"] = own
     await rig.interceptor.warm_up()

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from koord.pb.cri import api_pb2 as cri
-from runtimeproxy.hooks.hookfile import Policy
+from runtimeproxy.hooks.hookfile import FailurePolicy
 from runtimeproxy.intercept import Call
 from runtimeproxy.wire.protowire import MalformedMessage
 from tests.runtimeproxy.cri.interceptor.servers import best_effort, hooks_asked, moving
@@ -29,7 +29,7 @@ async def test_under_ignore_a_failing_server_changes_nothing(handler: Handler) -
 
 @pytest.mark.parametrize("handler", [failing(), failing(13), hanging, garbage])
 async def test_under_fail_a_failing_server_refuses(handler: Handler) -> None:
-    rig = Rig({"a.json": handler}, policy=Policy.FAIL, hook_timeout_s=0.02)
+    rig = Rig({"a.json": handler}, policy=FailurePolicy.FAIL, hook_timeout_s=0.02)
     refused = await rig.run_pod()
     assert refused is not None
     assert refused.code == 14
@@ -39,11 +39,11 @@ async def test_under_fail_a_failing_server_refuses(handler: Handler) -> None:
 @pytest.mark.parametrize(
     ("policy", "at_create", "refused"),
     [
-        (Policy.IGNORE, Policy.FAIL, {"CreateContainer"}),
-        (Policy.FAIL, Policy.IGNORE, {"RunPodSandbox"}),
+        (FailurePolicy.IGNORE, FailurePolicy.FAIL, {"CreateContainer"}),
+        (FailurePolicy.FAIL, FailurePolicy.IGNORE, {"RunPodSandbox"}),
     ],
 )
-async def test_a_stages_own_policy_decides(policy: Policy, at_create: Policy, refused: set[str]) -> None:
+async def test_a_stages_own_policy_decides(policy: FailurePolicy, at_create: FailurePolicy, refused: set[str]) -> None:
     rig = Rig({"a.json": failing()}, policy=policy, stage_policies=(("PreCreateContainer", at_create),))
     outcomes = {"RunPodSandbox": await rig.run_pod(), "CreateContainer": await rig.create(sandbox=pod())}
     assert {method for method, outcome in outcomes.items() if outcome is not None} == refused
@@ -114,7 +114,7 @@ async def test_what_the_runtime_refused_is_not_remembered() -> None:
 
 
 async def test_an_unknown_object_is_forwarded_also_under_fail() -> None:
-    rig = Rig({"a.json": koordlet(best_effort)}, policy=Policy.FAIL)
+    rig = Rig({"a.json": koordlet(best_effort)}, policy=FailurePolicy.FAIL)
     assert await rig.update("nobody", cpuset_cpus="1") is None
     assert await rig.call("StartContainer", cri.StartContainerRequest(container_id="nobody")) is None
     assert await rig.call("RemovePodSandbox", cri.RemovePodSandboxRequest(pod_sandbox_id="nobody")) is None
@@ -122,8 +122,8 @@ async def test_an_unknown_object_is_forwarded_also_under_fail() -> None:
     assert hooks_asked(rig) == []
 
 
-@pytest.mark.parametrize("policy", list(Policy))
-async def test_a_runtime_that_cannot_say_what_an_object_is(policy: Policy) -> None:
+@pytest.mark.parametrize("policy", list(FailurePolicy))
+async def test_a_runtime_that_cannot_say_what_an_object_is(policy: FailurePolicy) -> None:
     rig = Rig(
         {"a.json": koordlet(best_effort)},
         policy=policy,
@@ -131,7 +131,7 @@ async def test_a_runtime_that_cannot_say_what_an_object_is(policy: Policy) -> No
     )
     with pytest.raises(Exception, match="not initialized"):  # the relay fails open or closed, as planned
         await rig.update("c9", cpuset_cpus="1")
-    if policy is Policy.FAIL:
+    if policy is FailurePolicy.FAIL:
         with pytest.raises(Exception, match="not initialized"):
             await rig.create()
     else:

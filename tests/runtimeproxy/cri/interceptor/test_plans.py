@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from koord.pb.cri import api_pb2 as cri
-from runtimeproxy.hooks.hookfile import Policy
-from runtimeproxy.intercept import PASS, Plan, Treatment
+from runtimeproxy.hooks.hookfile import FailurePolicy
+from runtimeproxy.intercept import PASS, StreamPlan, Treatment
 from tests.runtimeproxy.cri.interceptor.servers import MOVED, moving
 from tests.runtimeproxy.cri.rig import V1, V1ALPHA2, Rig
 from tests.runtimeproxy.hooks.doubles import koordlet
@@ -20,27 +20,27 @@ from tests.support.waiting import until
     [
         ("Version", PASS, PASS),
         ("ListContainers", PASS, PASS),
-        ("ContainerStatus", Plan(Treatment.REWRITE), Plan(Treatment.REWRITE)),
-        ("PodSandboxStatus", Plan(Treatment.REWRITE), Plan(Treatment.REWRITE)),
-        ("GetContainerEvents", Plan(Treatment.REWRITE), Plan(Treatment.REWRITE)),
-        ("RunPodSandbox", Plan(Treatment.TAP, True), Plan(Treatment.HOLD, True, True)),
-        ("RestorePod", Plan(Treatment.TAP, True), Plan(Treatment.HOLD, True, True)),
+        ("ContainerStatus", StreamPlan(Treatment.REWRITE), StreamPlan(Treatment.REWRITE)),
+        ("PodSandboxStatus", StreamPlan(Treatment.REWRITE), StreamPlan(Treatment.REWRITE)),
+        ("GetContainerEvents", StreamPlan(Treatment.REWRITE), StreamPlan(Treatment.REWRITE)),
+        ("RunPodSandbox", StreamPlan(Treatment.TAP, True), StreamPlan(Treatment.HOLD, True, True)),
+        ("RestorePod", StreamPlan(Treatment.TAP, True), StreamPlan(Treatment.HOLD, True, True)),
         ("CheckpointPod", PASS, PASS),
         ("CheckpointContainer", PASS, PASS),
-        ("CreateContainer", Plan(Treatment.HOLD, True), Plan(Treatment.HOLD, True, True)),
-        ("StartContainer", PASS, Plan(Treatment.HOLD, False, True)),
-        ("UpdateContainerResources", Plan(Treatment.TAP), Plan(Treatment.HOLD, False, True)),
-        ("UpdatePodSandboxResources", Plan(Treatment.TAP), Plan(Treatment.HOLD, False, True)),
-        ("RemovePodSandbox", Plan(Treatment.TAP), Plan(Treatment.HOLD, False, True)),
-        ("RemoveContainer", Plan(Treatment.TAP), Plan(Treatment.TAP)),
-        ("StopContainer", Plan(Treatment.TAP), Plan(Treatment.TAP)),
-        ("StopPodSandbox", Plan(Treatment.TAP), Plan(Treatment.TAP)),
+        ("CreateContainer", StreamPlan(Treatment.HOLD, True), StreamPlan(Treatment.HOLD, True, True)),
+        ("StartContainer", PASS, StreamPlan(Treatment.HOLD, False, True)),
+        ("UpdateContainerResources", StreamPlan(Treatment.TAP), StreamPlan(Treatment.HOLD, False, True)),
+        ("UpdatePodSandboxResources", StreamPlan(Treatment.TAP), StreamPlan(Treatment.HOLD, False, True)),
+        ("RemovePodSandbox", StreamPlan(Treatment.TAP), StreamPlan(Treatment.HOLD, False, True)),
+        ("RemoveContainer", StreamPlan(Treatment.TAP), StreamPlan(Treatment.TAP)),
+        ("StopContainer", StreamPlan(Treatment.TAP), StreamPlan(Treatment.TAP)),
+        ("StopPodSandbox", StreamPlan(Treatment.TAP), StreamPlan(Treatment.TAP)),
     ],
 )
 @pytest.mark.parametrize("service", [V1, V1ALPHA2])
-def test_plans(method: str, idle: Plan, asked: Plan, service: str) -> None:
+def test_plans(method: str, idle: StreamPlan, asked: StreamPlan, service: str) -> None:
     assert Rig({}).interceptor.plan(service + method) == idle
-    assert Rig({"a.json": koordlet()}, policy=Policy.FAIL).interceptor.plan(service + method) == asked
+    assert Rig({"a.json": koordlet()}, policy=FailurePolicy.FAIL).interceptor.plan(service + method) == asked
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_other_paths_pass(path: str) -> None:
 
 def test_start_is_tapped_for_a_post_hook_only() -> None:
     rig = Rig({"a.json": koordlet()}, stages=frozenset({"PostStartContainer"}))
-    assert rig.interceptor.plan(V1 + "StartContainer") == Plan(Treatment.TAP)
+    assert rig.interceptor.plan(V1 + "StartContainer") == StreamPlan(Treatment.TAP)
 
 
 async def test_creates_are_held_until_it_is_known_that_no_sandbox_was_edited() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
-from runtimeproxy.hooks.hookfile import Policy
+from runtimeproxy.hooks.hookfile import FailurePolicy
 from tests.runtimeproxy.cri.interceptor.servers import MOVED, best_effort, moving, told
 from tests.runtimeproxy.cri.rig import PARENT, Rig, Runtime, pod
 from tests.runtimeproxy.hooks.doubles import failing, koordlet, saying
@@ -80,6 +80,6 @@ async def test_hooks_may_refuse_starts_and_removals_only() -> None:
     assert rig.sent == cri.StartContainerRequest(container_id="c1")
     rig.server().handler = failing()
     await rig.call("StartContainer", cri.StartContainerRequest(container_id="c1"))
-    failing_closed = Rig({"a.json": failing()}, policy=Policy.FAIL, runtime=rig.runtime)
+    failing_closed = Rig({"a.json": failing()}, policy=FailurePolicy.FAIL, runtime=rig.runtime)
     assert await failing_closed.call("StartContainer", cri.StartContainerRequest(container_id="c1"))
     assert await failing_closed.call("RemovePodSandbox", cri.RemovePodSandboxRequest(pod_sandbox_id="p1"))

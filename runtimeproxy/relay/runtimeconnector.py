@@ -17,7 +17,7 @@ _CONNECTS_PER_WAKE = 64
 Connecting = asyncio.Future[socket.socket]
 
 
-class Runtime:
+class RuntimeConnector:
     """Connects to the runtime that listens at ``path``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, path: str) -> None:

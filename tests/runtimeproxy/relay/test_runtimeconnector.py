@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runtimeproxy.relay.runtime import Connecting, Runtime
+from runtimeproxy.relay.runtimeconnector import Connecting, RuntimeConnector
 from runtimeproxy.relay.server import RelayServer
 from tests.runtimeproxy.relay.peers import Client, serving
 from tests.runtimeproxy.relay.rig import VERSION, listening, passing, text
@@ -21,7 +21,7 @@ LONG_S = 3_600.0
 DEADLINE_S = 20
 
 
-class Counting(Runtime):
+class Counting(RuntimeConnector):
     """Counts how often the runtime was tried in vain; at the ``comes_at``-th time it begins to listen."""
 
     def __init__(self, path: Path, comes_at: int = 0, comes: Callable[[], None] = lambda: None) -> None:

@@ -17,7 +17,7 @@ from koord.http2.grpc import DEADLINE_EXCEEDED, OK, UNAVAILABLE, UNIMPLEMENTED
 from runtimeproxy.hooks.breaker import Breakers
 from runtimeproxy.hooks.hookfile import ServerSpec
 from runtimeproxy.hooks.posts import Post, Posts
-from runtimeproxy.hooks.stages import Stage
+from runtimeproxy.hooks.stages import CallStage
 from runtimeproxy.metrics import Metrics
 from runtimeproxy.wire.protowire import MalformedMessage
 
@@ -26,7 +26,7 @@ PRESENCE = b"koord-presence"
 MAX_ANSWER_BYTES = 4 << 20  # what a gRPC client in Go takes by default, and so upstream's proxy
 MAX_REASON = 1000  # characters of a server's own words, which end up in kubelet's events and in the log
 GREETING = "/grpc.health.v1.Health/Check"
-log = logging.getLogger("runtimeproxy.hooks.server")
+log = logging.getLogger("runtimeproxy.hooks.client")
 
 T = TypeVar("T")
 Metadata = tuple[tuple[str, str], ...]
@@ -61,14 +61,14 @@ class HookFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Opinion(Generic[T]):
+class HookAnswer(Generic[T]):
     """``presence``: the server declares that what it does not set is untouched and an explicit zero counts."""
 
     answer: T
     presence: bool
 
 
-class HookServer:
+class HookClient:
     """``default_timeout_s`` applies where the spec has none; ``version`` is how the proxy introduces itself."""
 
     def __init__(
@@ -88,7 +88,7 @@ class HookServer:
         self._metrics = metrics
         self._clock = clock
         self._breakers = Breakers(clock)
-        self._posts = Posts(spec.file, self._tell, metrics)
+        self._posts = Posts(spec.file, self._notify, metrics)
 
     @property
     def peer_pid(self) -> int | None:
@@ -99,11 +99,11 @@ class HookServer:
     def timeout_s(self) -> float:
         return self.default_timeout_s if self.spec.timeout_s is None else self.spec.timeout_s
 
-    def awaits(self, stage: Stage, handler: str) -> bool:
+    def awaits(self, stage: CallStage, handler: str) -> bool:
         """Returns whether the server's answer about a pod with this runtime handler is waited for."""
         return stage not in self.spec.advice or handler in self.spec.awaited_handlers
 
-    def may_await(self, stage: Stage) -> bool:
+    def may_await(self, stage: CallStage) -> bool:
         """Returns whether its answer about some pod is waited for."""
         return stage in self.spec.stages and (stage not in self.spec.advice or bool(self.spec.awaited_handlers))
 
@@ -119,12 +119,12 @@ class HookServer:
 
     async def ask(
         self,
-        stage: Stage,
+        stage: CallStage,
         message: bytes,
         timeout_s: float,
         parse: Callable[[bytes], Awaitable[T]],
         metadata: Metadata = (),
-    ) -> Opinion[T] | None:
+    ) -> HookAnswer[T] | None:
         """Returns the server's opinion; ``parse`` raises MalformedMessage, ``metadata`` is added. Raises HookFailed."""
         if timeout_s <= 0:
             self._metrics.hook_call(self.spec.file, stage, "timeout", 0.0)
@@ -136,7 +136,7 @@ class HookServer:
         opinion, failed = None, None
         try:
             reply = await self._caller.call(stage.path, message, timeout_s, (*self._metadata, *metadata))
-            opinion = Opinion(await parse(reply.message), reply.metadata.get(PRESENCE) == b"1")
+            opinion = HookAnswer(await parse(reply.message), reply.metadata.get(PRESENCE) == b"1")
             self._breakers.succeeded(stage)
         except (MalformedMessage, UnaryError) as error:
             failed = _failure(error)
@@ -150,7 +150,7 @@ class HookServer:
             raise failed
         return opinion
 
-    def _judge(self, stage: Stage, error: MalformedMessage | UnaryError, timeout_s: float) -> None:
+    def _judge(self, stage: CallStage, error: MalformedMessage | UnaryError, timeout_s: float) -> None:
         """Judges the server by a failed call; one that was given less than its time says nothing of it."""
         late = isinstance(error, UnaryError) and error.code == DEADLINE_EXCEEDED
         if late and timeout_s < self.timeout_s:
@@ -162,7 +162,7 @@ class HookServer:
         else:
             self._breakers.succeeded(stage)
 
-    def post(self, stage: Stage, make: Callable[[], Awaitable[bytes | None]], outcome: int = OK) -> None:
+    def post(self, stage: CallStage, make: Callable[[], Awaitable[bytes | None]], outcome: int = OK) -> None:
         """Notifies the server later how a call ended; of one that failed, only if its file wants that."""
         if outcome == OK or self.spec.failed_calls:
             self._posts.put(Post(stage, make, outcome))
@@ -171,7 +171,7 @@ class HookServer:
         """Waits until no notification is left."""
         await self._posts.delivered()
 
-    async def _tell(self, post: Post) -> None:
+    async def _notify(self, post: Post) -> None:
         try:
             message = await post.make()
             if message is not None:

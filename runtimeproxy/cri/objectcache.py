@@ -48,7 +48,7 @@ class ContainerEntry:
     record: Record = field(default_factory=dict)
 
 
-class Store:
+class ObjectCache:
     """Keeps pods and containers by id, at most ``max_bytes`` of them."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
