@@ -1,7 +1,7 @@
-"""Puts the relay, the handling of held requests, and the status pages together: nowhere else are they joined.
+"""Puts the relay, the handling of held requests, and the status pages together; no other module joins them.
 
 Nothing here does work of its own. The hook files are read before the first accept, because kubelet's first call must
-already meet their hooks; what is costly to import is imported by ``open``, after serving has begun.
+already meet their hooks; ``open`` imports the costly modules, after serving has begun.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def assemble(loop: asyncio.AbstractEventLoop, options: Options, lines: LineWrite
 
 
 def _caller(path: str, loop: asyncio.AbstractEventLoop, backend: str) -> UnaryClient:
-    """Returns a caller: the runtime is the one that the operator named; hook servers have to be trusted."""
+    """Returns a caller of a socket. The operator named the runtime's; a hook server's must be trusted."""
     if path == backend:
         return UnaryClient(path, loop)
     return UnaryClient(path, loop, distrust, MAX_ANSWER_BYTES)
@@ -79,7 +79,7 @@ def hook_options(options: Options) -> HookOptions:
 
 
 class _Late:
-    """What is opened a moment after serving began: the watch on the hook files, protobuf, the status pages."""
+    """Opens, a moment after serving began, the watch on the hook files, protobuf, and the status pages."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, options: Options, relay: RelayServer, interceptor: CriInterceptor,
@@ -106,7 +106,7 @@ class _Late:
         self._open_the_rest()
 
     def _open_the_rest(self) -> None:
-        """Opens the rest; what could not be opened or loaded before is tried again at a reload."""
+        """Opens the rest; a reload tries again what could not be opened before."""
         if self._watch is None and self._options.hook_directory:
             try:
                 self._watch = self._directory.watch(self._loop)
@@ -116,7 +116,7 @@ class _Late:
             self._open_pages()
 
     def _warm_up(self) -> None:
-        """Begins, or begins anew: what could not be loaded is tried at once."""
+        """Begins to load the engine; a reload tries it again at once."""
         if self._warming is not None:
             self._warming.cancel()
         self._warming = self._loop.create_task(self._interceptor.warm_up())
@@ -151,7 +151,7 @@ class _Late:
         self._open_the_rest()
 
     async def ended(self) -> None:
-        """Delivers, before the process ends, what hook servers have not heard yet."""
+        """Delivers, before the process ends, the notifications that hook servers have not had yet."""
         await self._interceptor.finish(POSTS_S)
 
     def close(self) -> None:

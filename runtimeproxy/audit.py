@@ -1,8 +1,8 @@
-"""Logs one line per rewritten field: of which request, before, after, and by which hook server.
+"""Logs one line per rewritten field: the object, the values before and after, and the hook server's file.
 
 Invariant: the value of an environment variable, and of an annotation or label that Koord does not know, is never
-written, for any caller; the callers hide them already, and this module does not rely on it. A line is one line,
-whatever a name contains.
+written. The callers hide them already, and this module does not rely on that. A line is one line, whatever a name
+contains.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The operator's switch for "edit nothing": a file, the signal that makes and removes it, and a flag.
 
 On while the file exists or the flag is set. The file outlives the process, so an upgrade or a crash does not turn off
-what an operator turned on in an emergency; only a boot does, since /run is empty then. Invariant: ``apply`` is told the
+what an operator turned on in an emergency; only a boot does, since /run is empty then. Invariant: ``apply`` gets the
 state at construction, before anything is served, and then every change once.
 """
 
@@ -71,7 +71,7 @@ class Bypass:
         self._update()
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Follows the file from now on; without inotify its state of the start counts (logged)."""
+        """Follows the file from now on; without inotify its state at the start stays (logged)."""
         from koord.service.inotify import FileWatch  # noqa: PLC0415 - ctypes, after serving has begun
 
         if not self._file or self._watch is not None:

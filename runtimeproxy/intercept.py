@@ -1,8 +1,8 @@
 """The seam between the relay, which knows frames, and the hooks, which know CRI.
 
-The relay asks once per stream, at its HEADERS, what to do with it; everything else on the connection passes
-byte for byte. Invariant: an implementation never blocks and never keeps a stream longer than its deadline, and
-what it raises never reaches kubelet (the relay forwards the original bytes, or refuses where the plan says so).
+The relay asks for a plan once per stream, at its HEADERS; everything else on the connection passes byte for byte.
+Invariant: an implementation never blocks and never keeps a stream longer than its deadline, and what it raises never
+reaches kubelet (the relay forwards the original bytes, or refuses where the plan says so).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Treatment(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
-    """What to do with streams of a path; decided before their messages are known."""
+    """The treatment of streams of a path, chosen before their messages are known."""
 
     treatment: Treatment
     wants_answer: bool = False  # the answer's message is needed (ids for the cache and post hooks)
-    fail_closed: bool = False  # some hook server of this stage has policy Fail: what cannot be asked is refused
+    fail_closed: bool = False  # a hook server of this stage has policy Fail: refuse what cannot be asked about
 
 
 PASS = StreamPlan(Treatment.PASS)
@@ -48,7 +48,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Sends this message on; ``then`` is called once it has gone. The object that was asked about means "unedited"."""
+    """Sends this message on; ``then`` is called once it has gone. The object of the question means "unedited"."""
 
     message: bytes
     then: Callable[[], None] | None = field(default=None, compare=False)
@@ -63,7 +63,7 @@ class Refuse:
 
 
 class CannotBeEdited(Exception):
-    """A request that is not for editing, as ``request`` raises it.
+    """Raised by ``request``: this request cannot be edited.
 
     ``reason``: the metric's label; ``code``: the status under policy Fail.
     """
@@ -89,7 +89,7 @@ class Interceptor(Protocol):
         """Notes that the runtime has answered; ``message`` only where the plan wants it and ``status`` is 0."""
 
     def rewritten(self, path: str, message: bytes) -> bytes:
-        """Returns what replaces a message of the answer, in as many bytes; the very object: as it is."""
+        """Returns the message that replaces an answer's, in as many bytes; the same object if nothing changes."""
 
     def forget(self) -> None:
-        """Notes that requests have passed unseen: what is remembered of objects may be wrong by now."""
+        """Notes that requests have passed unseen: the cache may be wrong by now."""

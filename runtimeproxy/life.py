@@ -58,10 +58,10 @@ class StartContext:
 
 @dataclass(frozen=True, slots=True)
 class Attachments:
-    """What is opened a moment after serving began, closed when it ends, and told of new options.
+    """What the parts do that open a moment after serving began, close when it ends, and take new options.
 
-    Nothing that decides on a call may wait for ``open``: kubelet's first call comes before it. ``ended``: the last call
-    has ended.
+    No part that decides on a call may wait for ``open``: kubelet's first call comes before it. ``ended`` is called when
+    the last call has ended.
     """
 
     open: Callable[[], None]
@@ -137,8 +137,8 @@ class Life:
     def _announce(self) -> None:
         """Tells systemd, until it has taken the message, and only then the predecessor, which leaves.
 
-        A predecessor that died before it could leave was systemd's main process, and systemd starts another: of the two
-        of us this one goes, silently. Without a service manager no other would come, and it stays.
+        A predecessor that died before it could leave was systemd's main process, and systemd starts another: this
+        process ends, silently. Without a service manager no other would come, and it stays.
         """
         process, predecessor, self._announcement = self._process, self._process.predecessor, None
         if process.notifier.enabled and predecessor is not None and predecessor.is_gone:
@@ -255,7 +255,7 @@ class Life:
         self._upgrade = self._loop.create_task(self._hand_over())
 
     async def _hand_over(self) -> None:
-        """Hands over; the socket file is unwatched meanwhile, or two processes would put it back."""
+        """Hands over; meanwhile the socket file is not watched, or two processes would put it back."""
         preload()
         self._listeners.unwatch()
         try:

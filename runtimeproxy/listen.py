@@ -96,7 +96,7 @@ def adopt(inherited: Sequence[Inherited]) -> list[ListeningSocket]:
 
 
 def usable(listeners: Sequence[ListeningSocket], endpoint: str) -> list[ListeningSocket]:
-    """Returns those to be served: all that the manager opened, and of our own making what is bound at ``endpoint``.
+    """Returns the sockets to serve: all that the manager opened, and those of our own bound at ``endpoint``.
 
     A socket that we made for an earlier ``--koord-runtimeproxy-endpoint`` is closed.
     """
@@ -122,7 +122,7 @@ def bind(path: str, access: SocketAccess, name: str = OWN_NAME) -> ListeningSock
     try:
         directory, file = os.path.split(path)
         make_directories(directory)
-        with lockfile.held(Path(directory, f".{file}.lock")):  # no other between the look at a file and the bind
+        with lockfile.held(Path(directory, f".{file}.lock")):  # no other process in between
             prepare(Path(path))
             return _bind(path, access, name)
     except BlockingIOError as error:
@@ -158,7 +158,7 @@ def _set_access(path: str, access: SocketAccess) -> None:
 
 
 def _trouble(path: str) -> str:
-    """Returns why no client can come by the path, if it is to be put back: a socket's file outlives its listener."""
+    """Returns why no client can connect by the path,  "" if one can or we cannot tell: a socket's file outlives it."""
     try:
         abandoned = stat.S_ISSOCK(os.lstat(path).st_mode) and not answers(path)
     except FileNotFoundError:
@@ -171,8 +171,8 @@ def _trouble(path: str) -> str:
 class Listeners:
     """Holds the sockets being served, and the watch that puts a removed socket file back.
 
-    A socket whose file was removed stays: it may be systemd's own, and clients may still be queued on it. The one
-    that replaces it goes to systemd's descriptor store, so that it survives us as the first one does.
+    A socket whose file was removed stays: it may be systemd's own, and clients may still be queued on it. The one that
+    replaces it goes to systemd's descriptor store, so that it survives this process as the first one does.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class Listeners:
         return tuple(Inherited(listener.sock.fileno(), listener.name) for listener in self._served)
 
     def watch(self) -> None:
-        """Begins to look after the socket file, and looks once. Without inotify that is all (logged)."""
+        """Watches the socket file from now on, and checks it once; without inotify only once (logged)."""
         from koord.service.inotify import FileWatch  # noqa: PLC0415 - ctypes, after serving has begun
 
         if not self._path or self._watch is not None:
@@ -258,7 +258,7 @@ class Listeners:
         log.warning("%s %s; listening on a new one", self._path, trouble)
 
     def _retire_own(self) -> None:
-        """Gives up an earlier socket of our own making, once those who queued on it have been accepted."""
+        """Gives up an earlier socket of our own, once the clients in its queue have been accepted."""
         for listener in [listener for listener in self._served if is_own(listener.name)]:
             self._served.remove(listener)
             self._stale.add(listener.name)

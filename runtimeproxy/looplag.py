@@ -1,10 +1,9 @@
 """Measures how long the event loop keeps its work waiting: the delay that all other work may cost a call.
 
 A timer that is due ``PERIOD_S`` after an iteration of the loop began is late by as long as the loop stood still since,
-or waited for a CPU. It is armed by work: by streams that end, by those that begin and are looked at, and by whatever
-else takes the loop's time.
+or waited for a CPU. Work arms it: streams that end, streams that begin and are tapped or held, and the status pages.
 Invariants: without work there is no timer, so an idle node pays nothing; the loop's clock counts from the beginning of
-an iteration, so what stood still in the iteration that armed the timer is seen too.
+an iteration, so a stall in the iteration that armed the timer is seen too.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from runtimeproxy.metrics import PREFIX, Metrics
 log = logging.getLogger("runtimeproxy.status")
 
 Dump = Callable[[], Callable[[], Mapping[str, object]]]
-"""Copies, cheaply, what is to be shown; what it returns makes JSON values of the copy, in any thread."""
+"""Copies the state cheaply; the function that it returns makes JSON values of the copy, in any thread."""
 T = TypeVar("T")
 
 
@@ -80,7 +80,7 @@ def _json(value: Mapping[str, object]) -> bytes:
 
 
 def guard_of(endpoint: str, token_file: str) -> TokenGuard | None:
-    """Returns None for a unix socket (or none at all), whose mode says who may ask.
+    """Returns None for a unix socket, whose mode says who may connect, and where there is no endpoint.
 
     A port can be reached by every user and every pod of the host's network: without a token that can be read, it shows
     nothing but its health pages, and the log says why.

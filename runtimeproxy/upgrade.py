@@ -1,8 +1,8 @@
 """Upgrades with an overlap: a successor takes the same listening sockets before the old process lets go.
 
-The successor is this process's own command line, executed anew, so it is what is installed at that path by then; it
-gets the descriptors named in ``KOORD_LISTEN_FDS`` and one end of a socket pair in ``KOORD_READY_FD``. When it serves
-it writes its pid there; end of file means that it died. It is started through a process in between that exits at
+The successor is this process's own command line, executed anew, and so the version that is installed at that path by
+then. It gets the descriptors named in ``KOORD_LISTEN_FDS`` and one end of a socket pair in ``KOORD_READY_FD``. When it
+serves it writes its pid there; end of file means that it died. It is started through a process in between that exits at
 once, so its parent is the service manager, which thus learns of its death even while the old process still drains.
 
 Invariant: until the successor has said that it serves, nothing changes for the old process; on any failure the
@@ -41,7 +41,7 @@ LATE_MODULES = (
     "linecache",
     "traceback",
 )
-"""What serving or draining may need after start. Its files may be replaced by the time a successor is asked for.
+"""Modules that serving or draining may need after the start. An upgrade may replace their files before that.
 
 PyYAML and prometheus_client (5 MiB) are not among them: a draining process neither reloads nor is scraped.
 """
@@ -59,7 +59,7 @@ class Predecessor:
 
     @property
     def is_gone(self) -> bool:
-        """Returns whether it has died, or given us up: only the end of file comes from it."""
+        """Whether it has died or given us up: it sends nothing, so only the end of file can come."""
         try:
             return self._ready.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
         except BlockingIOError:
@@ -68,7 +68,7 @@ class Predecessor:
             return True
 
     def announce(self, pid: int) -> bool:
-        """Says that we serve and the service manager knows. False if it is gone meanwhile, which is no error."""
+        """Says that we serve and the service manager knows. Returns False if it has gone, which is no error."""
         try:
             self._ready.sendall(b"%d\n" % pid)
         except OSError as error:
@@ -93,7 +93,7 @@ def own_command(executable: str, original: Sequence[str], arguments: Sequence[st
 def take_predecessor(environ: MutableMapping[str, str]) -> tuple[tuple[Inherited, ...], Predecessor | None]:
     """Returns the descriptors that a predecessor handed over, and the predecessor; ``((), None)`` without one.
 
-    Raises ListenFdsError for variables that describe nothing real.
+    Raises ListenFdsError for variables that name no open descriptor.
     """
     text = environ.pop(READY_VARIABLE, "")
     inherited = take_named_fds(environ, LISTEN_VARIABLE)

@@ -1,7 +1,7 @@
-"""Handles requests about containers: what hooks are asked, what is edited, and what the cache keeps.
+"""Handles requests about containers: asks hooks, edits the request, keeps the cache up to date.
 
-Invariant: the cache changes only in commits, and an object that neither cache nor runtime knows is forwarded (the
-runtime says NotFound itself).
+Invariant: the cache changes only in commits, and a request about an object that neither cache nor runtime knows goes on
+(the runtime answers NotFound itself).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from runtimeproxy.intercept import Call, Forward, Refuse
 from runtimeproxy.wire.protowire import payloads
 
 RequestSource = Callable[[], Awaitable[hooks.ContainerResourceHookRequest | None]]
-"""What is told after the event; None if nothing is known of the object or it is left alone."""
+"""Makes the request of a notification; None if the object is not known or is exempt."""
 
 
 class Containers:
@@ -69,7 +69,7 @@ class Containers:
         return Forward(edited, then), partial(self._created, pod_id, request.container, agreed, pod)
 
     async def _sandbox_of(self, call: Call, pod_id: str, service: str) -> PodEntry | None:
-        """Returns the container's sandbox; what cannot be found out is an error only where policy Fail makes it one."""
+        """Returns the container's sandbox, None if it is not known; a failed look-up raises only under policy Fail."""
         try:
             return await self._sandboxes.entry(service, pod_id, self._context.left_s(call, TIMEOUT_S))
         except RebuildFailed as error:
@@ -140,7 +140,7 @@ class Containers:
         return NotifyTarget(self._record_update(request.container_id, held, asked, {}), partial(self._updated, request))
 
     def _record_update(self, container_id: str, held: Edits, asked: Edits, edits: Edits) -> Callable[[int], None]:
-        """Notes, before the runtime has it, what an update requests; the result takes that back if it failed."""
+        """Records an update before the runtime gets it; the returned function undoes that if the update failed."""
         updates, entry = self._context.updates, self._context.cache.container(container_id)
         known = {**(entry.record if entry else {}), **updates.read(container_id)}
         changed = after_update(known, held, asked, edits)
@@ -199,7 +199,7 @@ class Containers:
     async def _known(
         self, service: str, container_id: str, timeout_s: float
     ) -> hooks.ContainerResourceHookRequest | None:
-        """Returns the container with its pod; None if it is not known or is left alone. Raises RebuildFailed."""
+        """Returns the container with its pod; None if it is not known or is exempt. Raises RebuildFailed."""
         cache = self._context.cache
         entry = cache.container(container_id)
         if entry is None and container_id:
@@ -209,7 +209,7 @@ class Containers:
         return None if entry is None else await self._with_pod(service, entry, timeout_s)
 
     def _current_request(self, service: str, entry: ContainerEntry) -> RequestSource:
-        """Returns the container and its pod as they are known now: both may be gone when a slow server gets them."""
+        """Returns the source of container and pod as they are now: both may be gone when a slow server gets them."""
         return partial(self._with_pod, service, entry, TIMEOUT_S, self._sandboxes.known(entry.pod_id))
 
     async def _with_pod(
@@ -225,7 +225,7 @@ class Containers:
         return container
 
     def _notify_of(self, stage: CallStage, service: str, container_id: str, outcome: int) -> None:
-        """Returns what post hooks get of a container; the runtime is asked only if the cache has none."""
+        """Notifies post hooks of a container; asks the runtime for it only if the cache lacks it."""
         entry = self._context.cache.container(container_id)
         from_runtime = partial(self._known, service, container_id, TIMEOUT_S)
         self._notify(stage, from_runtime if entry is None else self._current_request(service, entry), outcome)
@@ -247,7 +247,7 @@ class Containers:
 class _CreateRequest:
     """A CreateContainerRequest, the question about it, and its edited form.
 
-    ``repeated``: the edits of its sandbox, to be repeated; ``sent``: what it has in their place; ``container``: the
+    ``repeated``: the edits of its sandbox, to be repeated; ``sent``: the values in their place; ``container``: the
     question without its pod; ``hidden``: names of variables that servers do not see.
     """
 

@@ -83,7 +83,7 @@ class Engine:
                 log.info("records of updates stay: %s", error)
 
     def learn_own_pods(self) -> None:
-        """Learns which pods the hook servers live in, as far as they are connected."""
+        """Learns which pods the connected hook servers run in."""
         self._pods.learn_own_pods()
 
     def dump(self) -> Callable[[], dict[str, object]]:

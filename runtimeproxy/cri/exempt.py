@@ -1,14 +1,14 @@
 """Leaves pods alone: marked ones, whole namespaces, the hook servers' own; by option static and critical ones.
 
-Whoever writes a pod can mark it, also one whose limits a hook server sets. So where a server is under policy Fail, the
-mark counts only in namespaces that the operator names.
+Every user who may create a pod can mark it, also a pod whose limits a hook server sets. So while a server is under
+policy Fail, the mark counts only in namespaces that the operator names.
 
 Why the hook servers' own: a hook server under policy Fail that runs as a pod (koordlet does, as a DaemonSet) could
 never come back. Its restart is a RunPodSandbox, which would have to ask the server that is not there. So the proxy
 learns from the socket's peer process which pod it lives in (its cgroup path holds the pod's uid), remembers that pod's
 namespace and labels, and leaves every pod alone that looks like it: the same namespace and the same labels, less those
-that differ between two generations of one workload. A pod without labels of its own is recognised by its uid only.
-What was learned of a server is kept while its file exists, also when the server is down. A proxy that starts while
+that differ between two generations of one workload. A pod without labels of its own is recognised by its uid only. The
+proxy remembers a server's pod while the server's file exists, also when the server is down. A proxy that starts while
 the server is down has learned nothing; there the mark helps (``--runtime-hook-server-key``), which koordlet's own
 manifests carry. Invariant: nothing here waits; a /proc file that vanished teaches nothing.
 """
@@ -96,10 +96,10 @@ class Exemptions:
     def __init__(self, proc: str) -> None:
         self._proc = Path(proc)
         self._own: dict[str, _OwnPod] = {}
-        self.knows_own_pods = False  # does any hook server live in a pod, as far as is known?
+        self.knows_own_pods = False  # whether a hook server is known to run in a pod
 
     def reason(self, pod: PodTraits, rules: SkipRules, *, fail_closed: bool) -> str | None:
-        """Returns why ``pod`` is left alone: mark, namespace, static_pod, critical_pod or own_pod; None if it is not.
+        """Returns why ``pod`` is exempt: mark, namespace, static_pod, critical_pod or own_pod; None if it is not.
 
         ``fail_closed``: a hook server is under policy Fail.
         """

@@ -1,6 +1,6 @@
 """Says which fields of CRI requests hooks may change, and where each is. v1 and v1alpha2 have the same numbers.
 
-This is the only place that knows; ``runtimeproxy.hooks.fields`` says how they are changed on the wire.
+No other module says so; ``runtimeproxy.hooks.fields`` says how they are changed on the wire.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ SANDBOX_OF_CREATE: FieldTable = {
     ANNOTATIONS: EditableField((3, 7), FieldForm.MAP),
     CGROUP_PARENT: EditableField((3, 8, 1), FieldForm.STRING),
 }
-"""What was done to a sandbox and is repeated in the ``sandbox_config`` of each CreateContainer."""
+"""The edits of a sandbox that are repeated in the ``sandbox_config`` of each CreateContainer."""
 
 RESTORED_CONTAINER: FieldTable = {
     ANNOTATIONS: EditableField((10,), FieldForm.MAP),
     **resources(15, 1),
 }
-"""Of each of the ``container_configs`` of a RestorePod. Its environment is the checkpoint's: a runtime has to fail the
-restore if the configuration says otherwise."""
+"""The fields of each of the ``container_configs`` of a RestorePod. The environment is the checkpoint's: a runtime has
+to fail the restore if the configuration says otherwise.
+"""

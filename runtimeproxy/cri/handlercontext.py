@@ -31,7 +31,7 @@ Commit = Callable[[bytes | None], None]
 
 @dataclass(frozen=True, slots=True)
 class NotifyTarget:
-    """A ``Commit`` of a call that post hooks hear of. ``tell`` takes the gRPC status, also of a failed call."""
+    """A ``Commit`` that notifies post hooks too. ``tell`` takes the gRPC status, also of a failed call."""
 
     tell: Callable[[int], None]
     commit: Commit = lambda answer: None
@@ -77,7 +77,7 @@ class HandlerContext:
         self.chain = Chain(servers, self.metrics, self.clock, self.worker)
 
     def holds(self, stage: CallStage) -> bool:
-        """Returns whether a request may have to wait for a server."""
+        """Returns whether a request of this stage may have to wait for a server."""
         return any(server.may_await(stage) for server in self.chain.of(stage))
 
     def fails_closed(self, stage: CallStage) -> bool:
@@ -90,19 +90,19 @@ class HandlerContext:
         return None if call.timeout_s is None else call.started + call.timeout_s / 2
 
     def left_s(self, call: Call, limit_s: float) -> float:
-        """Returns the seconds until that, at most ``limit_s``."""
+        """Returns the seconds until ``deadline``, at most ``limit_s``."""
         deadline = self.deadline(call)
         return limit_s if deadline is None else min(limit_s, deadline - self.clock())
 
     def may_exempt(self, mentions: Callable[[bytes], bool]) -> bool:
-        """Returns whether `is_exempt` could be true of a pod whose labels or annotations ``mention`` a text. Seldom, so
-        most pods need not be decoded.
+        """Returns whether `is_exempt` could be true of a pod; ``mentions``: whether its labels or annotations contain a
+        text. It seldom could, so most pods need not be decoded.
         """
         skip = self.options.skip
         return bool(skip.namespaces) or self.exemptions.knows_own_pods or skip.could_apply(mentions)
 
     def is_exempt(self, pod: PodTraits) -> bool:
-        """Returns whether ``pod`` is left alone, and counts it."""
+        """Returns whether ``pod`` is exempt, and counts it."""
         reason = self.exemptions.reason(pod, self.options.skip, fail_closed=any(map(self.fails_closed, CallStage)))
         if reason is not None:
             self.metrics.exemption(reason)

@@ -1,12 +1,12 @@
-"""The relay's interceptor for CRI: which streams to hold or tap, and what to do with them.
+"""The relay's interceptor for CRI: plans which streams are held or tapped, and handles their requests and answers.
 
 It starts without protobuf: the engine that reads messages is loaded by ``warm_up`` after the first connection was
 accepted, or by the first intercepted call. One that cannot be loaded (a package change that is half done) is tried
-again, less and less often; until then nothing is held but what a server under policy Fail wants refused.
+again, less and less often; until then the only requests held are those that a server under policy Fail wants refused.
 Invariant: ``plan`` is always in step with the hook servers and the cache, and ``version`` changes with it. What
 ``request`` raises, the relay forwards (or refuses where a server of the stage has policy Fail). ``tapped``,
-``answered`` and the tasks never raise: what they cannot do is counted and logged, and what may be missing from the
-cache after that is read from the runtime's own list.
+``answered`` and the tasks never raise: a failure is counted and logged, and the cache is filled from the runtime's own
+list again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from runtimeproxy.cri.engine import Engine
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0  # between two attempts to load the engine, or to list the sandboxes
-LIST_AGAIN_S = 600.0  # as long as a sandbox may be edited, its end may have been missed
+LIST_AGAIN_S = 600.0  # while a sandbox may have been edited: its end may have been missed
 RETIRED_S = 60.0  # how long a replaced hook server may still answer those who asked it before
 
 
@@ -83,7 +83,9 @@ class CriInterceptor:
 
     @property
     def holds_creates(self) -> bool:
-        """Whether CreateContainer is held for what the cache does not know, also where no server asks for it."""
+        """Whether CreateContainer is held because the cache may lack an edited sandbox, also where no server asks for
+        it.
+        """
         return self._held_creates
 
     def use(self, loaded: tuple[LoadedHookFile, ...]) -> None:
@@ -104,7 +106,7 @@ class CriInterceptor:
             server.default_timeout_s = options.hook_timeout_s
 
     async def warm_up(self) -> None:
-        """Loads, after the first accept and off the loop, what reads messages; begins to learn the sandboxes."""
+        """Loads the engine, after the first accept and off the loop; begins to learn the sandboxes."""
         try:
             await self._warm_up()
         except Exception as error:  # noqa: BLE001 - the root of a task
@@ -123,7 +125,7 @@ class CriInterceptor:
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def plan(self, path: str) -> StreamPlan:
-        """Returns a plan in the midst of the relay's reading, so nothing is called here that could fail."""
+        """Returns the plan of a path. The relay calls this while it reads, so nothing here may fail."""
         return self._plans[path] if path in self._plans else PASS  # noqa: SIM401
 
     async def request(self, call: Call, message: bytes) -> Forward | Refuse:
@@ -233,7 +235,7 @@ class CriInterceptor:
         self.close()
 
     def close(self) -> None:
-        """Closes every connection and drops what post hooks have not heard yet."""
+        """Closes every connection and drops the notifications that were not delivered."""
         for server in (*self.servers, *self._retired):
             server.close()
         for task in self._tasks:
@@ -266,7 +268,7 @@ class CriInterceptor:
         return self._engine
 
     def _note_missing_engine(self, error: Exception) -> None:
-        """Lets requests go on without waiting for what cannot be had."""
+        """Lets requests go on unedited: the engine cannot be loaded now."""
         if self._missing:
             self._context.metrics.fault("loading")
             return
@@ -288,7 +290,7 @@ class CriInterceptor:
         return task
 
     async def _learn(self, engine: Engine, pause_s: float) -> None:
-        """Learns which sandboxes there are, for as long as it takes, and which of them the hook servers live in."""
+        """Learns which sandboxes there are, for as long as it takes, and which of them the hook servers run in."""
         learned = False
         while not learned:
             try:
@@ -330,7 +332,7 @@ class CriInterceptor:
         )
 
     def _retire(self, server: HookClient) -> None:
-        """Closes a server that is no longer used, once all that ask it have their answer."""
+        """Closes a client that is no longer used, once all calls that ask it have their answer."""
         self._retired.add(server)
         asyncio.get_running_loop().call_later(RETIRED_S, self._close_retired, server)
 

@@ -1,8 +1,8 @@
 """Says which CRI calls are intercepted, and how, for the hook servers that there are.
 
 One row per method; the plans follow from it and are looked up by path for every stream. A call that no server wants to
-edit still passes through a tap where the cache needs what it says, and of a call that tells of containers the answer is
-rewritten. Invariant: a path that is not in the table is passed on without being looked at.
+edit is still tapped where the cache needs its request, and the answers of calls that report containers are rewritten.
+Invariant: a path that is not in the table passes unread.
 """
 
 from __future__ import annotations
@@ -68,10 +68,11 @@ def split(path: str) -> tuple[str, Method]:
 def plans(
     holds: Callable[[CallStage], bool], fails_closed: Callable[[CallStage], bool], hold_create: bool
 ) -> dict[str, StreamPlan]:
-    """Returns the plan of every path that is looked at.
+    """Returns the plan of every path that does not just pass.
 
-    ``holds``: may a server of the stage have to be waited for; ``fails_closed``: and is one under policy Fail;
-    ``hold_create``: a sandbox may have been edited, so that its containers' requests need the same edit.
+    ``holds``: whether a call may have to wait for a server of the stage; ``fails_closed``: whether such a server is
+    under policy Fail; ``hold_create``: whether a sandbox may have been edited, so that its containers' requests need
+    the same edit.
     """
     found: dict[str, StreamPlan] = {}
     for method in METHODS.values():

@@ -1,10 +1,10 @@
-"""A cache of pods and containers, filled from what passes, bounded, never the truth.
+"""Caches pods and containers from the requests that pass; bounded, and never right where the runtime differs.
 
 Entries hold the hook request of their object, encoded, as the runtime has it after our edits; they come with the
-runtime's success and go with Remove* (kubelet may stop an object several times). What does not fit is forgotten
-oldest first and read from the runtime again when needed (``rebuild``). Invariant: ``hold_creates`` is true as long
-as some sandbox may differ from what kubelet believes, so that its containers' requests must be looked at.
-Environment values stay inside the encoded request and are never logged.
+runtime's success and go with Remove* (kubelet may stop an object several times). Where there is no room the oldest go
+first, and are read from the runtime again when needed (``rebuild``). Invariant: ``hold_creates`` is true as long as
+some sandbox may differ from what kubelet believes, so that its containers' requests must be looked at. Environment
+values stay inside the encoded request and are never logged.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class ObjectCache:
     def listed(self, pods: Iterable[tuple[str, PodEntry]]) -> None:
         """Takes the runtime's own list of all sandboxes; those not known so far may have been edited by a predecessor.
 
-        Those that were known when it was asked for, and that it lacks, are gone, unseen. Those that
-        were removed since then may be in it and are gone all the same.
+        A sandbox that was known when the list was asked for, and that it lacks, was removed unseen. One that was
+        removed since then may still be in it.
         """
         gone, exist = self._gone or set(), dict(pods)
         for pod_id in self._before - exist.keys():
@@ -95,7 +95,7 @@ class ObjectCache:
         self._listed = True
 
     def distrust(self) -> None:
-        """Takes the cache for incomplete, as before the first list; what is known stays."""
+        """Takes the cache for incomplete, as before the first list; its entries stay."""
         self._listed = False
 
     def pod(self, pod_id: str) -> PodEntry | None:

@@ -3,7 +3,7 @@
 A list of sandboxes in the background, once; then a verbose status for each object that a call names and the cache
 lacks. Concurrent questions about one object share one call, and few calls run at a time. The verbose status holds one
 JSON text; containerd's and CRI-O's differ in where they keep things, and nothing in it is taken for granted. Invariant:
-an object that the runtime does not know is None; what could not be found out is ``RebuildFailed``.
+an object that the runtime does not know is None; a look-up that fails raises ``RebuildFailed``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RebuildFailed(Exception):
 
 
 _Object = tuple[str, str]
-"""Its kind and its id: a client may give one id to both kinds."""
+"""The kind and the id of an object: a client may give one id to both kinds."""
 
 
 class Rebuilder:

@@ -1,9 +1,9 @@
 """Records, in a sandbox's own annotations, which of them hooks have changed.
 
-A proxy that starts anew finds a sandbox's annotations in the runtime, and not who set them: one that kubelet does not
-send may be a hook's, or the user's who has removed it since. So a sandbox whose annotations were changed gets one more,
-a list of their keys in JSON. The runtime keeps it; hook servers are not shown it. Invariant: what is not recorded is
-not taken for a hook's.
+A proxy that starts anew finds a sandbox's annotations in the runtime, but not their authors: one that kubelet does not
+send may be a hook's, or one that the user has removed since. So a sandbox whose annotations were changed gets one more,
+a list of their keys in JSON. The runtime keeps it; hook servers are not shown it. Invariant: an annotation that is not
+recorded is not taken for a hook's.
 """
 
 from __future__ import annotations

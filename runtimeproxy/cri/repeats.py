@@ -1,10 +1,10 @@
 """Repeats the edits of a sandbox in the ``sandbox_config`` of each of its containers.
 
 kubelet computes that configuration anew for every container, without our edits, and the runtime takes the container's
-cgroup and class from it. Of a sandbox that was made under a predecessor the runtime's copy is known: its cgroup parent,
-which kubelet never changes, so that another one is an edit, and the annotations that are recorded there as edited
-(``record``). cri-o shows a systemd parent in its short form, which is no edit.
-Invariant: a request without ``sandbox_config`` gets one only if this proxy moved the sandbox itself.
+cgroup and class from it. Of a sandbox that was made under a predecessor there is the runtime's copy: its cgroup parent
+(kubelet never changes that, so a different one is an edit), and the annotations that are recorded in it as edited
+(``record``). cri-o shows a systemd parent in its short form, which is no edit. Invariant: a request without
+``sandbox_config`` gets one only if this proxy moved the sandbox itself.
 """
 
 from __future__ import annotations

@@ -27,10 +27,10 @@ REPORTED: Mapping[str, int] = {"cpu_period": 1, "cpu_quota": 2, "cpu_shares": 3,
 STATUSES: Mapping[str, protowire.Path] = {"ContainerStatus": (1,), "PodSandboxStatus": (3,), "GetContainerEvents": (5,)}
 """By method, where the ContainerStatus messages of its answer are."""
 LARGEST_BYTES = 64 * 1024
-"""Of a message that is looked at, on the event loop: some 20 containers' worth."""
+"""Of a message that the event loop reads: some 20 containers."""
 _ID, _ANNOTATIONS, _RESOURCES, _LINUX = 1, 13, 16, 1
 _KEY, _VALUE = 1, 2
-_FILLER = protowire.MAX_FIELD_NUMBER  # a field that no version of CRI has: its bytes are skipped by who reads them
+_FILLER = protowire.MAX_FIELD_NUMBER  # a field that no version of CRI has: readers skip its bytes
 _FILLER_OVERHEAD_BYTES, _LONGEST_FILLER_BYTES = 6, 133  # tag and length; with a length of one byte
 _MOST_PAIRS = 2
 
@@ -45,7 +45,9 @@ class NoRoom(Exception):
 
 
 def record_of(edits: Edits, before: Edits) -> dict[str, Pairs]:
-    """Returns the record of a container that is made with ``edits``; ``before``: what kubelet requested, if it did."""
+    """Returns the record of a container that is made with ``edits``; ``before``: the values that kubelet requested, if
+    any.
+    """
     found: dict[str, Pairs] = {}
     for field in REPORTED:
         told, requested = edits.get(Slot(field)), value(before, Slot(field))
@@ -115,8 +117,8 @@ def _int(values: Edits, field: str) -> int:
 def restored(message: bytes, statuses: protowire.Path, updates: Callable[[str], Record]) -> bytes:
     """Returns ``message`` with kubelet's values in its ContainerStatus messages at ``statuses``, in as many bytes.
 
-    The very object if there is nothing to restore. ``updates``: what updates changed of the record of a container, by
-    its id. Raises MalformedMessage, NoRoom.
+    Returns the same object if there is nothing to restore. ``updates``: the changes of a container's record by updates.
+    Raises MalformedMessage, NoRoom.
     """
     return edit_entries(message, {statuses: lambda status: _restored_status(status, updates)})
 
@@ -150,7 +152,7 @@ def _is_record(status: bytes, span: protowire.FieldSpan) -> bool:
 
 
 def _patch(status: bytes, record: Record) -> bytes:
-    """Returns what, behind the status, puts the requested values over the stated ones: the later ones count."""
+    """Returns bytes that, behind the status, put the requested values over the stated ones: later values count."""
     stated = _stated(status)
     content = b""
     for field, number in REPORTED.items():

@@ -1,10 +1,9 @@
-"""Merges UpdateContainerResources: what the container has, what kubelet changes, and what may be sent.
+"""Merges an UpdateContainerResources with the resources that the container has, and says which edits may be sent.
 
-To the runtime 0 and "" mean "leave alone", so an update says only what it carries; a hook server, though, wants to
-see all of the container's resources. It is shown the last asserted ones with the request merged over them, and only
-what it changes is added to the request. The OOM score is none of that: a runtime sets it when it makes the container,
-and leaves it alone in an update. Invariant: an update never brings back a value that neither kubelet nor a hook asked
-for now.
+To the runtime 0 and "" mean "leave alone", so an update states only the fields that it carries. A hook server needs all
+of the container's resources: it gets the last asserted ones with the request merged over them, and only its changes are
+added to the request. The OOM score takes no part: a runtime sets it when it makes the container, and leaves it alone in
+an update. Invariant: an update never brings back a value that neither kubelet nor a hook asked for now.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def _name(container: bytes) -> str:
 
 
 def _edited(message: bytes, edits: Edits, own: Sequence[AgreedEdits]) -> bytes:
-    """Returns the edited request. ``own``: agreed on of each container. Raises MalformedMessage or EditTooLarge."""
+    """Returns the edited request. ``own``: each container's agreed edits. Raises MalformedMessage or EditTooLarge."""
     of_next = iter([with_requested(each.edits, each.before) for each in own])
     edited = edit_entries(message, {(_CONFIGS,): lambda config: patch.apply(config, RESTORED_CONTAINER, next(of_next))})
     edited = patch.apply(edited, TABLES[RESTORE_POD], with_record(edits))

@@ -1,4 +1,4 @@
-"""Handles requests about pod sandboxes: what hooks are asked, what is edited, and what the cache keeps.
+"""Handles requests about pod sandboxes: asks hooks, edits the request, keeps the cache up to date.
 
 A handler returns the decision and, for after the runtime's success, a ``Commit``. Invariant: the cache changes only
 in commits, so a request that the runtime refused leaves no trace.
@@ -54,13 +54,13 @@ class Sandboxes:
         return found
 
     def is_exempt(self, pod: PodFields | bytes) -> bool:
-        """Returns whether the pod, or that of this PodSandboxHookRequest, is left alone."""
+        """Returns whether the pod, or that of this PodSandboxHookRequest, is exempt."""
         if isinstance(pod, bytes):
             return self._context.may_exempt(pod.__contains__) and self._context.is_exempt(traits(pod))
         return self._context.may_exempt(pod.mentions) and self._context.is_exempt(traits(pod.request))
 
     def learn_own_pods(self) -> None:
-        """Learns which pods the hook servers live in, as far as they are connected."""
+        """Learns which pods the connected hook servers run in."""
         self._context.exemptions.learn(self._context.chain.servers, self._find)
 
     async def run(self, call: Call, message: bytes, service: str) -> Decision:
@@ -141,7 +141,7 @@ class Sandboxes:
             self.replace(request.pod_sandbox_id, entry, pod.SerializeToString())
 
     def replace(self, pod_id: str, entry: PodEntry, pod: bytes) -> None:
-        """Keeps what ``entry`` knows of the sandbox, with a newer request."""
+        """Replaces ``entry`` by one with a newer request."""
         self._context.cache.put_pod(
             pod_id, PodEntry(entry.uid, entry.namespace, pod, entry.edits, entry.rebuilt, entry.complete)
         )
@@ -157,17 +157,17 @@ class Sandboxes:
         return Forward(message), self.removed(message)
 
     def removed(self, message: bytes) -> Commit:
-        """Handles a RemovePodSandbox on its way."""
+        """Handles a RemovePodSandbox that passes."""
         pod_id = decode(cri.RemovePodSandboxRequest, message).pod_sandbox_id
         return lambda answer: self._context.cache.remove_pod(pod_id)
 
     def stopped(self, message: bytes, service: str) -> Commit:
-        """Handles a StopPodSandbox on its way; post hooks hear of it afterwards."""
+        """Handles a StopPodSandbox that passes; notifies post hooks afterwards."""
         pod_id = decode(cri.StopPodSandboxRequest, message).pod_sandbox_id
         return NotifyTarget(partial(self._notify, CallStage.POST_STOP_POD, service, pod_id))
 
     def _notify(self, stage: CallStage, service: str, pod_id: str, outcome: int) -> None:
-        known = self.known(pod_id)  # as it is now: it may be gone when a slow server is told of it
+        known = self.known(pod_id)  # as it is now: it may be gone when a slow server is notified
 
         async def make() -> bytes | None:
             entry = known or await self.entry(service, pod_id, TIMEOUT_S)

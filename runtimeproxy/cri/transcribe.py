@@ -1,10 +1,10 @@
-"""Cuts what hook servers get of pods and containers out of CRI's requests, without decoding them.
+"""Cuts the fields that hook servers get out of CRI's requests, without decoding them.
 
-Metadata, resources and entries of maps look the same in CRI and in the hook protocol, down to their field numbers;
-only the fields that hold them are numbered differently. So they are moved as they are. An environment variable
-looks like an entry of the hook protocol's map of them. Invariant: a variable that is not UTF-8 never gets into a
-hook request, since servers with upstream's protocol (a string) could not read it; what else is said there reads as
-CRI's request does. Everything here raises MalformedMessage.
+Metadata, resources and entries of maps look the same in CRI and in the hook protocol, down to their field numbers; only
+the fields that hold them are numbered differently. So they are moved as they are. An environment variable looks like an
+entry of the hook protocol's map of them. Invariant: a variable that is not UTF-8 never gets into a hook request, since
+servers with upstream's protocol (a string) could not read it; all other fields read as in CRI's request. Everything
+here raises MalformedMessage.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ _NOTHING_HIDDEN: frozenset[str] = frozenset()
 
 
 class PodFields:
-    """A pod as hook servers are told of it. ``given_parent``: the cgroup parent that kubelet gave it; ``parts``:
-    payloads by field number of its PodSandboxHookRequest."""
+    """The fields of a pod that hook servers get. ``given_parent``: the cgroup parent that kubelet gave it; ``parts``:
+    payloads by field number of its PodSandboxHookRequest.
+    """
 
     __slots__ = ("_parts", "_request", "cgroup_parent", "given_parent")
 
@@ -35,7 +36,7 @@ class PodFields:
         self.given_parent = given_parent or self.cgroup_parent
 
     def mentions(self, text: bytes) -> bool:
-        """Returns whether this is in a label or an annotation."""
+        """Returns whether a label or an annotation contains ``text``."""
         return text in b"\0".join(self._parts[_LABELS] + self._parts[_ANNOTATIONS])
 
     @classmethod
@@ -120,7 +121,7 @@ def with_handler_of(request: bytes, older: bytes) -> bytes:
 
 
 def container_of(config: bytes) -> tuple[bytes, frozenset[str]]:
-    """Returns a ContainerConfig as ContainerResourceHookRequest without its pod; and the variables kept from it."""
+    """Returns a ContainerConfig as ContainerResourceHookRequest without its pod; and the variables left out of it."""
     meta, variables, annotations, linux = payloads(config, 1, 6, 10, 15)
     hidden = _NOTHING_HIDDEN
     if not b"".join(variables).isascii():  # else they are text
@@ -142,7 +143,7 @@ def _is_text(variable: bytes) -> bool:
 
 
 def with_id(request: bytes, container_id: str) -> bytes:
-    """Returns a ContainerResourceHookRequest of a container that has its id by now."""
+    """Returns a ContainerResourceHookRequest with the id that the container has by now."""
     return request + fields({_CONTAINER_META: [fields({_CONTAINER_ID: [container_id.encode()]})]})
 
 
@@ -169,5 +170,5 @@ def _namespace_and_name(meta: bytes) -> str:
 
 
 def text(contents: list[bytes]) -> str:
-    """Returns the value of a string field that occurred so often: the last."""
+    """Returns the value of a string field with these occurrences: the last one."""
     return contents[-1].decode("utf-8", "replace") if contents else ""

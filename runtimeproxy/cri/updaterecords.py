@@ -1,4 +1,4 @@
-"""Keeps what updates changed of containers' records (``requested``), for as long as the containers are there.
+"""Keeps the changes that updates made to containers' records (``requested``), as long as the containers exist.
 
 Each container that kubelet updated has a file, since no runtime keeps an annotation that comes with an update. The
 files are read when they are needed and not before, so a successor sees what its predecessor wrote.
@@ -31,7 +31,7 @@ class UpdateRecords:
         self._unwritten: dict[str, Record] = {}
 
     def read(self, container_id: str) -> Record:
-        """Returns what updates of this container changed; empty for nothing."""
+        """Returns the fields that updates of this container changed; empty if there are none."""
         if container_id in self._unwritten:
             return self._unwritten[container_id]
         path = self._path(container_id)

@@ -30,7 +30,7 @@ class Breaker:
         self._probing = False
 
     def allows(self) -> bool:
-        """Returns whether a call may be made now. After a yes, exactly one of the three below must follow."""
+        """Returns whether a call may be made now. After True, exactly one of the three below must follow."""
         if self._open_until is None:
             return True
         if self._probing or self._clock() < self._open_until:
@@ -58,7 +58,7 @@ class Breaker:
 
 
 class Breakers:
-    """Breaks the circuits of one server. After a yes of ``allows``, exactly one of the others follows, same stage."""
+    """Breaks the circuits of one server. After True from ``allows``, exactly one of the others follows, same stage."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._server = Breaker(clock)

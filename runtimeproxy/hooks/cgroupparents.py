@@ -1,9 +1,9 @@
 """Compares cgroup parents in kubelet's two styles: ``/kubepods/besteffort/pod1`` and ``kubepods-pod1.slice``.
 
-cgroupfs: an absolute path. To the runtime a relative one lies below the runtime's own cgroup, so it is none.
+cgroupfs: an absolute path. To the runtime a relative path lies below the runtime's own cgroup, so it does not count.
 systemd: slices nest by their names, and runtimes look at the last one only. So a path counts if each directory of it is
 the slice that the last one's name calls for; the last one alone, systemd's short form, stands for that path. Invariant:
-what ``components`` yields is the directory in which the runtime will make the container.
+``components`` returns the directory in which the runtime will make the container.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNIT_NAME = re.compile(r"[A-Za-z0-9:_.\\@]+(?:-[A-Za-z0-9:_.\\@]+)*\.slice", re
 def components(path: str) -> list[str] | None:
     """Returns the directories of a cgroup path, from the root; of a lone slice all that it is nested in.
 
-    None for what the runtime would not take, or take for another directory.
+    Returns None for a path that the runtime would refuse, or take for another directory.
     """
     parts = [part for part in path.split("/") if part]
     if not parts or any(not _is_directory_name(part) for part in parts):

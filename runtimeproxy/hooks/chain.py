@@ -1,4 +1,4 @@
-"""Asks several hook servers in the order of their files, each about what the one before made of the request.
+"""Asks several hook servers in the order of their files, each about the request as the one before left it.
 
 A later server wins a field; that it overrode an earlier one is logged and counted. The whole chain never takes more
 than the deadline it is given. A server that fails is passed over (Ignore) or ends the chain with a refusal (Fail);
@@ -38,7 +38,8 @@ ParsedAnswer = tuple[Edits, Edits]
 @dataclass(frozen=True, slots=True)
 class HookQuestion:
     """``request`` is an encoded hook request of ``shape``; ``subject`` is for logs; ``handler``: the pod's runtime
-    handler, where it decides who is waited for."""
+    handler, where it decides which servers the call waits for.
+    """
 
     stage: CallStage
     request: bytes
@@ -50,7 +51,7 @@ class HookQuestion:
 
 @dataclass(slots=True)
 class AgreedEdits:
-    """``before``: what edited slots had, if anything, before the first server; ``files``: who set each, a hook file."""
+    """``before``: the edited slots' values before the first server, if any; ``files``: the hook file that set each."""
 
     before: Edits = field(default_factory=dict)
     edits: Edits = field(default_factory=dict)
@@ -90,7 +91,7 @@ class Chain:
         return self._of[stage]
 
     async def ask(self, question: HookQuestion, deadline: float | None) -> AgreedEdits | Refuse:
-        """Returns what the servers of the question's stage make of the request, or the refusal that a policy calls for.
+        """Returns the edits of the servers of the question's stage, or the refusal that a policy calls for.
 
         ``deadline``: monotonic seconds by which the last server must have answered, None for no limit but theirs.
         """
@@ -124,7 +125,7 @@ class Chain:
         return await self._worker(len(answer), lambda: (read(answer, shape.answer_layout), removals(answer, shape)))
 
     def _must_refuse(self, server: HookClient, question: HookQuestion, failed: HookFailed) -> bool:
-        """Returns whether this failure refuses the request."""
+        """Counts and logs a failure; returns whether it refuses the request."""
         refused = server.spec.policy_at(question.stage) is FailurePolicy.FAIL
         outcome = "refused" if refused else "ignored"
         self._metrics.hook_failure(server.spec.file, question.stage, outcome)

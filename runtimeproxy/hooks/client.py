@@ -1,8 +1,8 @@
-"""Asks one hook server: with a deadline, behind its own breakers and its own queue for notifications.
+"""Calls one hook server: with a deadline, behind its own breakers, and with its own queue for notifications.
 
-Invariant: ``ask`` ends within its timeout with an answer, None (UNIMPLEMENTED:
-no opinion) or ``HookFailed``. A server that answers, whatever it says of an object, is up: only one that cannot be
-reached, is late, or cannot be understood opens a breaker, for then the pods of others would pay too.
+Invariant: ``ask`` ends within its timeout with an answer, None (UNIMPLEMENTED: no opinion) or ``HookFailed``. A server
+that answers is up, even if it refuses an object. Only one that cannot be reached, is late, or sends what cannot be
+decoded opens a breaker: it would delay every other pod too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from runtimeproxy.wire.protowire import MalformedMessage
 OUTCOME = "koord-outcome"  # metadata of after hooks: the gRPC status of the call that they are about
 PRESENCE = b"koord-presence"
 MAX_ANSWER_BYTES = 4 << 20  # what a gRPC client in Go takes by default, and so upstream's proxy
-MAX_REASON = 1000  # characters of a server's own words, which end up in kubelet's events and in the log
+MAX_REASON = 1000  # characters of a server's error message, which ends up in kubelet's events and in the log
 GREETING = "/grpc.health.v1.Health/Check"
 log = logging.getLogger("runtimeproxy.hooks.client")
 
@@ -100,20 +100,20 @@ class HookClient:
         return self.default_timeout_s if self.spec.timeout_s is None else self.spec.timeout_s
 
     def awaits(self, stage: CallStage, handler: str) -> bool:
-        """Returns whether the server's answer about a pod with this runtime handler is waited for."""
+        """Returns whether a call waits for the server's answer about a pod with this runtime handler."""
         return stage not in self.spec.advice or handler in self.spec.awaited_handlers
 
     def may_await(self, stage: CallStage) -> bool:
-        """Returns whether its answer about some pod is waited for."""
+        """Returns whether a call waits for its answer about any pod."""
         return stage in self.spec.stages and (stage not in self.spec.advice or bool(self.spec.awaited_handlers))
 
     async def greet(self) -> None:
-        """Connects, by a call that any gRPC server answers somehow; a server that is not there is no failure."""
+        """Connects, by a call that any gRPC server answers; a server that is not there is no failure."""
         try:
             await self._caller.call(GREETING, b"", self.timeout_s, self._metadata)
         except UnaryError:
             return
-        except Exception:  # its waiters can do nothing about it
+        except Exception:  # the tasks that wait for it can do nothing about it
             self._metrics.fault("greeting")
             log.exception("hook server %s: not greeted", self.spec.file)
 
@@ -151,7 +151,7 @@ class HookClient:
         return opinion
 
     def _judge(self, stage: CallStage, error: MalformedMessage | UnaryError, timeout_s: float) -> None:
-        """Judges the server by a failed call; one that was given less than its time says nothing of it."""
+        """Judges the server by a failed call; a call with less time than its own timeout does not count."""
         late = isinstance(error, UnaryError) and error.code == DEADLINE_EXCEEDED
         if late and timeout_s < self.timeout_s:
             self._breakers.abandoned(stage)
@@ -180,7 +180,7 @@ class HookClient:
         except HookFailed as error:
             self._metrics.hook_failure(self.spec.file, post.stage, "ignored")
             log.warning("hook server %s: %s: %s", self.spec.file, post.stage.value, error)
-        except Exception:  # one bad object must not end the others' way
+        except Exception:  # one bad object must not stop the notifications behind it
             self._metrics.fault("posting")
             log.exception("hook server %s: %s: request not made", self.spec.file, post.stage.value)
 

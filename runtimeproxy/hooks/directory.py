@@ -1,4 +1,4 @@
-"""Watches the directory of hook files: what is in it counts, at once, and mistakes cost nothing that worked before.
+"""Watches the directory of hook files: changes take effect at once, and a mistake costs nothing that worked before.
 
 Every regular file whose name ends in ``.json`` and is not hidden is one hook server; the order is that of the names.
 Directory and files must be root's or our own user's alone (``trust``). Each look reads everything again: files are few

@@ -1,4 +1,4 @@
-"""Forbids what no hook server may do.
+"""Refuses the edits that no hook server may make.
 
 * ``io.kubernetes.*`` keys belong to kubelet: it finds its containers by them and restarts one whose hash changed.
 * A cgroup parent outside the pod's own tree breaks kubelet's accounting and clean-up, so it is refused unless the

@@ -1,10 +1,10 @@
-"""Finds what a hook server's answer changes, given what it was shown.
+"""Finds the edits in a hook server's answer, given the request that it saw.
 
-Two kinds of servers speak the same wire. One that declares presence says exactly what it wants: what it sets counts,
-zeros included, what it leaves out is untouched, and its removed_* lists delete. Any other (koordlet) answers in plain
-proto3 with an echo of the whole request, so only a difference is an opinion, and a zero or a missing entry is none:
-it may as well be an answer that fills in two fields only. One exception, for the container's CPU set and memory
-nodes: koordlet drops kubelet's set of a BestEffort container by echoing everything else and leaving it empty.
+Two kinds of servers speak the same wire. One that declares presence states exactly its edits: a field that it sets
+counts, zeros included, a field that it leaves out is untouched, and its removed_* lists delete. Any other (koordlet)
+answers in plain proto3 with an echo of the whole request, so only a difference is an opinion, and a zero or a missing
+entry is none: it may as well be an answer that fills in two fields only. One exception, for the container's CPU set and
+memory nodes: koordlet drops kubelet's set of a BestEffort container by echoing everything else and leaving it empty.
 
 Pure. Invariant: applying the result to ``request`` changes every slot named in it.
 """

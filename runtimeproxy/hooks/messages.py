@@ -32,7 +32,7 @@ _SIGN_BIT = 1 << 63
 
 
 Layout = Mapping[Path, Mapping[int, tuple[str, FieldForm]]]
-"""A table the other way round, for reading: by enclosing message and number the field and its form."""
+"""A table turned round, for reading: the field and its form by enclosing message and number."""
 
 
 def layout(table: FieldTable) -> Layout:
@@ -45,8 +45,8 @@ def layout(table: FieldTable) -> Layout:
 class MessageShape:
     """The places of the fields in a request and in its answer.
 
-    ``request`` is for changing the request, ``asked`` and ``said`` are for reading request and answer; ``removed``: the
-    answer's lists of keys to delete, by number.
+    ``request`` is for changing the request, ``request_layout`` and ``answer_layout`` are for reading request and
+    answer; ``removed``: the answer's lists of keys to delete, by number.
     """
 
     def __init__(self, request: FieldTable, answer: FieldTable, removed: tuple[tuple[int, str], ...]) -> None:

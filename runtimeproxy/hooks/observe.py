@@ -1,8 +1,7 @@
-"""The audit log as the hooks see it, and what of a value it may show.
+"""The interface of the audit log, and the values that it may show.
 
-A protocol, so that the hooks format nothing. Invariant: no environment value and no value
-of an annotation or label that Koord does not know is ever passed to an ``Audit``; callers go through ``shown``.
-Implementations must not block and must not raise.
+The hooks format nothing. Invariant: no environment value and no value of an annotation or label that Koord does not
+know is ever passed to an ``Audit``; callers go through ``shown``. Implementations must not block and must not raise.
 """
 
 from __future__ import annotations

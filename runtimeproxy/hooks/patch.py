@@ -1,8 +1,8 @@
 """Puts edits into a request's bytes, as its table (``fields``) says.
 
 Appended values are grouped by the message they belong to, so that ten resource fields cost one patch behind the
-original. Invariant: what is not named by an edit keeps its bytes and its order; no edits return the very object.
-A variable that occurs several times is changed in each place, since runtimes differ in which one counts.
+original. Invariant: a field that no edit names keeps its bytes and its order; without edits the same object is
+returned. A variable that occurs several times is changed in each place, since runtimes differ in which one counts.
 """
 
 from __future__ import annotations

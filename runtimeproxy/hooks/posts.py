@@ -1,7 +1,7 @@
 """Notifies a hook server after the event: in order, by one task, out of a bounded queue.
 
-A server that hangs delays only itself. Invariant: what is given to ``put`` reaches the server, or fails there and
-is logged, or is counted as dropped: when the queue is full, and at ``close`` whatever still waits.
+A server that hangs delays only itself. Invariant: each notification that is given to ``put`` reaches the server, or
+fails there and is logged, or is counted as dropped: if the queue is full, or if it still waits at ``close``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ log = logging.getLogger("runtimeproxy.hooks.posts")
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """``make`` yields the hook request when its turn comes, None if nothing is known of the object; ``outcome`` is the
-    gRPC status of the runtime's answer."""
+    """``make`` returns the hook request when its turn comes, None if the object is not known; ``outcome`` is the gRPC
+    status of the runtime's answer.
+    """
 
     stage: CallStage
     make: Callable[[], Awaitable[bytes | None]]
@@ -49,12 +50,12 @@ class Posts:
             self._worker = asyncio.get_running_loop().create_task(self._deliver(), name=f"post {self._file}")
 
     async def delivered(self) -> None:
-        """Waits until nothing waits any more."""
+        """Waits until the queue is empty."""
         while self._worker is not None:
             await asyncio.wait((self._worker,))
 
     def close(self) -> None:
-        """Delivers no more; what waits is dropped."""
+        """Delivers no more, and drops the queue."""
         if self._worker is not None:
             self._worker.cancel()
         if self._waiting:

@@ -1,9 +1,9 @@
 """Trusts the files and sockets of root and of the user that the proxy runs as, and no others.
 
 A hook server sees and edits the environment of every container. So a hook file, a server's socket, and everything on
-the way to them (each directory, each symbolic link and what it leads to) must belong to one of the two, and nobody else
-may be able to write there. A directory with the sticky bit, such as ``/tmp``, may be on the way: in it nobody can
-remove or rename what belongs to others. Invariant: what ``refusal`` lets pass only those two could have put there.
+the way to them (each directory, each symbolic link and what it leads to) must belong to one of the two, and no other
+user may be able to write there. A directory with the sticky bit, such as ``/tmp``, may be on the way: in it no user can
+remove or rename the files of others. Invariant: only those two could have put there what ``refusal`` lets pass.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def owners() -> frozenset[int]:
 
 
 def refusal(path: str, trusted: Collection[int]) -> str | None:
-    """Returns why what is at ``path`` must not be used, with file, owner and mode; None if it may. Raises OSError.
+    """Returns why the file at ``path`` must not be used, with file, owner and mode; None if it may. Raises OSError.
 
-    The socket's own mode does not count: who can write to it is a client of the server, and does not answer for it.
+    The socket's own mode does not count: a process that can write to it is a client, and cannot answer in its place.
     """
     current, rest, links = "/", _names(path), 0
     reason = _distrust("/", os.lstat("/"), trusted, is_last=not rest)

@@ -2,9 +2,9 @@
 
 The bounds are the kernel's (sched_group_set_shares, tg_set_cfs_bandwidth, MAX_ARG_STRLEN), those of the OCI runtime
 specification, and runc's. What depends on the node or on the pod (which CPUs there are, whether it has cgroup v2, a
-quota above the parent's, swap below memory) is not looked at. In CRI 0 and "" mean "not set", in an update "leave
-alone", so they are always taken.
-Invariant: a value that is refused here would fail the pod's start, or mean something else to another runtime.
+quota above the parent's, swap below memory) is not checked. In CRI 0 and "" mean "not set", in an update "leave alone",
+so they are always taken. Invariant: a value that is refused here would fail the pod's start, or mean something else to
+another runtime.
 """
 
 from __future__ import annotations

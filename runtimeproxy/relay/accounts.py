@@ -1,7 +1,7 @@
-"""Keeps account of the credit that the client is due for its windows, and of the memory of its requests.
+"""Keeps account of the credit that we owe the client for its windows, and of the memory of its requests.
 
-Invariant: every byte that the client sends is given back to it once, in frames that are not crumbs; every byte that is
-kept counts against the budget of all connections (`Budget`), as what its stream is at that moment.
+Invariant: the client gets credit once for every byte that it sends, in frames of a useful size; every byte that is kept
+counts against the budget of all connections (`Budget`), under the state of its stream at that moment.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Accounts:
     def account(self, stream: Stream, size_bytes: int) -> None:
         """Notes that so many bytes more of a request are kept.
 
-        Where memory is short, a client is read no more while much of what it sent waits for the runtime's windows.
+        While memory is short, the relay does not read a client with much data that waits for the runtime's windows.
         """
         stream.held_bytes += size_bytes
         self._pair.metrics.held_bytes += size_bytes

@@ -1,15 +1,15 @@
 """Bounds the memory that the requests of all connections take together, and chooses which give way.
 
-Every connection has a share of what is used: the requests that it holds (and what it costs itself while it holds any),
-those that were released and wait for the runtime's windows, and copies of requests that pass (on which no pod depends).
-When more is held and copied than the limit, first the connection that copies most loses its copies, and then the one
-that holds most gives up the request that it opened last, again and again until it is enough. So a connection that holds
+Every connection has a share of the memory: the requests that it holds (and its own cost while it holds any), the
+released requests that wait for the runtime's windows, and copies of requests that pass (on which no pod depends). When
+more is held and copied than the limit, first the connection that copies most loses its copies, and then the one that
+holds most gives up the request that it opened last, again and again until the rest fits. So a connection that holds
 less than another never pays for it.
 
 Invariants: no connection gives way while each of n connections holds, with what it costs, at most 1/n of the limit, and
-no copy ever makes one give way. What was given up goes on as the runtime takes it; if what waits brings the sum to
-OVERDRAFT_BYTES above the limit, the connection with the largest share is closed. A client does not get there by sending
-alone: it is read no more before (`Accounts.account`).
+no copy ever makes one give way. A request that was given up goes on as the runtime takes it; if the bytes that wait
+bring the sum to OVERDRAFT_BYTES above the limit, the connection with the largest share is closed. A client cannot get
+there by sending alone: the relay stops reading it before (`Accounts.account`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Holder(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Share:
-    """One connection's part of what is used."""
+    """One connection's part of the memory in use."""
 
     holder: Holder
     held_bytes: int = 0

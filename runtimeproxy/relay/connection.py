@@ -72,7 +72,7 @@ class RelayedConnection:
     # begin and end
 
     def abandon(self) -> None:
-        """Closes what there is of a pair that never came to be."""
+        """Closes the connections of a pair that could not be completed."""
         self.pair.close()
         if self.pair.runtime.transport is None and not self.pair.ended.done():
             self._end()

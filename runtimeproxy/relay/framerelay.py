@@ -1,8 +1,8 @@
 """Relays one direction of a connection: bytes in, whole frames out.
 
-It cuts what arrives into frames, lets a handler look at those it knows, and passes on everything that no
-handler replaced, in runs as long as possible and without copying. Invariants: what is written to the other side is
-whole frames, with header blocks atomic, in the order in which they came; peers take turns (`FairProtocol`).
+It cuts the bytes into frames, shows each frame to the handler of its kind, if there is one, and passes on everything
+that no handler replaced, in runs as long as possible and without copying. Invariants: the other side gets whole frames,
+with header blocks atomic, in the order in which they came; peers take turns (`FairProtocol`).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class FrameRelay(FairProtocol):
         self.pair = pair
         self.peer = peer
         self.direction = direction
-        self.unusual = False  # what comes is not, or not only, frames
+        self.unusual = False  # the bytes are not, or not only, frames
         self._on_lost = on_lost
         self._handlers: dict[int, Handler] = {}
-        self._rest = bytearray()  # the begin of a frame; of many reads only the bytes are kept
+        self._rest = bytearray()  # the begin of a frame: bytes alone, however many reads brought them
         self._need_bytes = 0
 
     # asyncio.Protocol
@@ -93,13 +93,13 @@ class FrameRelay(FairProtocol):
         self.congested(False)
 
     def congested(self, full: bool) -> None:
-        """Stops or resumes reading what makes us write to the peer, which does not read fast enough.
+        """Stops or resumes reading the ends that make us write to the peer, which does not read fast enough.
 
-        Answers make us write to the client, and so do its own frames (credit, answers to what it sends), so neither
-        end is read while the client does not read. Only the client's frames make us write to the runtime: what is
-        held stays here meanwhile (`Uplink.pump`). This cannot become a deadlock, as each wait ends when one end
-        reads its own socket, for which it needs nothing of us: an HTTP/2 end that reads only once its writes are
-        through stands still before any peer that credits late.
+        Answers make us write to the client, and so do its own frames (credit, answers to what it sends), so neither end
+        is read while the client does not read. Only the client's frames make us write to the runtime: held requests
+        stay here meanwhile (`Uplink.pump`). This cannot become a deadlock, as each wait ends when one end reads its own
+        socket, for which it needs nothing from us. (An HTTP/2 end that reads only after its writes stands still with
+        any peer that credits late.)
         """
         raise NotImplementedError
 

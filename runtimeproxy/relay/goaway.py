@@ -97,7 +97,7 @@ class GoingAway:
             self.close_if_done()
 
     def _goaway(self, last_stream: int) -> bytes:
-        """Sends GOAWAY, for no more streams than the runtime's own allows: they cannot come back (RFC 9113 §6.8)."""
+        """Returns GOAWAY for no more streams than the runtime's own: a later one allows no more (RFC 9113 §6.8)."""
         return goaway(min(last_stream, self._pair.runtime_last), NO_ERROR)
 
     def _close_if_still_done(self) -> None:

@@ -1,8 +1,8 @@
 """Notices that a peer that is not being read has gone.
 
-A transport whose reading is paused hears nothing of its end, so a pair whose runtime has gone would stay for as long
-as its client does not read. The kernel does tell, to an epoll that asks for nothing else; and that epoll is itself
-something that the event loop can wait for.
+A transport whose reading is paused does not notice that its peer has closed, so a pair whose runtime has gone would
+stay until its client reads. The kernel reports hang-ups even to an epoll instance that asks for no event, and the event
+loop can wait for that instance.
 """
 
 from __future__ import annotations

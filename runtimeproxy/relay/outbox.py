@@ -1,9 +1,9 @@
 """Queues DATA on its way to the runtime, under the runtime's windows.
 
-In the direction client → runtime the proxy is a flow-control end point: the runtime's connection window is spent
-here, and the stream windows of streams that were held. DATA of passing streams goes first and waits only while
-the connection window is empty; whatever must follow it (trailers, later header blocks) waits behind it. The
-stream window of a passing stream belongs to the two real ends.
+In the direction client → runtime the proxy is a flow-control end point: the runtime's connection window is spent here,
+and the stream windows of streams that were held. DATA of passing streams goes first and waits only while the connection
+window is empty; frames that must follow it (trailers, later header blocks) wait behind it. The stream window of a
+passing stream belongs to client and runtime.
 
 Invariant: the sum of DATA bytes put out never exceeds 65,535 plus the runtime's credit; no stream that was held
 ever exceeds its own window. A byte is given back to the client when it has gone out (`Accounts`).
@@ -64,7 +64,7 @@ class Outbox:
         self._accounts = accounts
         self.window_bytes = DEFAULT_WINDOW_BYTES
         self.max_frame_bytes = DEFAULT_MAX_FRAME_BYTES
-        self.passing: deque[_Waiting] = deque()  # empty = whatever passes may go out at once
+        self.passing: deque[_Waiting] = deque()  # empty: frames that pass may go out at once
         self._blocks = 0  # header blocks in the queue: later ones may not overtake them
         self._items: Counter[int] = Counter()  # stream → how many items wait
         self._bytes = 0  # of all items

@@ -1,8 +1,8 @@
 """One client connection and the runtime connection that belongs to it: the state that all parts of the relay share.
 
-Stream ids, SETTINGS, PING and stream windows are the two real ends' own: the relay terminates only the connection
-window towards the runtime and the stream windows of held streams. The state is plain: the parts that change it say so,
-and it calls no part that is built on it.
+Stream ids, SETTINGS, PING and stream windows belong to the client and the runtime: the relay terminates only the
+connection window towards the runtime and the stream windows of held streams. The pair holds state only: it calls none
+of the parts that change it.
 
 Invariant: when either end goes, both go.
 """
@@ -24,7 +24,7 @@ log = logging.getLogger("koord.relay")
 
 
 class ConnectionPair:
-    """Two connections and their state. ``share``: of the budget; ``ended`` is done once both transports are gone."""
+    """Holds two connections and their state. ``share``: of the budget; ``ended`` is done once both are gone."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, policy: RelayPolicy, share: Share) -> None:
         self.loop = loop
@@ -45,7 +45,7 @@ class ConnectionPair:
         self.tapped: dict[int, Stream] = {}
         self.reset: dict[int, bool] = {}  # streams that we or the runtime have reset → is the client given credit?
         self.last_stream = 0
-        self.runtime_last = MAX_STREAM_ID  # that the runtime will look at
+        self.runtime_last = MAX_STREAM_ID  # the last one that the runtime will process
         # What the runtime's next acknowledgements of SETTINGS mean to us: that a refused stream is over, that the
         # client's HPACK table has so many bytes now, or nothing.
         self.acks: deque[Stream | int | None] = deque()
@@ -53,7 +53,7 @@ class ConnectionPair:
         self.runtime_settings: deque[list[tuple[int, int]]] = deque()  # those the client has not acknowledged yet
         # windows
         self.client_window_bytes = DEFAULT_WINDOW_BYTES  # what the client may still send on the connection
-        self.credit_bytes = 0  # … and what can be given back, too little for a frame of its own
+        self.credit_bytes = 0  # what we owe it on the connection: still too little for a frame of its own
         self.credit_stream_batch_bytes = CREDIT_BATCH_BYTES
 
     def fail(self, error: FrameError) -> None:

@@ -12,7 +12,7 @@ from koord.http2.link import HIGH_WATER_BYTES, LINGER_S
 from runtimeproxy.relay.hangups import Hangups
 
 TURN = "turn"
-"""Why an end is not read for a moment: the others have their turn."""
+"""The reason of a short pause: the other ends have their turn."""
 
 
 class PeerWriter:
@@ -59,7 +59,7 @@ class PeerWriter:
         self._watch(bool(self._pauses - {TURN}))
 
     def close(self) -> None:
-        """Closes behind what was written; a peer that does not read that in time loses it."""
+        """Closes behind the bytes that were written; a peer that does not read them in time loses them."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.close()
             self._abort = self._loop.call_later(LINGER_S, self.transport.abort)
@@ -82,7 +82,7 @@ class PeerWriter:
             self._descriptor = -1
 
     def _hung_up(self) -> None:
-        """Gives a peer that has closed its end a moment: what it sent last is read by then, or never."""
+        """Aborts in a moment: the peer has closed its end, and its last bytes are read by then, or never."""
         self._abort = self._loop.call_later(LINGER_S, self._abort_unread)
 
     def _abort_unread(self) -> None:

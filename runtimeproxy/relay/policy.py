@@ -1,7 +1,7 @@
 """Policy of all connections of one relay: which streams are intercepted, and how much may be held.
 
-Invariant: what a client can make us keep beyond its connection is bounded. A path is kept as a route, and is a label
-of the metrics, only if it is short and there are not too many yet; all others share one label and pass. Each
+Invariant: a client can make us keep only a bounded amount beyond its connection. A path becomes a route, and a label of
+the metrics, only if it is short and there are not too many yet; all others share one label and pass. Each
 path of CRI has a histogram of its own, up to a number of them; all others share one.
 """
 
@@ -70,4 +70,4 @@ def histogram_of(path: str, histograms: dict[str, Histogram]) -> Histogram:
 
 
 def _nothing() -> None:
-    """Ignores a commit that no part waits for."""
+    """Does nothing: no part measures the work."""

@@ -1,9 +1,9 @@
 """Refuses held streams.
 
-The client must not lose a header block that the runtime has sent, or their HPACK tables part. So the stream is reset
-towards the runtime and an empty SETTINGS follows as a barrier. What the runtime answered before it acknowledges the
-barrier goes to the client (its answer wins); after that nothing can come, and the client gets our status in literals
-that touch no table (behind a table size update, where one is due).
+The client must not lose a header block that the runtime has sent, or their HPACK tables differ from then on. So the
+stream is reset towards the runtime and an empty SETTINGS follows as a barrier. What the runtime answered before it
+acknowledges the barrier goes to the client (its answer wins); after that nothing can come, and the client gets our
+status in literals that touch no table (behind a table size update, where one is due).
 """
 
 from __future__ import annotations
@@ -50,5 +50,5 @@ class Refusals:
         self._streams.finish(stream.id, code)
 
     def _size_update(self) -> bytes:
-        """Returns the begin of a header block of ours. On a blind connection it is not known."""
+        """Returns the begin of a header block of ours; empty on a blind connection, where it is not known."""
         return b"" if self._pair.blind else self._pair.to_client.decoder.size_update()

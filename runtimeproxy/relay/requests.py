@@ -80,7 +80,7 @@ class RequestRelay(FrameRelay):
         self._decoder = pair.to_runtime.decoder
         self._reset = pair.reset
         self.unusual = True
-        self._dropped = False  # a header block of the client: the runtime's table is no longer in step
+        self._dropped = False  # whether a header block was dropped: the runtime's table is no longer in step
         going_away.on_ping = self._expect_drain_ping
         self._handlers = {
             DATA: self._data,
@@ -142,7 +142,7 @@ class RequestRelay(FrameRelay):
         return kept
 
     def _undecoded(self, data: bytes, frame: Frame, error: HpackError) -> bytes | None:
-        """Passes on a block that we cannot read, for the runtime to judge; so our GOAWAY says that its stream did."""
+        """Passes on a block that we cannot read, for the runtime to judge; our GOAWAY names its stream as taken."""
         pair = self.pair
         stream_id = frame[2]
         late = stream_id > self._going_away.last_allowed
@@ -239,7 +239,7 @@ class RequestRelay(FrameRelay):
         return None
 
     def _settings_ack(self, data: bytes, frame: Frame) -> bytes | None:
-        """Keeps it behind DATA and header blocks that were sent before it: the new SETTINGS judge what follows."""
+        """Keeps it behind DATA and header blocks that were sent before it: the new SETTINGS apply to what follows."""
         if self._outbox.passing:
             self._outbox.queue_block(0, data[frame[3] : frame[4]], self._settings_in_force)
             return b""
@@ -247,7 +247,7 @@ class RequestRelay(FrameRelay):
         return None
 
     def _settings_in_force(self) -> None:
-        """Applies the runtime's SETTINGS: it expects them from here on; a strict one holds us to the old before."""
+        """Applies the runtime's SETTINGS: it expects them from here on, and the old ones until here."""
         pending = self.pair.runtime_settings
         for identifier, value in pending.popleft() if pending else ():
             if identifier == INITIAL_WINDOW_SIZE:

@@ -5,8 +5,9 @@ mostly it is one frame, and nothing waits.
 
 Invariants: an answer delays nothing but itself, and that for ``PATIENCE_S`` at most; every byte that the runtime sent
 reaches the client, because the runtime waits for the client's credit for it. A message that cannot be rewritten goes on
-as it came, and is counted. That is so if the message needs more than half of the client's windows (what waits here is
-not credited, so the rest of a longer one might never come), if memory is short, and if the message is compressed.
+as it came, and is counted. That is so if the message needs more than half of the client's windows (the client gives no
+credit for bytes that wait here, so the rest of a longer message might never come), if memory is short, and if the
+message is compressed.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from runtimeproxy.relay.pair import ConnectionPair
 
 PATIENCE_S = 0.25
 MOST_BYTES = DEFAULT_WINDOW_BYTES // 2
-"""That wait here, of all answers of a connection: its window is never smaller than the default."""
+"""Most bytes of a connection's answers that wait here: its window is never smaller than the default."""
 FRAME_BYTES = 200
-"""What a frame that waits takes beside its own bytes; it counts as well, so that tiny frames are bounded."""
+"""Memory of a frame that waits, beside its own bytes; it counts as well, so that tiny frames are bounded."""
 
 
 class _Answer:

@@ -1,8 +1,8 @@
 """Connects to the runtime, also for clients that have to wait until it is there.
 
-Invariant: however many clients wait, the runtime's socket is tried once for all of them, in the end ten times a second,
-and what that gives goes to the client that has waited longest; a client that has waited for as long as it may gets the
-last error. It is tried rather than watched for, as a runtime is there once it listens, which no file tells.
+Invariant: however many clients wait, one attempt serves all of them, in the end ten times a second. A connection goes
+to the client that has waited longest; a client whose time is over gets the last error. The socket is tried, not
+watched: its file does not tell whether the runtime listens.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class RuntimeConnector:
         self._retry_s = min(self._retry_s * 2, _LAST_RETRY_S)
 
     def _serve(self) -> None:
-        """Connects for those who wait, until the runtime takes no more."""
+        """Connects for the clients that wait, until the runtime takes no more."""
         self._retry = None
         for _ in range(_CONNECTS_PER_WAKE):
             if not self._waiting:
@@ -77,7 +77,7 @@ class RuntimeConnector:
         while self._waiting:
             connecting, late = self._waiting.popitem(last=False)
             late.cancel()
-            if not connecting.done():  # by a cancellation of who awaits it
+            if not connecting.done():  # the task that awaited it was cancelled
                 connecting.set_result(sock)
                 return
         sock.close()

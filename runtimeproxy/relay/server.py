@@ -51,7 +51,7 @@ class RelayServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._short = False  # of what an accepted connection needs; said once
+        self._short = False  # of descriptors or memory for a connection; logged once
         self._runtime = RuntimeConnector(loop, backend)
         self.draining = False
 
@@ -67,7 +67,7 @@ class RelayServer:
             self._loop.remove_reader(listener)
 
     def set_bypass(self, bypass: bool) -> None:
-        """Makes it a pure relay: new streams pass, held ones go on. Windows and header tables are kept in step."""
+        """Switches to a pure relay and back: under bypass new streams pass, held ones go on, windows stay in step."""
         was, self.policy.bypass = self.policy.bypass, bypass
         if was and not bypass:
             self.policy.interceptor.forget()
@@ -82,7 +82,7 @@ class RelayServer:
 
     @property
     def connections(self) -> frozenset[RelayedConnection]:
-        """How many connections are open, or wait for the runtime."""
+        """The connections that are open, or wait for the runtime."""
         return frozenset(self._connections)
 
     def drain(self) -> None:
@@ -109,7 +109,7 @@ class RelayServer:
                 client, _ = listener.accept()
             except BlockingIOError:
                 return
-            except OSError as error:  # out of descriptors or memory: those who wait in the backlog keep waiting
+            except OSError as error:  # out of descriptors or memory: clients in the backlog keep waiting
                 if not self._short:
                     log.error("no connection can be accepted on %s: %s", listener.getsockname(), error)
                 self._short = True

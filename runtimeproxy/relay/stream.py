@@ -13,12 +13,12 @@ from koord.http2.grpc import grpc_body
 from koord.service.metrics import Histogram
 from runtimeproxy.intercept import Call, StreamPlan
 
-MAX_ANSWER_BYTES = 1 << 20  # of an answer that is wanted for the ids in it
+MAX_ANSWER_BYTES = 1 << 20  # of an answer that is kept for the ids in it
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path and what it calls for; ``label`` is the path as metrics show it (paths past a bound share one).
+    """A path and its treatment; ``label`` is the path as metrics show it (paths past a bound share one).
 
     ``passes``: the request is neither tapped nor held.
 
@@ -48,7 +48,7 @@ class Stream:
     frame of its own, ``held_bytes`` what counts against the budget. ``data`` is the request as far as it is here: so
     long as it is collected, and what is left to be sent; ``message`` is the request while it is asked about.
     ``verdict``: what the client is told once the barrier is back; ``answered``: the runtime's own headers have gone to
-    the client. What most streams never need is a default of the class: a pod waits for them.
+    the client. Attributes that most streams never set are defaults of the class: a pod waits while a stream is made.
     """
 
     held_bytes = uncredited_bytes = owed_bytes = _offset = 0
@@ -102,13 +102,13 @@ class Stream:
             self.task = None
 
     def take_back(self) -> None:
-        """Goes back to the request as it came: no server is asked any more."""
+        """Restores the request as it came, and stops asking servers about it."""
         self.stop_asking()
         if self.message is not None:
             self.replace(grpc_body(self.message))
 
     def note_answer(self, payload: bytes) -> None:
-        """Keeps bytes of the runtime's answer, if that is wanted and not absurdly long."""
+        """Keeps bytes of the runtime's answer, if it is wanted and not too long."""
         if self.answer is not None:
             self.answer += payload
             if len(self.answer) > MAX_ANSWER_BYTES:

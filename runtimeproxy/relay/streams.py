@@ -1,7 +1,7 @@
 """Begins and ends the streams of a pair, and counts them.
 
-Invariant: a stream that is over is forgotten everywhere at once: by the outbox, by who holds or copies it, by the
-budget; it is counted once, by how it ended.
+Invariant: a stream that is over is forgotten everywhere at once: by the outbox, by the parts that hold or copy it, and
+by the budget; it is counted once, by its status.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Copies requests that pass, for the cache of pods and containers.
 
-Invariant: a copy delays and changes nothing, and takes no memory that a held request needs: where that is short, or
-the request is over 16 MiB, its stream becomes one that only passes, and what is remembered is read from the runtime
-when it is needed.
+Invariant: a copy delays and changes nothing, and takes no memory that a held request needs: where that is short, or the
+request is over 16 MiB, its stream becomes one that only passes, and the cache reads the object from the runtime when it
+needs it.
 """
 
 from __future__ import annotations

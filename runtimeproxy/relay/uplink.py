@@ -1,7 +1,7 @@
-"""Sends to the runtime: when the outbox is emptied, what goes behind a stream's HEADERS, and which streams are reset.
+"""Sends to the runtime: empties the outbox, keeps frames behind their stream's HEADERS, and resets streams.
 
-Invariants: nothing is put out while the runtime does not read what was written to it; of a stream that was reset
-towards the runtime it gets nothing more, and the client's window for the rest is given back where the client needs it.
+Invariants: nothing goes out while the runtime does not read; the runtime gets nothing more of a stream that was reset
+towards it, and the client gets its window for the rest back where it needs it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Uplink:
         self._pumping = False
 
     def pump(self) -> None:
-        """Sends what the runtime's windows allow by now; nothing while it does not read what was written to it."""
+        """Sends as much as the runtime's windows allow; nothing while the runtime does not read."""
         self._pumping = False
         if self.is_congested:
             return
@@ -37,7 +37,7 @@ class Uplink:
             self._pair.to_runtime.inject(b"".join(out))
 
     def pump_soon(self) -> None:
-        """Pumps once for all the credit that one read brought: credit in crumbs must not make frames in crumbs."""
+        """Pumps once for all the credit that one read brought: many small credits must not make many small frames."""
         if not self._pumping and self.outbox.waiting:
             self._pumping = True
             self._pair.loop.call_soon(self.pump)

@@ -1,11 +1,11 @@
 """Reads and edits protobuf's wire form without knowing the schema.
 
-What the proxy does not know must survive byte for byte, so a message is never decoded and written again: values are
-appended (a later field is merged over an earlier one), and entries of repeated fields are replaced or dropped where
+Fields that the proxy does not know must survive byte for byte, so a message is never decoded and written again: values
+are appended (a later field is merged over an earlier one), and entries of repeated fields are replaced or dropped where
 they stand. Invariant: every byte outside the entries an edit names is copied as it was, only the lengths of the
-enclosing messages change. A sub-message may occur several times on the wire; each occurrence is visited.
-Anything that is not a well-formed message raises ``MalformedMessage``; groups are counted, never recursed into. One of
-more than ``MAX_FIELDS`` fields raises ``TooManyFields``: a scan costs about a third of a microsecond for each.
+enclosing messages change. A sub-message may occur several times on the wire; each occurrence is visited. Anything that
+is not a well-formed message raises ``MalformedMessage``; groups are counted, never recursed into. One of more than
+``MAX_FIELDS`` fields raises ``TooManyFields``: a scan costs about a third of a microsecond for each.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class MalformedMessage(ValueError):
 
 
 class TooManyFields(MalformedMessage):
-    """Well-formed as far as it was read, but not worth the time."""
+    """Well-formed as far as it was read, but too long to read on."""
 
 
 class FieldSpan(NamedTuple):
@@ -82,7 +82,7 @@ def spans(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Field
 def gather(  # noqa: PLR0912 - a call for each field would cost as much again
     data: bytes, payloads: Mapping[int, list[bytes]], varints: Mapping[int, list[int]] = _NONE
 ) -> None:
-    """Adds to each list what the message ``data`` has in fields of its number: the payloads of length-delimited ones to
+    """Adds the fields of the message ``data`` to the lists of their numbers: payloads of length-delimited fields to
     ``payloads``, integers (unsigned) to ``varints``. One pass in one function, since most fields are skipped.
     """
     at, stop = 0, len(data)
@@ -246,7 +246,8 @@ def set_last(data: bytes, number: int, field: bytes) -> bytes:
 
 
 Visitor = Callable[[bytes], bytes | None]
-"""Given one entry's payload, what shall stand there: the same object (untouched), other bytes, or None (dropped)."""
+"""Takes one entry's payload and returns its replacement: the same object (untouched), other bytes, or None (dropped).
+"""
 
 
 def edit_entries(data: bytes, visitors: Mapping[Path, Visitor]) -> bytes:
@@ -280,7 +281,7 @@ def _edit(data: bytes, start: int, end: int, visitors: Mapping[Path, Visitor]) -
 
 
 def _visit(data: bytes, span: FieldSpan, deeper: Mapping[Path, Visitor]) -> bytes | None:
-    """Returns the field that shall stand for ``span``; None: as it is, empty: dropped."""
+    """Returns the replacement of the field ``span``; None: unchanged, empty: dropped."""
     visitor = deeper.get(())
     if visitor is None:
         inner = _edit(data, span.value, span.end, deeper)
