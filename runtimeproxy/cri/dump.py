@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from koord.pb.hooks import api_pb2 as hooks
+from runtimeproxy.audit import shown
 from runtimeproxy.cri.codec import decode
 from runtimeproxy.cri.objectcache import ContainerEntry, ObjectCache, PodEntry
 from runtimeproxy.hooks.edits import Edits, name
 from runtimeproxy.hooks.messages import CONTAINER, POD, read
-from runtimeproxy.hooks.observe import shown
 
 
 def dump_cache(cache: ObjectCache) -> Callable[[], dict[str, object]]:

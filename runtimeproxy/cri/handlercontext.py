@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from koord.http2.grpc import OK
+from runtimeproxy.audit import Audit, shown
 from runtimeproxy.cri.exempt import Exemptions, PodTraits, SkipRules
 from runtimeproxy.cri.objectcache import ObjectCache
 from runtimeproxy.cri.updaterecords import UpdateRecords
@@ -18,7 +19,6 @@ from runtimeproxy.hooks.client import HookClient
 from runtimeproxy.hooks.edits import Edits, name
 from runtimeproxy.hooks.hookfile import FailurePolicy
 from runtimeproxy.hooks.largemessages import LargeMessageWorker
-from runtimeproxy.hooks.observe import Audit, shown
 from runtimeproxy.hooks.stages import CallStage
 from runtimeproxy.intercept import Call
 from runtimeproxy.metrics import Metrics

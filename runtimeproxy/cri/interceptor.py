@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, cast
 
 from koord.http2.grpc import OK, RESOURCE_EXHAUSTED
+from runtimeproxy.audit import Audit
 from runtimeproxy.cri.exempt import Exemptions
 from runtimeproxy.cri.handlercontext import Commit, HandlerContext, HookOptions, NotifyTarget, log
 from runtimeproxy.cri.methods import plans
@@ -26,7 +27,6 @@ from runtimeproxy.cri.requested import LARGEST_BYTES, STATUSES, NoRoom, restored
 from runtimeproxy.cri.updaterecords import UpdateRecords
 from runtimeproxy.hooks.client import Connect, HookClient
 from runtimeproxy.hooks.directory import LoadedHookFile
-from runtimeproxy.hooks.observe import Audit
 from runtimeproxy.intercept import PASS, Call, CannotBeEdited, Forward, Refuse, StreamPlan
 from runtimeproxy.metrics import Metrics
 from runtimeproxy.wire.protowire import MalformedMessage, TooManyFields

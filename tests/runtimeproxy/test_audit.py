@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtimeproxy.audit import MAX_VALUE_CHARS, AuditLog
-from runtimeproxy.hooks.observe import Audit
+from runtimeproxy.audit import MAX_VALUE_CHARS, Audit, AuditLog
 
 
 @pytest.fixture
