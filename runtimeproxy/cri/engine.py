@@ -80,7 +80,7 @@ class Engine:
             try:
                 self._context.updates.remove_others(recorded, await self._rebuilder.container_ids(service))
             except RebuildFailed as error:
-                log.info("records of updates stay: %s", error)
+                log.info("records of updates stay, the runtime does not tell which containers there are: %s", error)
 
     def learn_own_pods(self) -> None:
         """Learns which pods the connected hook servers run in."""

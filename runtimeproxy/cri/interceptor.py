@@ -141,7 +141,7 @@ class CriInterceptor:
         except EngineMissing:
             return  # counted when it was found missing
         except MalformedMessage as error:
-            log.warning("%s passed, but cannot be remembered: %s", call.path, error)
+            log.warning("%s passed, but the cache cannot read it: %s", call.path, error)
         except Exception as error:  # noqa: BLE001 - the request has gone on already
             self._distrust_cache("tapped", error)
 
@@ -154,7 +154,7 @@ class CriInterceptor:
             if self._engine is not None:  # who was asked may be another process than the time before
                 self._engine.learn_own_pods()
         except MalformedMessage as error:
-            log.warning("the answer to %s cannot be remembered: %s", call.path, error)
+            log.warning("the cache cannot read the answer to %s: %s", call.path, error)
         except Exception as error:  # noqa: BLE001 - the answer has gone on already
             self._distrust_cache("answered", error)
 

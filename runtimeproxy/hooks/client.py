@@ -115,7 +115,7 @@ class HookClient:
             return
         except Exception:  # the tasks that wait for it can do nothing about it
             self._metrics.fault("greeting")
-            log.exception("hook server %s: not greeted", self.spec.file)
+            log.exception("hook server %s: connecting ahead of the first question failed", self.spec.file)
 
     async def ask(
         self,

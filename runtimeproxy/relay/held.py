@@ -175,7 +175,7 @@ class HeldStreams:
             try:
                 verdict.then()
             except Exception:
-                log.exception("%s went on, but not all that follows was done", stream.route.path)
+                log.exception("%s was sent on, but the work behind it failed", stream.route.path)
 
     async def _verdict(self, stream: Stream, message: bytes) -> tuple[Forward | Refuse, bytes | None]:
         """Decides on the request, and its body if it is edited. A fault of ours must never stop a pod."""
