@@ -58,7 +58,7 @@ class StartContext:
 
 @dataclass(frozen=True, slots=True)
 class Attachments:
-    """What the parts do that open a moment after serving began, close when it ends, and take new options.
+    """Opens parts a moment after serving began, closes them when it ends, and hands them new options.
 
     No part that decides on a call may wait for ``open``: kubelet's first call comes before it. ``ended`` is called when
     the last call has ended.

@@ -51,7 +51,7 @@ def own_name(names: Iterable[str]) -> str:
 
 
 class ListenerHost(Protocol):
-    """What serves the sockets."""
+    """Serves the sockets (`RelayServer`)."""
 
     def add_listener(self, listener: socket.socket) -> None:
         """Accepts on it from now on."""

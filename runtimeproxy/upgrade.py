@@ -48,7 +48,7 @@ PyYAML and prometheus_client (5 MiB) are not among them: a draining process neit
 
 
 class UpgradeError(Exception):
-    """There is no successor; the text says why."""
+    """The upgrade failed and there is no successor; the text says why."""
 
 
 class Predecessor:

@@ -57,7 +57,7 @@ class HookOptions:
 
 @dataclass(slots=True)
 class HandlerContext:
-    """What all handlers use; ``chain`` is replaced as a whole when the hook directory changes."""
+    """Holds what all handlers share; ``chain`` is replaced as a whole when the hook directory changes."""
 
     options: HookOptions
     cache: ObjectCache

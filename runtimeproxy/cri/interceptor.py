@@ -44,8 +44,10 @@ class EngineMissing(Exception):
 
 
 class CriInterceptor:
-    """``connect`` makes unary callers of socket paths, ``runtime_path`` is the runtime's socket, ``clock`` monotonic
-    seconds as in ``Call.started``, ``updates`` what kubelet's updates changed, ``proc`` the root of procfs."""
+    """Holds, taps and rewrites CRI's calls. ``connect`` makes unary callers of socket paths, ``runtime_path`` is the
+    runtime's socket, ``clock`` monotonic seconds as in ``Call.started``, ``updates`` keeps what kubelet's updates
+    changed, ``proc`` the root of procfs.
+    """
 
     def __init__(
         self,
@@ -83,9 +85,7 @@ class CriInterceptor:
 
     @property
     def holds_creates(self) -> bool:
-        """Whether CreateContainer is held because the cache may lack an edited sandbox, also where no server asks for
-        it.
-        """
+        """Whether CreateContainer is held since the cache may lack an edited sandbox, also where no server asks."""
         return self._held_creates
 
     def use(self, loaded: tuple[LoadedHookFile, ...]) -> None:

@@ -31,7 +31,7 @@ UPDATE = "UpdateContainerResources"
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """``tapped``: the cache needs the request; ``answer``: and the ids in the answer."""
+    """A CRI method and its hooks. ``tapped``: the cache needs the request; ``answer``: and the ids in the answer."""
 
     name: str
     pre: tuple[CallStage, ...] = ()

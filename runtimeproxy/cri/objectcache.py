@@ -22,7 +22,8 @@ ENTRY_BYTES = 400  # what an entry costs besides its request: objects, keys, id
 
 @dataclass(frozen=True, slots=True)
 class PodEntry:
-    """``request``: encoded PodSandboxHookRequest; ``edits``: what hooks changed, to be repeated in its containers.
+    """A sandbox. ``request``: encoded PodSandboxHookRequest; ``edits``: what hooks changed, to be repeated in its
+    containers.
 
     ``rebuilt``: read from the runtime, so whether it was moved is not known; ``complete``: False if from a list only,
     which says nothing of the cgroup parent.
@@ -38,7 +39,8 @@ class PodEntry:
 
 @dataclass(frozen=True, slots=True)
 class ContainerEntry:
-    """``request``: encoded ContainerResourceHookRequest without the pod's fields; resources as last asserted.
+    """A container. ``request``: encoded ContainerResourceHookRequest without the pod's fields; resources as last
+    asserted.
 
     ``record``: what kubelet requested otherwise when the container was made.
     """

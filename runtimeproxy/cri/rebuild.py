@@ -51,7 +51,7 @@ _Object = tuple[str, str]
 
 
 class Rebuilder:
-    """Asks the runtime behind ``caller``; long answers are read by ``worker``."""
+    """Asks the runtime behind ``caller``; ``worker`` reads long answers."""
 
     def __init__(self, caller: UnaryCaller, worker: LargeMessageWorker | None = None) -> None:
         self._caller, self._worker = caller, worker or LargeMessageWorker()

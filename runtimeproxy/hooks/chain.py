@@ -37,8 +37,8 @@ ParsedAnswer = tuple[Edits, Edits]
 
 @dataclass(frozen=True, slots=True)
 class HookQuestion:
-    """``request`` is an encoded hook request of ``shape``; ``subject`` is for logs; ``handler``: the pod's runtime
-    handler, where it decides which servers the call waits for.
+    """What the servers of a stage are asked. ``request`` is an encoded hook request of ``shape``; ``subject`` is for
+    logs; ``handler``: the pod's runtime handler, where it decides which servers the call waits for.
     """
 
     stage: CallStage
@@ -51,7 +51,7 @@ class HookQuestion:
 
 @dataclass(slots=True)
 class AgreedEdits:
-    """``before``: the edited slots' values before the first server, if any; ``files``: the hook file that set each."""
+    """All servers' edits. ``before``: the slots' values before the first, if any; ``files``: each slot's hook file."""
 
     before: Edits = field(default_factory=dict)
     edits: Edits = field(default_factory=dict)

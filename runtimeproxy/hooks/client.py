@@ -33,8 +33,9 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class UnaryCaller(Protocol):
-    """``koord.http2.client.UnaryClient`` as the hooks use it; failures raise its UnaryError, no answer within
-    ``timeout_s`` one with DEADLINE_EXCEEDED."""
+    """Calls one socket, as ``koord.http2.client.UnaryClient`` does; failures raise its UnaryError, no answer within
+    ``timeout_s`` one with DEADLINE_EXCEEDED.
+    """
 
     @property
     def peer_pid(self) -> int | None: ...
@@ -62,14 +63,14 @@ class HookFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HookAnswer(Generic[T]):
-    """``presence``: the server declares that what it does not set is untouched and an explicit zero counts."""
+    """A server's answer. ``presence``: a field that it does not set is untouched, an explicit zero counts."""
 
     answer: T
     presence: bool
 
 
 class HookClient:
-    """``default_timeout_s`` applies where the spec has none; ``version`` is how the proxy introduces itself."""
+    """Asks and notifies one server. ``default_timeout_s`` applies where the spec has none; ``version``: the proxy's."""
 
     def __init__(
         self,

@@ -51,7 +51,7 @@ class _FileState:
 
 
 class HookDirectory:
-    """Reads ``path`` on ``rescan`` and tells ``changed`` the servers, in order, whenever they differ; "" has none."""
+    """Reads ``path`` on ``rescan`` and calls ``changed`` with the servers, in order, when they differ; "" has none."""
 
     def __init__(
         self,

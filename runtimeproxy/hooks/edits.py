@@ -36,7 +36,7 @@ Value = int | str | bytes | None
 
 
 class Slot(NamedTuple):
-    """``key`` is the map key, variable name or page size; empty for scalars."""
+    """One thing to set. ``key`` is the map key, variable name or page size; empty for scalars."""
 
     field: str
     key: str = ""

@@ -27,7 +27,7 @@ class FieldForm(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EditableField:
-    """``path``: field numbers from the top-level message down to the field itself."""
+    """A field's place and form. ``path``: field numbers from the top-level message down to the field itself."""
 
     path: Path
     form: FieldForm

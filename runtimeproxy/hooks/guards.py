@@ -21,8 +21,9 @@ from runtimeproxy.hooks.values import acceptable
 
 @dataclass(frozen=True, slots=True)
 class EditGuard:
-    """``editable``: the fields of this request that may change; ``cgroup_parent``: the one kubelet gave the pod;
-    ``foreign_parents``: others are allowed; ``hidden_envs``: names of variables no server saw."""
+    """Judges edits of one request. ``editable``: the fields that may change; ``cgroup_parent``: the one kubelet gave
+    the pod; ``foreign_parents``: others are allowed; ``hidden_envs``: names of variables no server saw.
+    """
 
     editable: frozenset[str]
     cgroup_parent: str = ""

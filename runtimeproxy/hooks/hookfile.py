@@ -44,7 +44,8 @@ class HookFileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ServerSpec:
-    """``file`` is the file's name, ``endpoint`` an absolute socket path, ``timeout_s`` None for the default.
+    """A hook file's content. ``file`` is its name, ``endpoint`` an absolute socket path, ``timeout_s`` None: the
+    default.
 
     ``advice``: stages at which the server wants to know and not to edit, unless the pod has one of
     ``awaited_handlers``.

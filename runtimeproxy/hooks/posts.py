@@ -21,8 +21,8 @@ log = logging.getLogger("runtimeproxy.hooks.posts")
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """``make`` returns the hook request when its turn comes, None if the object is not known; ``outcome`` is the gRPC
-    status of the runtime's answer.
+    """One notification. ``make`` returns the hook request when its turn comes, None if the object is not known;
+    ``outcome`` is the gRPC status of the runtime's answer.
     """
 
     stage: CallStage

@@ -49,7 +49,7 @@ class ToRuntime(Direction):
 
 
 class ToClient(Direction):
-    """``settled``: the runtime's first frames have gone to the client; ``on_settled`` is called once, behind them."""
+    """Sends to the client. ``settled``: the runtime's first frames have gone; ``on_settled`` is called then."""
 
     def __init__(self, peer: PeerWriter, metrics: Metrics) -> None:
         super().__init__(peer, metrics, (b"grpc-status",))

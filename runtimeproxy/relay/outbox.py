@@ -73,7 +73,7 @@ class Outbox:
 
     @property
     def waiting(self) -> bool:
-        """Whether more credit could set anything free."""
+        """Whether more credit could let anything go out."""
         return bool(self.passing or self._released)
 
     @property

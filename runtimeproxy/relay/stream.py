@@ -65,7 +65,7 @@ class Stream:
 
     @property
     def left_bytes(self) -> int:
-        """The bytes of ``data`` that are left."""
+        """The number of bytes of ``data`` that are left to be sent."""
         return len(self.data) - self._offset
 
     def put(self, payload: bytes) -> None:
