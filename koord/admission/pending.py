@@ -83,15 +83,12 @@ def _applied(chosen: Iterable[ClusterColocationProfile], metadata: Document, con
     for profile in chosen:
         pod = mutation.apply(_reduced(profile), pod, {})
     after: Document = {member: dict(pod["metadata"].get(member) or {}) for member in _MEMBERS}
-    for label in _fixed_labels(context):
+    fixed = (LABEL_QOS,) if context.is_on(gates.SKIP_VALIDATING_PRIORITY) else (LABEL_QOS, LABEL_SUB_PRIORITY)
+    for label in fixed:
         after["labels"].pop(label, None)
         if label in metadata["labels"]:
             after["labels"][label] = metadata["labels"][label]
     return after
-
-
-def _fixed_labels(context: AdmissionContext) -> tuple[str, ...]:
-    return (LABEL_QOS,) if context.is_on(gates.SKIP_VALIDATING_PRIORITY) else (LABEL_QOS, LABEL_SUB_PRIORITY)
 
 
 def _reduced(profile: ClusterColocationProfile) -> ClusterColocationProfile:

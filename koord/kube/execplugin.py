@@ -63,7 +63,8 @@ async def run(plugin: ExecPlugin, environ: Mapping[str, str], timeout_s: float =
             process.kill()
         await process.wait()
     if process.returncode != 0:
-        raise PluginError(f"{plugin.command} exited with {process.returncode}: {_shown(complaint)}")
+        said = complaint[-_SHOWN:].decode(errors="replace").strip()
+        raise PluginError(f"{plugin.command} exited with {process.returncode}: {said}")
     return _status(plugin, output)
 
 
@@ -85,7 +86,3 @@ def _status(plugin: ExecPlugin, output: bytes) -> PluginStatus:
     if status is None or not (status.token or status.client_certificate_data):
         raise PluginError(f"{plugin.command} printed an ExecCredential without credential")
     return status
-
-
-def _shown(complaint: bytes) -> str:
-    return complaint[-_SHOWN:].decode(errors="replace").strip()

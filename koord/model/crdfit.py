@@ -61,28 +61,18 @@ def fit(desired: Document, installed: Document) -> Fit:
     if version is None:
         served = " and ".join(_text(each, "name") for each in _served(installed))
         return Fit(name, problems=(f"does not serve {desired_version['name']}" + (f" but {served}" if served else ""),))
-    problems = (
-        *_scope_problems(_object(desired, "spec"), _object(installed, "spec")),
-        *_status_problems(desired_version, version),
-    )
-    if _object(installed, "spec").get("preserveUnknownFields"):
-        return Fit(name, problems=problems)
+    desired_spec, spec = _object(desired, "spec"), _object(installed, "spec")
+    problems = []
+    if desired_spec.get("scope") != spec.get("scope"):
+        problems.append(f"is of scope {spec.get('scope')}, not {desired_spec.get('scope')}")
+    if "status" in _object(desired_version, "subresources") and "status" not in _object(version, "subresources"):
+        problems.append("has no status subresource")
+    if spec.get("preserveUnknownFields"):
+        return Fit(name, problems=tuple(problems))
     differences = tuple(_differences(_schema(desired_version), _schema(version), ""))
     lacking = tuple(path for path, is_lacking in differences if is_lacking)
     mistyped = tuple(path for path, is_lacking in differences if not is_lacking)
-    return Fit(name, lacking, mistyped, problems)
-
-
-def _scope_problems(desired: Document, installed: Document) -> Iterator[str]:
-    """Yields the problems of two specifications."""
-    if desired.get("scope") != installed.get("scope"):
-        yield f"is of scope {installed.get('scope')}, not {desired.get('scope')}"
-
-
-def _status_problems(desired: Document, installed: Document) -> Iterator[str]:
-    """Yields the problems of two versions."""
-    if "status" in _object(desired, "subresources") and "status" not in _object(installed, "subresources"):
-        yield "has no status subresource"
+    return Fit(name, lacking, mistyped, tuple(problems))
 
 
 def _differences(desired: Document, installed: Document, path: str) -> Iterator[tuple[str, bool]]:

@@ -184,12 +184,18 @@ def offer_by_demands(
     amounts = nodeamounts.read(node, problems.append)
     usage = None if metric is None or fresh.degraded else report.usage(metric, problems.append)
     if metric is None or usage is None or amounts.total is None:
-        reason = fresh.degraded or _lacking(amounts)
+        lacking = "the NodeMetric lacks the node's figures"
+        if amounts.total is None:
+            lacking = "the node's capacity is not known"
         return Overcommit(
-            held=held, degraded=reason, age_s=fresh.age_s, problems=(*problems, *sorted(by_pods, key=str))
+            held=held,
+            degraded=fresh.degraded or lacking,
+            age_s=fresh.age_s,
+            problems=(*problems, *sorted(by_pods, key=str)),
         )
     demands = demand.total(pods, metric.status.pods_metric, by_pods.append, amounts.amplification)
-    _check_policy(strategy, problems.append)
+    if strategy.cpu_calculate_policy is CalculatePolicy.REQUEST:
+        problems.append(Problem("cpuCalculatePolicy", "there is no 'request' for CPU, 'usage' applies"))
     terms = _batch_terms(amounts, amounts.total, usage, demands, strategy)
     mid_terms = _mid_terms(amounts.total, terms.node_reserved, usage, demands, strategy)
     percent = _percent(normalization_ratio)
@@ -215,15 +221,6 @@ def _published(offered: CPUMemory | None, held: CPUMemory, taken: CPUMemory = ZE
     if offered is None:
         return None if held == ZERO else held
     return (offered - taken).max(held)
-
-
-def _lacking(amounts: NodeAmounts) -> str:
-    return "the node's capacity is not known" if amounts.total is None else "the NodeMetric lacks the node's figures"
-
-
-def _check_policy(strategy: ColocationStrategy, bad: Bad) -> None:
-    if strategy.cpu_calculate_policy is CalculatePolicy.REQUEST:
-        bad(Problem("cpuCalculatePolicy", "there is no 'request' for CPU, 'usage' applies"))
 
 
 def _percent(normalization_ratio: float) -> int:

@@ -51,13 +51,9 @@ def parse_yaml(file: Path | str, text: str) -> Mapping[str, Any]:
     except RecursionError as error:
         raise ConfigError(file, "", None, "is nested too deeply") from error
     except yaml.YAMLError as error:
-        raise ConfigError(file, "", None, f"is not YAML: {_one_line(error)}") from error
+        raise ConfigError(file, "", None, f"is not YAML: {' '.join(str(error).split())}") from error
     if document is None:
         return {}
     if not isinstance(document, Mapping):
         raise ConfigError(file, "", document, "must be a mapping")
     return document
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -19,14 +19,10 @@ def make_directories(path: str) -> None:
         missing.append(step)
         step = os.path.dirname(step.rstrip("/"))
     for directory in reversed(missing):
-        _make(directory)
-
-
-def _make(directory: str) -> None:
-    try:
-        os.mkdir(directory, MODE)
-    except FileExistsError:  # a file, or another process was quicker
-        if not os.path.isdir(directory):
-            raise
-    else:
-        os.chmod(directory, MODE)
+        try:
+            os.mkdir(directory, MODE)
+        except FileExistsError:  # a file, or another process was quicker
+            if not os.path.isdir(directory):
+                raise
+        else:
+            os.chmod(directory, MODE)

@@ -211,7 +211,8 @@ def plan(
     change = _secret_change(verdict, data, bundles, service, now)
     if change:
         return CertificatePlan((_secret_write(secret, change),), verdict.why)
-    ca_bundle = _ca_bundle(data, now)
+    authorities = [data.get(key, b"") for key in (CA_CERTIFICATE, NEXT_CA_CERTIFICATE, PREVIOUS_CAS)]
+    ca_bundle = certificates.bundle(authorities, now)
     stored = ServingCertificate(_pair(data, SERVING_KEYS[0], SERVING_CERTIFICATES[0]), ca_bundle)
     updates = _bundle_updates(observation.configurations, service, lambda _: ca_bundle)
     return CertificatePlan((*_reload(stored, serving, bundles, now), *updates), verdict.why)
@@ -318,10 +319,6 @@ def _secret_write(secret: Secret | None, change: Mapping[str, bytes | None]) -> 
     if secret is None:
         return SecretCreation({key: value for key, value in change.items() if value is not None})
     return SecretUpdate(secret.metadata.resource_version, change)
-
-
-def _ca_bundle(data: Mapping[str, bytes], now: datetime) -> bytes:
-    return certificates.bundle((data.get(key, b"") for key in (CA_CERTIFICATE, NEXT_CA_CERTIFICATE, PREVIOUS_CAS)), now)
 
 
 def _pair(data: Mapping[str, bytes], key: str, certificate: str) -> KeyPair:
