@@ -9,7 +9,7 @@ between lists it is what the watch said, in order. It never goes back to an earl
 is one: its database was put back. While objects of a list are taken, which the event loop does between other work, the
 cache is partly as before. An object that cannot be read leaves the last one that could be in its place, which is an
 event without a change, and ``unreadable`` has the reason. While the server cannot be reached, or refuses, the cache
-stays as it is and ``failure`` says why; ``heard_s`` is the instant of the last word.
+stays as it is and ``failure`` says why; ``last_contact_s`` is the instant of the last word.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Followed(Protocol):
     @property
     def error(self) -> str: ...
     @property
-    def heard_s(self) -> float | None: ...
+    def last_contact_s(self) -> float | None: ...
     @property
     def objects(self) -> Mapping[Key, Object]: ...
     async def run(self) -> None: ...
@@ -191,7 +191,7 @@ class Informer(Generic[Wire, Kept]):
         self.counts = Counts()
         self.unreadable: dict[Key, str] = {}
         self.failure: KubeError | None = None
-        self.heard_s: float | None = None
+        self.last_contact_s: float | None = None
 
     @property
     def error(self) -> str:
@@ -329,7 +329,7 @@ class Informer(Generic[Wire, Kept]):
             self._heard()
 
     def _heard(self) -> None:
-        self.heard_s = self._clock()
+        self.last_contact_s = self._clock()
         self.failure = None
         self._observe("")
 

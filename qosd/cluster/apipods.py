@@ -61,9 +61,9 @@ class APIPods:
         informer = self._informer
         if informer.failure is not None:
             return informer.error
-        if not informer.synced.is_set() or informer.heard_s is None:
+        if not informer.synced.is_set() or informer.last_contact_s is None:
             return "are not known yet"
-        silent_s = self._time() - informer.heard_s
+        silent_s = self._time() - informer.last_contact_s
         return f"have not been told of for {silent_s:.0f} s" if silent_s > SILENT_S else ""
 
 

@@ -67,7 +67,7 @@ class ClusterFeed:
     @property
     def silent_s(self) -> float | None:
         """Since the server last said anything; None: it never did."""
-        heard = [informer.heard_s for informer in self.informers if informer.heard_s is not None]
+        heard = [informer.last_contact_s for informer in self.informers if informer.last_contact_s is not None]
         return self._clock() - max(heard) if heard else None
 
     @property
@@ -138,7 +138,7 @@ class ClusterFeed:
             self._take(kind)  # no event tells that an object goes that was never readable
 
     def _status_of(self, informer: Informer[Any, Any]) -> ClusterPart:
-        age_s = None if informer.heard_s is None else self._clock() - informer.heard_s
+        age_s = None if informer.last_contact_s is None else self._clock() - informer.last_contact_s
         says = informer.error or informer.unreadable.get(self._key, "")
         if says:
             state = PartState.FAILING

@@ -158,7 +158,7 @@ async def test_a_list_that_fails_is_tried_again(server: Server, fault: Fault) ->
         await until(lambda: bool(follower.informer.error) or follower.informer.synced.is_set())
         if not follower.informer.synced.is_set():
             assert follower.informer.error
-            assert follower.informer.heard_s is None
+            assert follower.informer.last_contact_s is None
         await until(lambda: follower.agrees_with(server))
         assert follower.informer.error == ""
         assert follower.informer.counts.failures == 1
@@ -175,14 +175,14 @@ async def test_the_cache_stays_while_the_server_is_away() -> None:
         await first.aclose()
         await until(lambda: "Cannot connect" in follower.informer.error)
         assert "ssl" not in follower.informer.error
-        heard_s = follower.informer.heard_s
+        last_contact_s = follower.informer.last_contact_s
         assert len(follower.informer.objects) == 1
         server.put(PODS, "default", "b")
         await stack.enter_async_context(server.serving(port=int(url.rpartition(":")[2])))
         await until(lambda: follower.agrees_with(server))
         assert follower.informer.counts.lists == 1
-        assert heard_s is not None
-        assert heard_s < (follower.informer.heard_s or 0)
+        assert last_contact_s is not None
+        assert last_contact_s < (follower.informer.last_contact_s or 0)
 
 
 async def test_an_error_is_over_when_the_server_agrees_again(server: Server) -> None:
