@@ -38,20 +38,21 @@ _ONE_CALL = CallLimits(tries=1, timeout_s=3.0)
 class Component:
     """What a component does in its frame. As it is, it follows ``informers``, serves nothing and writes nothing.
 
-    ``informers``: the caches without which it can say nothing.
+    ``informers``: the caches without which it can say nothing; ``/readyz`` names those that are not complete. A
+    component overrides the methods that are to do more. A method that raises ends the process with exit status 1.
     """
 
     def __init__(self, informers: Sequence[Followed], metrics: ComponentMetrics | None = None) -> None:
         self.informers, self.metrics = informers, metrics or ComponentMetrics()
 
     async def follow(self) -> None:
-        """Fills the caches, until it is cancelled."""
+        """Fills the caches, until it is cancelled. Override it where other caches or tasks run in every replica."""
         async with asyncio.TaskGroup() as group:
             for informer in self.informers:
                 group.create_task(informer.run())
 
     async def synced(self) -> None:
-        """Returns once the caches were complete."""
+        """Returns once the caches were complete; ``serving`` and ``lead`` begin after that."""
         for informer in self.informers:
             await informer.synced.wait()
 
@@ -65,11 +66,17 @@ class Component:
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Within the block every replica serves; what is under way has drained at its end. Raises OSError."""
+        """Within the block every replica serves, whether it leads or not. The block ends after ``lead``, and when it
+        has ended, the calls under way are answered. Raises OSError.
+        """
         yield
 
     async def lead(self) -> None:
-        """Leads, until it is cancelled."""
+        """Leads, until it is cancelled; a call that returns ends the process.
+
+        It is cancelled when leadership is lost, and called again when it is won: each call begins with every object
+        that the caches have, since another replica has led meanwhile.
+        """
         await asyncio.get_running_loop().create_future()
 
 
@@ -88,11 +95,12 @@ class Frame:
     ) -> None:
         self.client, self._name, self._options = client, name, options
         self.leaders_client = client.guarded(self._check_leads)
-        """Sends what it writes only while this replica leads; raises NotLeader otherwise."""
+        """For all that ``lead`` writes: it sends a write only while this replica leads, and raises NotLeader else."""
         host = environ.get("HOSTNAME") or socket.gethostname()
         self.recorder = EventRecorder(client, name, host, time.time)
+        """For ``lead``: every replica may record, so the same Event would be written by each of them."""
         self.lease_annotations: Callable[[], Mapping[str, str]] = dict
-        """What the leader says in its Lease beside that it leads; the component's to set."""
+        """The annotations that the leader writes into its Lease; the component's to set."""
         self._election = Election(
             client.with_limits(_ONE_CALL),
             Key(options.lease_namespace, lease),
