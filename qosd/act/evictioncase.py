@@ -15,14 +15,12 @@ from msgspec.structs import replace
 
 from koord.host.evictions import NotedEviction
 from qosd.decide.decision import Eviction
-from qosd.model.snapshot import EvictionPhase, EvictionState, PodView
+from qosd.model.snapshot import Controller, EvictionPhase, EvictionState, PodView
 
 REMEMBERED_S = 600
 NEVER_NS = 1 << 63
 _FIRST_S, _MOST_S = 10, 300
 _S = 1_000_000_000
-Controller = tuple[str, str, str]
-"""Namespace, kind and name."""
 _EARLIER_RUN = "an earlier run had begun it"
 
 
@@ -105,16 +103,11 @@ def ordered(
     """A new attempt after those of ``before``; ``ids``: of the containers that run, among all ``pods``."""
     attempts = 1 if before is None else before.state.attempts + 1
     state = _stopping(owner, eviction, attempts, now_ns)
-    controller = next((controller_of(pod) for pod in pods if pod.uid == eviction.uid), None)
-    siblings = [pod.uid for pod in pods if controller is not None and controller_of(pod) == controller]
+    controller = next((pod.controller for pod in pods if pod.uid == eviction.uid), None)
+    siblings = [pod.uid for pod in pods if controller is not None and pod.controller == controller]
     return EvictionCase(
         owner, tick, eviction, state, frozenset(ids), controller=controller, siblings=frozenset(siblings)
     )
-
-
-def controller_of(pod: PodView) -> Controller | None:
-    owner = pod.facts.owner
-    return None if owner is None else (pod.namespace, owner.kind, owner.name)
 
 
 def succeeded(case: EvictionCase, pod: PodView, now_ns: int) -> EvictionCase:

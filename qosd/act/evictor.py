@@ -35,10 +35,8 @@ from qosd.act.actor import Actor
 from qosd.act.evictioncase import (
     NEVER_NS,
     REMEMBERED_S,
-    Controller,
     EvictionCase,
     adopted,
-    controller_of,
     ordered,
     succeeded,
 )
@@ -49,7 +47,7 @@ from qosd.act.journal import Recorder
 from qosd.decide.decision import Eviction
 from qosd.decide.runner import Decisions
 from qosd.decide.victims import LATE_S
-from qosd.model.snapshot import EvictionPhase, EvictionState, PodView, runs
+from qosd.model.snapshot import Controller, EvictionPhase, EvictionState, PodView, runs
 
 AT_ONCE = 20
 """As many as two minutes allow: one may wait that long for a budget and for kubelet, and a frozen pod, which is thawed
@@ -255,7 +253,7 @@ class Evictor(Actor[EvictionPlan]):
         oldest_ns = now_ns - REMEMBERED_S * _S
         self._unreplaced = {who: case for who, case in self._unreplaced.items() if case.state.since_ns > oldest_ns}
         for pod in pods if self._unreplaced else ():
-            controller = controller_of(pod)
+            controller = pod.controller
             before = None if controller is None else self._unreplaced.get(controller)
             if controller is None or before is None or pod.uid in before.siblings or pod.uid in self._cases:
                 continue

@@ -213,8 +213,7 @@ def parts_of(
 
 
 def owner_of(pod: PodView) -> Owner:
-    owner = pod.facts.owner
-    return pod.uid if owner is None else (pod.namespace, owner.kind, owner.name)
+    return pod.controller or pod.uid
 
 
 def _may_be_chosen(pod: PodView, shortage: Shortage, node: NodeSnapshot) -> bool:

@@ -57,6 +57,10 @@ class Owner(msgspec.Struct, frozen=True):
     name: str
 
 
+Controller = tuple[str, str, str]
+"""Namespace, kind and name."""
+
+
 class PodFacts(msgspec.Struct, frozen=True):
     """What kubelet alone tells of a pod beside what hooks decide by.
 
@@ -113,6 +117,12 @@ class PodView(msgspec.Struct, frozen=True, eq=False):
     def key(self) -> str:
         """``namespace/name``, as people know it."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def controller(self) -> Controller | None:
+        """The controller that made the pod; None: no controller did, or kubelet has not told."""
+        owner = self.facts.owner
+        return None if owner is None else (self.namespace, owner.kind, owner.name)
 
     @property
     def cfs_period_us(self) -> int | None:
