@@ -26,8 +26,7 @@ from koord.kube.kind import Key
 from koord.kube.recorder import EventRecorder
 from koord.model.eventreasons import EVICTED, NOT_EVICTED
 from qosd.act.cristop import CRIStop
-from qosd.act.evictor import Evictor
-from qosd.act.executor import EvictionRefused
+from qosd.act.evictor import EvictionRefused, Evictor
 from qosd.act.journal import Entry, Journal
 from qosd.cluster.apieviction import CALL_S, evicting_by_api
 from qosd.cluster.evictionrequest import BOUNDS, Bounds, EvictionRequest, NotByAPI

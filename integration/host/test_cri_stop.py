@@ -15,7 +15,7 @@ from integration.harness.cri import Cri
 from integration.harness.pods import Container, Pod
 from koord.pb.cri import api_pb2 as pb
 from qosd.act.cristop import CRIStop
-from qosd.act.executor import EvictionFailed
+from qosd.act.evictor import EvictionFailed
 from qosd.decide.decision import Eviction
 from qosd.pods.cri import Runtime
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from qosd.act.executor import EvictionFailed
+from qosd.act.evictor import EvictionFailed
 from qosd.decide.decision import Eviction
 from qosd.pods.cri import CONTAINER_CREATED, Container, Runtime, RuntimeUnreachable
 

@@ -40,6 +40,15 @@ class EvictionReport(ActReport, frozen=True, eq=False):
     counts: Mapping[str, int] = MappingProxyType({})
     recent_counts: RecentCounts = MappingProxyType({})
 
+    def counting(self, eviction: Eviction, now_ns: int) -> EvictionReport:
+        """Returns the report with one more eviction counted, and without counts that are no longer recent."""
+        key, since_ns = (eviction.gate, eviction.pod), now_ns - RECENT_S * _S
+        recent = {each: count for each, count in self.recent_counts.items() if count.last_ns >= since_ns}
+        before = recent.get(key, _NO_COUNT)
+        counts = {**self.counts, eviction.gate: self.counts.get(eviction.gate, 0) + 1}
+        recent[key] = EvictionCount(before.count + 1, now_ns)
+        return EvictionReport(self.under_way, MappingProxyType(counts), MappingProxyType(recent))
+
     def of_pod(self, decisions: Decisions, pod: PodView) -> Iterable[ExplainedAct]:
         state = self.under_way.get(pod.uid)
         if state is not None:
@@ -47,20 +56,3 @@ class EvictionReport(ActReport, frozen=True, eq=False):
             age_s = max(0.0, (decisions.monotonic_ns - state.since_ns) / 1e9)
             target = Target(pod.cgroup, EVICTION)
             yield ExplainedAct(target, pod.cgroup, state.owner, STOPPED, why, state.phase, pod.key, age_s)
-
-
-class EvictionCounts(msgspec.Struct, frozen=True):
-    """Of the evictions that have come about: ``total`` by feature gate, and the recent ones."""
-
-    total: Mapping[str, int] = MappingProxyType({})
-    recent: RecentCounts = MappingProxyType({})
-
-    def with_one(self, eviction: Eviction, now_ns: int) -> EvictionCounts:
-        """With one more, and without those that are no longer recent."""
-        key, since_ns = (eviction.gate, eviction.pod), now_ns - RECENT_S * _S
-        recent = {each: count for each, count in self.recent.items() if count.last_ns >= since_ns}
-        before = recent.get(key, _NO_COUNT)
-        return EvictionCounts(
-            MappingProxyType({**self.total, eviction.gate: self.total.get(eviction.gate, 0) + 1}),
-            MappingProxyType({**recent, key: EvictionCount(before.count + 1, now_ns)}),
-        )

@@ -23,11 +23,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
 from types import MappingProxyType
+from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
 
-from koord.host.evictions import EVICTION
+from koord.host.evictions import EVICTION, NotedEviction
 from koord.host.files import Target
 from koord.host.reconcile.plan import DONE, FAILED, REFUSED, STARTED, VANISHED, Outcome, PlannedWrite
 from koord.host.undo import UndoError, UndoRecord
@@ -40,10 +41,8 @@ from qosd.act.evictioncase import (
     ordered,
     succeeded,
 )
-from qosd.act.evictionnotes import EvictionNotes
-from qosd.act.evictionreport import RUNNING, STOPPED, EvictionCounts, EvictionReport
-from qosd.act.executor import EvictionFailed, EvictionRefused, Executor
-from qosd.act.journal import Recorder
+from qosd.act.evictionreport import RUNNING, STOPPED, EvictionReport
+from qosd.act.journal import Entry, Recorder
 from qosd.decide.decision import Eviction
 from qosd.decide.runner import Decisions
 from qosd.decide.victims import LATE_S
@@ -59,6 +58,23 @@ _S = 1_000_000_000
 _NO_EXECUTOR = "no runtime endpoint is configured, so nobody can stop containers"
 _NO_CONTAINERS: Mapping[str, str] = MappingProxyType({})
 _log = logging.getLogger(__name__)
+
+
+class EvictionFailed(Exception):
+    """Something of the pod is left; the message says which containers, and why."""
+
+
+class EvictionRefused(EvictionFailed):
+    """Somebody who may do so forbids it, a PodDisruptionBudget above all: nothing has been done to the pod."""
+
+
+class Executor(Protocol):
+    """Brings an eviction about, through the container runtime or the API server.
+
+    ``evict`` raises EvictionFailed, and may be called again for the same pod.
+    """
+
+    async def evict(self, eviction: Eviction) -> None: ...
 
 
 class EvictionPlan(msgspec.Struct, frozen=True):
@@ -92,7 +108,7 @@ class Evictor(Actor[EvictionPlan]):
     ) -> None:
         self.executor = executor
         """Whoever brings evictions about; another one may be put in at any time, for the next execution."""
-        self._notes = EvictionNotes(undo, journal, monotonic, wall)
+        self._undo, self._journal = undo, journal
         self._monotonic, self._wall, self._loop = monotonic, wall, loop
         self._emergency = ""
         self._gate = asyncio.Semaphore(AT_ONCE)
@@ -100,12 +116,11 @@ class Evictor(Actor[EvictionPlan]):
         self._is_closed = False
         self._lock = threading.Lock()
         """Of what follows: the loop's thread changes it where an execution ends."""
-        self._cases = {each.uid: adopted(each, monotonic()) for each in self._notes.earlier()}
-        self._under_way = _states(self._cases)
+        self._cases = {each.uid: adopted(each, monotonic()) for each in undo.all(NotedEviction)}
+        self._report = EvictionReport(_states(self._cases))
         self._unreplaced: dict[Controller, EvictionCase] = {}
         """The newest eviction of a controller's pod, until the controller has made another."""
         self._refusals: dict[str, str] = {}
-        self._counts = EvictionCounts()
         self._pods: tuple[PodView, ...] | None = None
         self._containers: Mapping[str, Mapping[str, str]] = {}
         self._seen: tuple[PodView, ...] = ()
@@ -129,16 +144,16 @@ class Evictor(Actor[EvictionPlan]):
         with self._lock:
             case = self._cases.get(eviction.uid)
             if case is not None:
-                self._notes.tell(case, result, why)
+                self._tell(case, result, why)
 
     @property
     def under_way(self) -> Mapping[str, EvictionState]:
         """By UID; the very same object while nothing changes. From any thread."""
-        return self._under_way
+        return self._report.under_way
 
     @property
     def report(self) -> EvictionReport:
-        return EvictionReport(self._under_way, self._counts.total, self._counts.recent)
+        return self._report
 
     def plan(self, decisions: Decisions) -> EvictionPlan:
         """What ``apply`` would order."""
@@ -199,16 +214,16 @@ class Evictor(Actor[EvictionPlan]):
         if self.executor is None:
             return _NO_EXECUTOR
         try:
-            self._notes.note(case)
+            self._undo.note(case.noted)
         except UndoError as error:
             if not self._emergency:
                 return f"not evicted, because that cannot be noted: {error}"
             remark = f"; that cannot be noted: {error}"
         if not self._hand_over(uid):
-            self._notes.update(uid, before)
+            self._update_note(uid, before)
             return "koord-qosd is about to end"
         self._put(case)
-        self._notes.tell_beginning(case, remark)
+        self._tell_beginning(case, remark)
         return ""
 
     def _refused(self, case: EvictionCase, refusal: str) -> str:
@@ -216,7 +231,7 @@ class Evictor(Actor[EvictionPlan]):
         uid = case.uid
         if self._refusals.get(uid) != refusal:
             self._refusals[uid] = refusal
-            self._notes.tell(case, REFUSED, f"{case.eviction.why}: {refusal}")
+            self._tell(case, REFUSED, f"{case.eviction.why}: {refusal}")
         return refusal
 
     def _hand_over(self, uid: str) -> bool:
@@ -246,7 +261,7 @@ class Evictor(Actor[EvictionPlan]):
             names = ", ".join(sorted({name for id_, name in containers.items() if id_ not in case.earlier_ids}))
             self._put(replace(case, state=replace(case.state, phase=EvictionPhase.RESTARTED)))
             why = f"kubelet has started containers again: {names}"
-            self._notes.tell(case, EvictionPhase.RESTARTED, why, (STOPPED, RUNNING))
+            self._tell(case, EvictionPhase.RESTARTED, why, (STOPPED, RUNNING))
 
     def _follow_controllers(self, pods: tuple[PodView, ...], now_ns: int) -> None:
         """What has been made in place of an evicted pod waits for its next eviction as long as that would have."""
@@ -259,10 +274,10 @@ class Evictor(Actor[EvictionPlan]):
                 continue
             del self._unreplaced[controller]
             case = succeeded(before, pod, now_ns)
-            self._notes.update(case.uid, case)
+            self._update_note(case.uid, case)
             self._put(case)
             why = f"{controller[1]} {controller[2]} has made it in place of {before.eviction.pod}, which was evicted"
-            self._notes.tell(case, EvictionPhase.RESTARTED, why, (STOPPED, RUNNING))
+            self._tell(case, EvictionPhase.RESTARTED, why, (STOPPED, RUNNING))
 
     def _resume(self, case: EvictionCase, ids: Set[str], now_ns: int) -> None:
         """Execute what an earlier run had under way."""
@@ -272,14 +287,14 @@ class Evictor(Actor[EvictionPlan]):
             self._settle(case, _NO_EXECUTOR)
         elif self._hand_over(case.uid):
             self._put(case)
-            self._notes.tell_beginning(case)
+            self._tell_beginning(case)
 
     def _end(self, case: EvictionCase, result: str, why: str) -> None:
         uid = case.uid
         del self._cases[uid]
-        self._under_way = _states(self._cases)
-        self._notes.update(uid, None)
-        self._notes.tell(case, result, why, (None, None))
+        self._report = replace(self._report, under_way=_states(self._cases))
+        self._update_note(uid, None)
+        self._tell(case, result, why, (None, None))
 
     # the loop's thread
 
@@ -320,26 +335,64 @@ class Evictor(Actor[EvictionPlan]):
         self._pods = None  # the same pods mean something else now
         why = case.eviction.why
         if is_refused:
-            self._notes.update(case.uid, None)
+            self._update_note(case.uid, None)
         if problem and case.controller is not None:
             self._unreplaced.pop(case.controller, None)
         if problem:
             _log.warning("pod %s is not evicted: %s", case.eviction.pod, problem)
-            self._notes.tell(case, FAILED, f"{why}: {problem}")
+            self._tell(case, FAILED, f"{why}: {problem}")
             return
-        self._notes.update(case.uid, case)
-        self._counts = self._counts.with_one(case.eviction, now_ns)
+        self._update_note(case.uid, case)
+        self._report = self._report.counting(case.eviction, now_ns)
         seconds = f"{(now_ns - case.state.since_ns) / _S:.3g} s"
-        self._notes.tell(case, DONE, f"{why}: all containers have exited and their cgroups are gone, after {seconds}")
+        self._tell(case, DONE, f"{why}: all containers have exited and their cgroups are gone, after {seconds}")
 
     # both
+
+    def _update_note(self, uid: str, case: EvictionCase | None) -> None:
+        """Notes the eviction as it is now; None: forgets it. After a failure the next run does too much, not less."""
+        try:
+            if case is None:
+                self._undo.drop(NotedEviction, uid)
+            else:
+                self._undo.note(case.noted)
+        except UndoError as error:
+            _log.warning("the undo record says of the eviction of %s what it said before: %s", uid, error)
+
+    def _tell_beginning(self, case: EvictionCase, remark: str = "") -> None:
+        again = f" (attempt {case.state.attempts})" if case.state.attempts > 1 else ""
+        why = f"the containers are being stopped{again}: {case.eviction.why}{remark}"
+        self._tell(case, EvictionPhase.STOPPING, why)
+
+    def _tell(
+        self, case: EvictionCase, result: str, why: str, values: tuple[str | None, str | None] = (RUNNING, STOPPED)
+    ) -> None:
+        """Records a row in the journal. ``values``: before and after."""
+        eviction = case.eviction
+        self._journal.record(
+            Entry(
+                wall_ns=self._wall(),
+                monotonic_ns=self._monotonic(),
+                tick=case.tick,
+                owner=case.owner,
+                pod=eviction.pod,
+                cgroup=eviction.cgroup,
+                name=EVICTION,
+                path=eviction.cgroup,
+                before=values[0],
+                after=values[1],
+                result=str(result),
+                why=why,
+                inputs=eviction.inputs,
+            )
+        )
 
     def _put(self, case: EvictionCase) -> None:
         uid = case.uid
         before = self._cases.get(uid)
         self._cases[uid] = case
         if before is None or before.state is not case.state:
-            self._under_way = _states(self._cases)
+            self._report = replace(self._report, under_way=_states(self._cases))
 
 
 def _as_write(strategy: str, eviction: Eviction) -> PlannedWrite:

@@ -30,8 +30,7 @@ from koord.kube.ratelimit import RateLimit
 from koord.kube.recorder import EventRecorder, EventType, Subject
 from koord.model.eventreasons import EVICTED, NOT_EVICTED
 from qosd.act.cristop import CRIStop, EvictedPod
-from qosd.act.evictor import Evictor
-from qosd.act.executor import EvictionFailed
+from qosd.act.evictor import EvictionFailed, Evictor
 from qosd.cluster.evictionrequest import BOUNDS, Bounds, EvictionRequest, Evictions, NotByAPI
 from qosd.decide.decision import Eviction
 from qosd.model.snapshot import EvictionPhase

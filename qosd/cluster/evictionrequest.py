@@ -22,7 +22,7 @@ from koord.host.reconcile.plan import REFUSED
 from koord.kube.backoff import Backoff
 from koord.kube.errors import DISRUPTION_BUDGET, APIError, KubeError, Unreachable
 from koord.kube.kind import POD, Key, Kind, T
-from qosd.act.executor import EvictionRefused
+from qosd.act.evictor import EvictionRefused
 from qosd.decide.decision import Eviction
 
 _BUDGET = re.compile(r"disruption budget (\S+)")

@@ -13,7 +13,7 @@ from koord.http2.grpc import NOT_FOUND
 from koord.http2.server import Refusal
 from koord.pb.cri import api_pb2 as cri
 from qosd.act.cristop import ROUNDS, CRIStop
-from qosd.act.executor import EvictionFailed
+from qosd.act.evictor import EvictionFailed
 from qosd.decide.decision import Eviction
 from qosd.pods.cri import Runtime
 from tests.fakes.runtime import FakeRuntime

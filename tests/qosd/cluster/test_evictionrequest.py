@@ -13,7 +13,7 @@ from koord.kube.errors import APIError, BadAnswer, KubeError, Unreachable
 from koord.kube.kind import POD, Key, Kind
 from koord.kube.reading import StatusCause
 from koord.model.core import ObjectMeta, Pod
-from qosd.act.executor import EvictionRefused
+from qosd.act.evictor import EvictionRefused
 from qosd.cluster.evictionrequest import Bounds, EvictionRequest, NotByAPI
 from qosd.decide.decision import Eviction
 from tests.kube import virtualtime

@@ -9,8 +9,7 @@ from typing import cast
 
 from koord.host.evictions import NotedEviction
 from koord.host.undo import UndoError, UndoRecord
-from qosd.act.evictor import Evictor
-from qosd.act.executor import Executor
+from qosd.act.evictor import Evictor, Executor
 from qosd.act.journal import Entry
 from qosd.decide.decision import Decision, Eviction, Stage
 from qosd.decide.reliefstate import Relief

@@ -10,7 +10,7 @@ from msgspec import structs
 from koord.host.evictions import NotedEviction
 from qosd.act.evictioncase import REMEMBERED_S
 from qosd.act.evictionreport import RECENT_S, EvictionCount
-from qosd.act.executor import EvictionFailed, EvictionRefused
+from qosd.act.evictor import EvictionFailed, EvictionRefused
 from qosd.decide.decision import Eviction
 from qosd.decide.shortage import Resource, Shortage, Victims
 from qosd.decide.victims import LATE_S

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from msgspec import structs
 
-from qosd.act.executor import EvictionFailed
+from qosd.act.evictor import EvictionFailed
 from tests.qosd.act.evictor.rig import WEB, Rig, settled, start, web
 from tests.qosd.podviews import view
 

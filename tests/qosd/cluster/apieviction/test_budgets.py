@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qosd.act.executor import EvictionRefused
+from qosd.act.evictor import EvictionRefused
 from tests.qosd.cluster.apieviction.webpod import ORDER, Cluster, executor
 
 

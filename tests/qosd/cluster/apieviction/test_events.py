@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from koord.kube.recorder import EventRecorder
-from qosd.act.executor import EvictionFailed
+from qosd.act.evictor import EvictionFailed
 from qosd.decide.decision import Eviction
 from tests.kube.server import Fault
 from tests.kube.support import client

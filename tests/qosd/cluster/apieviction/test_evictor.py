@@ -12,8 +12,7 @@ import pytest
 from koord.host.undo import UndoRecord
 from koord.kube.recorder import EventRecorder
 from qosd.act.cristop import CRIStop
-from qosd.act.evictor import Evictor
-from qosd.act.executor import Executor
+from qosd.act.evictor import Evictor, Executor
 from qosd.act.journal import Entry
 from qosd.cluster.apieviction import APIEviction, evicting_by_api
 from qosd.pods.cri import Runtime

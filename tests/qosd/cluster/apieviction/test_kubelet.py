@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qosd.act.executor import EvictionFailed, EvictionRefused
+from qosd.act.evictor import EvictionFailed, EvictionRefused
 from tests.qosd.cluster.apieviction.webpod import ENDS, LONG, ORDER, Cluster, executor
 
 
