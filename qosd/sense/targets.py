@@ -99,26 +99,25 @@ def _distinct(cgroups: Sequence[Cgroup]) -> Sequence[Cgroup]:
 
 
 def app_cgroup(app: HostApplication, tiers: Tiers) -> str:
-    """The cgroup path of a host application, as Koordinator finds it.
+    """Returns the cgroup of a host application: its directories below the base; "" if the base is a missing tier."""
+    bases = {
+        CgroupBase.KUBEPODS: tiers.root,
+        CgroupBase.KUBEPODS_BURSTABLE: tiers.burstable,
+        CgroupBase.KUBEPODS_BESTEFFORT: tiers.besteffort,
+    }
+    base = bases.get(app.cgroup_path.base or CgroupBase.CGROUP_ROOT, "/") if app.cgroup_path else "/"
+    return "/" + "/".join([*base.strip("/").split("/"), *app_directories(app)]).strip("/") if base else ""
+
+
+def app_directories(app: HostApplication) -> list[str]:
+    """Returns the directories from the base of a host application's cgroup down to it, as Koordinator names them.
 
     Without ``cgroupPath``: ``host-latency-sensitive/<name>`` for LSE, LSR and LS, ``host-best-effort/<name>`` for BE,
-    else ``<name>``; with it: base / parentDir / relativePath. "" if the base is a tier that does not exist.
+    else ``<name>``; with it: parentDir / relativePath.
     """
     path = app.cgroup_path
     if path is None:
-        parts = [_APPS_BY_QOS.get(app.qos_class, "") if app.qos_class else "", app.name]
+        parts = (_APPS_BY_QOS.get(app.qos_class, "") if app.qos_class else "", app.name)
     else:
-        base = _bases(tiers)[path.base or CgroupBase.CGROUP_ROOT]
-        if base is None:
-            return ""
-        parts = [base, path.parent_dir, path.relative_path]
-    return "/" + "/".join(part.strip("/") for part in parts if part.strip("/"))
-
-
-def _bases(tiers: Tiers) -> Mapping[CgroupBase, str | None]:
-    return {
-        CgroupBase.CGROUP_ROOT: "",
-        CgroupBase.KUBEPODS: tiers.root or None,
-        CgroupBase.KUBEPODS_BURSTABLE: tiers.burstable or None,
-        CgroupBase.KUBEPODS_BESTEFFORT: tiers.besteffort or None,
-    }
+        parts = (path.parent_dir, path.relative_path)
+    return [name for part in parts for name in part.split("/") if name]

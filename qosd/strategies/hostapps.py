@@ -23,6 +23,7 @@ from koord.model.slo import CgroupBase, HostApplication
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.model.policy import EffectivePolicy, join
 from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot
+from qosd.sense.targets import app_directories
 from qosd.strategies.memo import Memo, decide_anew
 
 CPUS = "cpuset_cpus"
@@ -31,7 +32,6 @@ _TIERS = {
     CgroupBase.KUBEPODS_BURSTABLE: KubeQoS.BURSTABLE,
     CgroupBase.KUBEPODS_BESTEFFORT: KubeQoS.BEST_EFFORT,
 }
-_LATENCY_SENSITIVE = (QoSClass.LSE, QoSClass.LSR, QoSClass.LS)
 
 
 class BadPath(ValueError):
@@ -72,14 +72,8 @@ def _decision(policy: EffectivePolicy, tiers: Mapping[KubeQoS, str]) -> Decision
 
 def cgroup_of(application: HostApplication, tiers: Mapping[KubeQoS, str]) -> str:
     """The application's cgroup, as a path below the cgroup root. Raises BadPath."""
-    place = application.cgroup_path
-    if place is None:
-        parts = [_default_directory(application.qos_class), application.name]
-        base = ""
-    else:
-        parts = [place.parent_dir, place.relative_path]
-        base = _base(place.base, tiers)
-    names = [name for part in parts for name in part.split("/") if name]
+    place, names = application.cgroup_path, app_directories(application)
+    base = "" if place is None else _base(place.base, tiers)
     if not names:
         raise BadPath(f"names no cgroup of its own below {base or '/'}")
     if any(name in (".", "..") or "\0" in name for name in names):
@@ -88,12 +82,6 @@ def cgroup_of(application: HostApplication, tiers: Mapping[KubeQoS, str]) -> str
     if cgroup in tiers.values():
         raise BadPath(f"{cgroup} is kubelet's")
     return cgroup
-
-
-def _default_directory(qos: QoSClass | None) -> str:
-    if qos in _LATENCY_SENSITIVE:
-        return "host-latency-sensitive"
-    return "host-best-effort" if qos is QoSClass.BE else ""
 
 
 def _base(base: CgroupBase | None, tiers: Mapping[KubeQoS, str]) -> str:
