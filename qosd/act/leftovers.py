@@ -32,10 +32,9 @@ from koord.model.crifields import Field
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
 from koord.model.readable import shorten_list
-from qosd.model.kata import is_kata
 from qosd.model.pod import Resources
 from qosd.model.policy import CPUManagerPolicy, EffectivePolicy
-from qosd.model.snapshot import ContainerView, PodView, live, running_containers
+from qosd.model.snapshot import ContainerView, PodView, is_kata, live, running_containers
 
 LOOK_FOR_S = 120
 _AT_ONCE = 1000

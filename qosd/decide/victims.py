@@ -24,9 +24,8 @@ from koord.model.core import is_of_api
 from koord.model.podtotal import Role
 from koord.model.qos import QoSClass
 from qosd.decide.shortage import Measure, OrderKey, Resource, Shortage, Victims
-from qosd.model.kata import is_kata
 from qosd.model.metric import Scope
-from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodView, live
+from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodView, is_kata, live
 from qosd.sense.node import NodeRow
 from qosd.sense.usage import USAGE
 

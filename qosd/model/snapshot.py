@@ -24,13 +24,15 @@ from koord.model.qos import KubeQoS, QoSClass
 from qosd.model.besteffort import NO_LIMITS, BestEffortLimits
 from qosd.model.metric import Metric
 from qosd.model.pod import PodContext, Resources, SpecContainer
-from qosd.model.policy import EffectivePolicy
+from qosd.model.policy import EffectivePolicy, NodeSettings
 
 PODS_MAX_AGE_S = 90.0
 """A pod list older than that decides nothing any more: what was decided stays. A quiet node lists every 60 s."""
 _FINISHED = frozenset({"SANDBOX_NOTREADY"})
 _RUNNING = "CONTAINER_RUNNING"
 _WITH_CGROUP = frozenset({"CONTAINER_CREATED", _RUNNING})
+_KATA = "kata"
+"""Begins the names of Kata's own handlers: kata, kata-qemu, kata-clh, kata-fc…"""
 _NOTHING: Mapping[str, float] = MappingProxyType({})
 _NO_AGGREGATES: Mapping[str, Aggregate] = MappingProxyType({})
 
@@ -313,3 +315,17 @@ def runs(container_state: str) -> bool:
 def running_containers(pod: PodView) -> list[ContainerView]:
     """The pod's containers whose files may be written; the sandbox is none of them."""
     return [each for each in pod.containers if each.cgroup and not each.is_sandbox and runs(each.state)]
+
+
+def is_kata(pod: PodView, node: NodeSettings) -> bool:
+    """Does the pod run in a virtual machine of its own, as Kata Containers makes it?
+
+    The runtime tells the pod's handler, kubelet its runtime class, which is named after the handler as a rule. Kata's
+    own names count, and those in ``sandboxSizingHandlers`` of the policy. The cgroups of such a pod hold the machine
+    and not what runs in it, so what Koord measures and sets there is not the containers'.
+    """
+    return any(
+        name.startswith(_KATA) or name in node.sandbox_sizing_handlers
+        for name in (pod.runtime_handler, pod.facts.runtime_class)
+        if name
+    )

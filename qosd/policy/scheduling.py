@@ -14,9 +14,8 @@ from koord.model import cpuset
 from koord.model.cpuset import CPUSet, CPUSetError
 from koord.model.qos import KubeQoS
 from qosd.model.besteffort import NO_LIMITS, BestEffortLimits, BestEffortScheduling
-from qosd.model.kata import is_kata
 from qosd.model.policy import NodeSettings, Pool
-from qosd.model.snapshot import NodeSnapshot, PodView, live
+from qosd.model.snapshot import NodeSnapshot, PodView, is_kata, live
 from qosd.policy.pools import by_node, joined
 
 NO_NODE_SETTINGS = NodeSettings()

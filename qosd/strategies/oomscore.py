@@ -20,10 +20,9 @@ from msgspec.structs import replace
 
 from koord.host.taskattributes import OOM_SCORE, TaskAttribute
 from qosd.decide.decision import Decision, Stage, Strategy
-from qosd.model.kata import is_kata
 from qosd.model.metric import Scope
 from qosd.model.policy import NodeSettings
-from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, live, running_containers
+from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, is_kata, live, running_containers
 from qosd.sense.pids import PIDS
 from qosd.strategies.perpod import count, of_each
 

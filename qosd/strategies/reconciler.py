@@ -29,10 +29,9 @@ from qosd.hooks import engine
 from qosd.hooks.edits import Abstention, Edit
 from qosd.hooks.table import RECONCILER, hooks_of, rows_of
 from qosd.model.besteffort import BestEffortLimits
-from qosd.model.kata import is_kata
 from qosd.model.pod import HookStage, PodContext
 from qosd.model.policy import EffectivePolicy, NodeSettings
-from qosd.model.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, has_cgroup, live, runs
+from qosd.model.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, has_cgroup, is_kata, live, runs
 from qosd.strategies.perpod import PodMemo, PodOpinions, decide_each
 
 _OWN = hooks_of(RECONCILER)

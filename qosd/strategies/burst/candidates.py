@@ -31,9 +31,8 @@ from koord.model.slo import CPUBurstStrategy
 from qosd.decide.decision import NO_OPINIONS, Opinion, Opinions
 from qosd.hooks import engine, normalization
 from qosd.model.besteffort import NO_LIMITS, BestEffortLimits
-from qosd.model.kata import is_kata
 from qosd.model.policy import EffectivePolicy
-from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, live, running_containers
+from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, is_kata, live, running_containers
 from qosd.strategies.burst import steps
 from qosd.strategies.reconciler import container_cgroup
 

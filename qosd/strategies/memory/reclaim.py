@@ -36,10 +36,9 @@ from qosd.decide.reliefsteps import MEMORY_FLOOR_BYTES
 from qosd.hooks import memoryqos
 from qosd.hooks.memory import CACHE_SIZE, WMARK_RATIO
 from qosd.hooks.memoryqos import MemoryCase
-from qosd.model.kata import is_kata
 from qosd.model.metric import Metric, Scope
 from qosd.model.policy import EffectivePolicy
-from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, live, running_containers
+from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, is_kata, live, running_containers
 from qosd.sense.pressure import PRESSURE
 from qosd.sense.stalls import STALLS
 from qosd.sense.usage import USAGE

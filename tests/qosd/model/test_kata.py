@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from qosd.model.kata import is_kata
 from qosd.model.policy import NodeSettings
-from qosd.model.snapshot import PodFacts
+from qosd.model.snapshot import PodFacts, is_kata
 from tests.qosd.podviews import view
 
 
