@@ -13,7 +13,6 @@ import os
 import resource
 import tempfile
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -184,7 +183,8 @@ def _undo_record(options: Options, lock_fd: int | None) -> tuple[UndoRecord, str
             raise  # not even an empty file can be made: the next start may find room, and this one would not look
         read_only = f"what to put back cannot be noted: {error}"
         _log.error("no kernel file is written: %s", read_only)
-        undo = _unused_record(this_boot)
+        with tempfile.TemporaryDirectory(prefix="koord-qosd-") as directory:
+            undo = UndoRecord(Path(directory) / UNDO, this_boot)  # nothing is written, so its file may be gone at once
     for problem in undo.problems:
         _log.warning("%s", problem)
     return undo, read_only
@@ -203,7 +203,11 @@ def _end_temporary(writer: Writer, undo: UndoRecord, journal: Journal, units: Un
 def _sense(tree: Tree) -> tuple[KeptFiles, Sense]:
     kept_files = KeptFiles(max(_raised_limit() - _SPARE_DESCRIPTORS, 0), lambda line: _log.warning("%s", line))
     units = os.sysconf("SC_CLK_TCK"), resource.getpagesize()
-    return kept_files, build(Host(tree, kept_files, time.monotonic_ns, partial(_online, tree), *units))
+
+    def online() -> list[int]:
+        return [cpu.id for cpu in topology.read(tree.sys).cpus]
+
+    return kept_files, build(Host(tree, kept_files, time.monotonic_ns, online, *units))
 
 
 def _host_facts(locator: CgroupLocator) -> HostFacts:
@@ -215,10 +219,6 @@ def _host_facts(locator: CgroupLocator) -> HostFacts:
     return hostfacts.look(locator.tree, locator.tiers.values(), text, page_bytes, sched.has_slices())
 
 
-def _online(tree: Tree) -> Sequence[int]:
-    return [cpu.id for cpu in topology.read(tree.sys).cpus]
-
-
 def _directory(path: Path) -> Path:
     """``path``, made if it can be; who opens a file there says what is wrong with it."""
     try:
@@ -226,12 +226,6 @@ def _directory(path: Path) -> Path:
     except OSError as error:
         _log.error("%s cannot be made: %s", path, error.strerror)
     return path
-
-
-def _unused_record(this_boot: str) -> UndoRecord:
-    """A record for a daemon that will not write: its files are gone as soon as they are open."""
-    with tempfile.TemporaryDirectory(prefix="koord-qosd-") as directory:
-        return UndoRecord(Path(directory) / UNDO, this_boot)
 
 
 def _raised_limit() -> int:

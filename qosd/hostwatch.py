@@ -132,13 +132,11 @@ class HostWatch:
         else:
             self._pods.follow(roots[0], self._locator.watched)
             for root in roots[1:]:
-                self._watch(CgroupWatch(self._event_loop, root, self._locator.watched, _nothing, self._files.touched))
+                self._watch(
+                    CgroupWatch(self._event_loop, root, self._locator.watched, lambda: None, self._files.touched)
+                )
             _log.info("pods are below %s (%s)", self._locator.layout.kubepods, roots[0])
 
     def _watch(self, watch: CgroupWatch) -> None:
         watch.start()
         self._watches.append(watch)
-
-
-def _nothing() -> None:
-    return None

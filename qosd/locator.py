@@ -120,14 +120,6 @@ def weights_of(writer: Writer, pods: Iterable[PodView]) -> Weights | None:
     return mapping_of(seen)
 
 
-def cfs_period_of(pods: Iterable[PodView]) -> int | None:
-    """The CFS period, in us, that kubelet asks for, as the containers show; None: nothing tells.
-
-    It is the same for all, and of kubelet's configuration, so containers from before a change of that may differ.
-    """
-    return next((period_us for pod in pods if (period_us := pod.cfs_period_us)), None)
-
-
 def cfs_period_in(tree: Tree, cgroup: str) -> int | None:
     """The CFS period, in us, that ``cgroup`` has; None if that cannot be told."""
     period_us = effective_value(tree, Target(cgroup, "cpu_period"))

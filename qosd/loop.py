@@ -138,7 +138,7 @@ class NodeLoop:
         now_ns, self._is_dismissed = self._monotonic(), inputs.is_dismissed
         if "pods" in inputs.ages_s:
             self._follow(inputs.pods, now_ns)
-        self._actuator.files.look_for_leftovers(inputs.pods, inputs.tiers, inputs.policy, now_ns, inputs.kubelet)
+        self._actuator.files.leftovers.follow(inputs.pods, inputs.tiers, inputs.policy, inputs.kubelet, now_ns)
         self._ticks += 1
         self.snapshot = snapshot = self._with_acts(
             NodeSnapshot(

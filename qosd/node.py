@@ -33,7 +33,7 @@ from qosd.clusterstatus import ClusterStatus
 from qosd.frontends import FrontEnds
 from qosd.hookserver.server import HookServer
 from qosd.hostwatch import HostWatch
-from qosd.locator import CgroupLocator, cfs_period_of, weights_of
+from qosd.locator import CgroupLocator, weights_of
 from qosd.loop import NodeLoop, TickInputs
 from qosd.metrics import Metrics
 from qosd.model.pod import PodContext
@@ -265,7 +265,8 @@ class Node:
             self.policy.look_at_host()  # the first pods' cgroups show what kubelet's have
         known = self._weights, self._cfs_period_us
         self._weights = self._weights or weights_of(self.writer, pods)
-        self._cfs_period_us = self._cfs_period_us or cfs_period_of(pods)
+        periods_us = (period_us for pod in pods if (period_us := pod.cfs_period_us))  # kubelet's, the same for all
+        self._cfs_period_us = self._cfs_period_us or next(periods_us, None)
         if known != (self._weights, self._cfs_period_us):
             self.thread.submit(self._spell, self._weights, self._cfs_period_us)
 

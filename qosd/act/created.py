@@ -9,13 +9,13 @@ two comparisons.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from koord.host.files import Target
 from koord.host.originals import ContainerKey, Original
 from koord.host.undo import UndoError, UndoRecord
-from qosd.model.snapshot import ContainerView, PodView, has_cgroup, runs
+from qosd.model.snapshot import PodView, has_cgroup, runs
 
 UNSEEN_S = 600
 _S = 1_000_000_000
@@ -53,7 +53,13 @@ class CreatedContainers:
             return
         self._pods, self._changes = pods, changes
         known = {each.key: each for each in self._undo.originals}
-        listed = {key: each for key, each in _containers(pods) if key in known}
+        listed = {
+            key: each
+            for pod in pods
+            for each in pod.containers
+            if not each.is_sandbox and has_cgroup(each.state)
+            if (key := ContainerKey(pod.uid, each.name, each.attempt)) in known
+        }
         self._of_cgroup = {each.cgroup: key for key, each in listed.items() if each.cgroup and runs(each.state)}
         self.originals = MappingProxyType({cgroup: known[key].values for cgroup, key in self._of_cgroup.items()})
         self.due = tuple(
@@ -76,11 +82,3 @@ class CreatedContainers:
                 self._undo.forget_originals(key)
             except UndoError as error:
                 _log.warning("%s stays in the undo record: %s", key, error)
-
-
-def _containers(pods: tuple[PodView, ...]) -> Iterator[tuple[ContainerKey, ContainerView]]:
-    """Those that are made or run."""
-    for pod in pods:
-        for each in pod.containers:
-            if not each.is_sandbox and has_cgroup(each.state):
-                yield ContainerKey(pod.uid, each.name, each.attempt), each

@@ -94,11 +94,6 @@ class EvictedPod:
         left = {**self._left_cgroups(), **self._alive(alive)}
         return [f"{self._names[id_]}: {why}" for id_, why in left.items()]
 
-    @property
-    def _unanswered(self) -> str:
-        """Of a container that has not been stopped here."""
-        return "kubelet has made it since" if self._answers else "nobody has ended it"
-
     async def stop(self, exit_s: float) -> None:
         """Stop the unstopped, all at the same time. Never raises: ``look`` says what came of it."""
         stops = [self._stop(each, exit_s) for each in self.unstopped]
@@ -137,12 +132,12 @@ class EvictedPod:
 
     def _alive(self, containers: Iterable[Container]) -> Mapping[str, str]:
         """By container id, how those still live that are to end."""
-        lives = {}
+        lives, unstopped = {}, "kubelet has made it since" if self._answers else "nobody has ended it"
         for each in containers:
             answer = self._answers.get((each.id, each.state))
             if answer is None or each.state != CONTAINER_CREATED:
                 state = each.state.removeprefix("CONTAINER_").lower()
-                lives[each.id] = f"is {state}: {answer or self._unanswered}"
+                lives[each.id] = f"is {state}: {answer or unstopped}"
         return lives
 
     def _left_cgroups(self) -> Mapping[str, str]:

@@ -17,16 +17,14 @@ from koord.host.reconcile.systemd_sync import Units
 from koord.host.reconcile.wanted import Refusals
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
-from koord.model.qos import KubeQoS
 from qosd.act.actor import Actor, entry_of
 from qosd.act.created import CreatedContainers
 from qosd.act.filereport import FileReport
 from qosd.act.intents import Changes, TickIntents
 from qosd.act.journal import Recorder
-from qosd.act.leftovers import NOTHING_SAID, KubeletSays, Leftovers
+from qosd.act.leftovers import Leftovers
 from qosd.act.ownership import Ownership
 from qosd.decide.runner import Decisions
-from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import PodView
 
 _log = logging.getLogger(__name__)
@@ -36,7 +34,7 @@ class FileActor(Actor[Plan]):
     """Writes to the tree of ``writer``. ``owners``: who may speak on which row. One thread at a time.
 
     ``units``: those of the host's systemd, which is told of what is written to their cgroups; None without one.
-    ``refusals``: how many opinions were refused since the start.
+    ``refusals``: how many opinions were refused since the start. ``leftovers``: what another agent has left in files.
     """
 
     def __init__(
@@ -49,8 +47,8 @@ class FileActor(Actor[Plan]):
         units: Units | None,
     ) -> None:
         self._journal, self._owners = journal, owners
-        self._created, self._leftovers = CreatedContainers(undo), Leftovers(writer, undo)
-        self._reconciler = Reconciler(writer, undo, self._created, page_bytes, units, leftovers=self._leftovers)
+        self._created, self.leftovers = CreatedContainers(undo), Leftovers(writer, undo)
+        self._reconciler = Reconciler(writer, undo, self._created, page_bytes, units, leftovers=self.leftovers)
         self._changes = Changes()
         self._decisions: Decisions | None = None
         self._refused: Refusals = MappingProxyType({})
@@ -72,22 +70,6 @@ class FileActor(Actor[Plan]):
     def follow(self, pods: tuple[PodView, ...], monotonic_ns: int) -> None:
         """These are all pods now: their cgroups are looked up for what kubelet requested of them."""
         self._created.follow(pods, monotonic_ns)
-
-    def look_for_leftovers(
-        self,
-        pods: tuple[PodView, ...],
-        tiers: Mapping[KubeQoS, str],
-        policy: EffectivePolicy,
-        monotonic_ns: int,
-        kubelet: KubeletSays = NOTHING_SAID,
-    ) -> None:
-        """Where another agent may have left values is looked at with the next plan."""
-        self._leftovers.follow(pods, tiers, policy, kubelet, monotonic_ns)
-
-    @property
-    def kept_leftovers(self) -> tuple[str, ...]:
-        """What another agent may have left and stays, one sentence each."""
-        return self._leftovers.kept
 
     def touched(self, path: str) -> None:
         """Somebody wrote the file at ``path``: the next tick looks at it. From any thread."""

@@ -13,7 +13,7 @@ told every ``REPORT_S`` at most.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -73,7 +73,9 @@ class TaskMover(Actor[Moves]):
             return Moves(desired)
         wanted = _merged(desired)
         chosen = dict.fromkeys(self._changed(wanted, bool(desired.undecided)) if is_new else ())
-        chosen.update(dict.fromkeys(self._due(decisions.monotonic_ns) if is_due else ()))
+        if is_due:
+            due = [cgroup for cgroup, held in self._held.items() if held.due_ns <= decisions.monotonic_ns]
+            chosen.update(dict.fromkeys(due))
         tree = self._writer.tree
         census = Census(tree.resctrl, self._classes)
         findings = tuple(
@@ -115,9 +117,6 @@ class TaskMover(Actor[Moves]):
         for cgroup, held in self._held.items():
             if cgroup not in wanted and not (held.owner == EARLIER_RUN and some_undecided):
                 yield cgroup
-
-    def _due(self, now_ns: int) -> Iterable[str]:
-        return (cgroup for cgroup, held in self._held.items() if held.due_ns <= now_ns)
 
     def _state_of(self, cgroup: str, wanted: _Wanted | None) -> TasksState:
         """What is known of ``cgroup``, with what is wanted of it now."""

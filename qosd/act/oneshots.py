@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Any
@@ -51,17 +51,14 @@ class OneShotWriter(Actor[OneShotPlan]):
         """The result of the newest write to each file, the last ``MOST_REMEMBERED``; replaced whole."""
 
     def plan(self, decisions: Decisions) -> OneShotPlan:
-        """The writes of these decisions, but for files where one is under way."""
-        if not any(result.decision.one_shots for result in decisions.results):
-            return _NOTHING
-        return OneShotPlan(tuple(dict(self._planned(decisions)).values()))
-
-    def _planned(self, decisions: Decisions) -> Iterator[tuple[Target, PlannedWrite]]:
-        """By file; of several writes to one the last counts."""
-        for result in decisions.results:
-            for one_shot in result.decision.one_shots:
-                if one_shot.target not in self._under_way:
-                    yield one_shot.target, self._as_write(result.name, one_shot)
+        """The writes of these decisions, but for files where one is under way; of several to one file the last."""
+        writes = {
+            one_shot.target: self._as_write(result.name, one_shot)
+            for result in decisions.results
+            for one_shot in result.decision.one_shots
+            if one_shot.target not in self._under_way
+        }
+        return OneShotPlan(tuple(writes.values())) if writes else _NOTHING
 
     def _as_write(self, strategy: str, one_shot: OneShot) -> PlannedWrite:
         try:

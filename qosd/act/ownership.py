@@ -71,7 +71,9 @@ def arbitrate(
             if first is not spoken:
                 owner, other = (spoken, first) if (result.stage, result.name) in before else (first, spoken)
                 chosen[result.stage] = owner
-                refused.append((other.strategy, f"{result.stage.name} of {_name(target)} is {owner.strategy}'s"))
+                refused.append(
+                    (other.strategy, f"{result.stage.name} of {target.cgroup}/{target.name} is {owner.strategy}'s")
+                )
     by_stage = unknown | chosen
     return Arbitration(tuple(by_stage[stage] for stage in sorted(by_stage)), tuple(refused))
 
@@ -86,7 +88,3 @@ def _not_its_own(result: StrategyResult, target: Target, owners: Mapping[str, Ow
     if target.name.partition("@")[0] not in line.rows:
         return f"{target.name} is not among its files"
     return ""
-
-
-def _name(target: Target) -> str:
-    return f"{target.cgroup}/{target.name}"

@@ -131,7 +131,9 @@ class TaskAttributeWriter(Actor[AttributePlan]):
             return AttributePlan(desired)
         wanted = _merged(desired)
         chosen = dict.fromkeys(self._changed(wanted, bool(desired.undecided)) if is_new else ())
-        chosen.update(dict.fromkeys(self._due(decisions.monotonic_ns) if is_due else ()))
+        if is_due:
+            due = [target for target, held in self._held.items() if held.due_ns <= decisions.monotonic_ns]
+            chosen.update(dict.fromkeys(due))
         states = {target: self._state_of(target, wanted.get(target)) for target in chosen}
         return AttributePlan(desired, tuple([self._examined(target, states[target], decisions) for target in chosen]))
 
@@ -164,9 +166,6 @@ class TaskAttributeWriter(Actor[AttributePlan]):
         for target, held in self._held.items():
             if target not in wanted and not (held.owner == EARLIER_RUN and some_undecided):
                 yield target
-
-    def _due(self, now_ns: int) -> Iterable[Target]:
-        return (target for target, held in self._held.items() if held.due_ns <= now_ns)
 
     def _state_of(self, target: Target, wanted: _Wanted | None) -> AttributeState:
         """What is known of ``target``, with what is wanted of it now."""

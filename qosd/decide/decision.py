@@ -167,10 +167,6 @@ class Decision(msgspec.Struct, frozen=True):
         """What is in force until the strategy decides again: a one-shot write is made once."""
         return replace(self, one_shots=()) if self.one_shots else self
 
-    def without_shortages(self, sentence: str) -> Self:
-        """What stays in force of a strategy that cannot decide: no pod has to give for it."""
-        return replace(self, sentence=sentence, shortages=())
-
 
 class Strategy(Protocol[S]):
     """``decide`` is pure: same snapshot and last state, same answer. ``S``: what it remembers; None at first.

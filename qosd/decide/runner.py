@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -159,7 +160,9 @@ def decide_all(
     def decide(seen: NodeSnapshot, some: Iterable[AnyStrategy]) -> None:
         for strategy in some:
             before = states.get(strategy.name, StrategyState())
-            decided[strategy.name] = _result(seen, strategy, before, off_by if strategy.name in switched_off else "")
+            why_off = off_by if strategy.name in switched_off else ""
+            evaluate = partial(_evaluate, seen, strategy, before, why_off)
+            decided[strategy.name] = _guarded(strategy, before, evaluate)
 
     decide(snapshot, (each for each in every if each.limits_best_effort))
     limits = _limits(snapshot, [result for result, _ in decided.values()])
@@ -245,12 +248,6 @@ def windows_of(strategies: Iterable[AnyStrategy], policy: EffectivePolicy, decis
     return frozenset(window for strategy in awake for window in strategy.windows_under(policy))
 
 
-def _result(
-    snapshot: NodeSnapshot, strategy: Strategy[S], state: StrategyState[S], off_by: str
-) -> tuple[StrategyResult, StrategyState[S]]:
-    return _guarded(strategy, state, lambda: _evaluate(snapshot, strategy, state, off_by))
-
-
 def _evaluate(
     snapshot: NodeSnapshot, strategy: Strategy[S], state: StrategyState[S], off_by: str
 ) -> tuple[StrategyResult, StrategyState[S]]:
@@ -297,9 +294,10 @@ def _off(
 def _standing(
     strategy: Strategy[S], standing: State, why: str, state: StrategyState[S]
 ) -> tuple[StrategyResult, StrategyState[S]]:
-    """The last opinions stay in force."""
+    """The last opinions stay in force, the shortages do not."""
     stays = f"what was decided stays ({state.decision.sentence})" if state.decided else "it has not decided yet"
-    return _result_of(strategy, standing, state.decision.without_shortages(f"{standing}: {why}; {stays}"), state), state
+    decision = msgspec.structs.replace(state.decision, sentence=f"{standing}: {why}; {stays}", shortages=())
+    return _result_of(strategy, standing, decision, state), state
 
 
 def _result_of(strategy: Strategy[S], state: State, decision: Decision, after: StrategyState[S]) -> StrategyResult:

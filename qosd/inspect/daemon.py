@@ -120,7 +120,7 @@ def warnings(node: Node) -> list[str]:
         f"no kernel file is written: {node.read_only}" if node.read_only else "",
         f"journal: {journal.problem}" if journal.problem else "",
         files.unsynced,
-        *node.actuator.files.kept_leftovers,
+        *node.actuator.files.leftovers.kept,
         node.cpu_manager.problem,
         node.kubelet_config.problem,
         "" if node.pod_lists is None else node.pod_lists.problem,

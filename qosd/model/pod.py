@@ -179,7 +179,8 @@ class PodContext(msgspec.Struct, frozen=True):
     def read(cls, request: Request) -> PodContext:
         """Decode labels and annotations; raises nothing, whatever they say."""
         annotations, claims = _as_listed(PodAnnotations.read(request.labels, request.annotations), request.extended)
-        kube_qos, is_free = cgroup_parent.kube_qos(request.cgroup_parent), _is_free(annotations)
+        kube_qos = cgroup_parent.kube_qos(request.cgroup_parent)
+        is_free = annotations.priority_class is PriorityClass.FREE and annotations.qos_class not in _NEVER_BY_BAND
         bound_cpus, excess = _bound_cpus(annotations, request, kube_qos)
         return cls(
             request=request,
@@ -337,10 +338,6 @@ def _requested_milli(request: Request, kube_qos: KubeQoS | None) -> int | None:
     if shares is None:
         return None
     return round(shares * 1000 / cfs.SHARES_PER_CPU) if shares > cfs.MIN_SHARES else 0
-
-
-def _is_free(annotations: PodAnnotations) -> bool:
-    return annotations.priority_class is PriorityClass.FREE and annotations.qos_class not in _NEVER_BY_BAND
 
 
 def _is_best_effort(annotations: PodAnnotations, kube_qos: KubeQoS | None, is_free: bool, bound_cpus: str) -> bool:

@@ -10,7 +10,7 @@ counters fall), costs nothing but itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from koord.host import proc
 from koord.host.cgroup import GONE
@@ -111,7 +111,11 @@ class Gauge:
         before, self._before = self._before, {}
         if listed is None:
             return None
-        now = {tid: stat for tid in self._first(listed) if (stat := self._stat(tid)) is not None}
+        now = {
+            tid: stat
+            for tid in map(int, listed.split(None, self.most)[: self.most])
+            if (stat := self._stat(tid)) is not None
+        }
         was_ns, self._at_ns, self._before = self._at_ns, self._clock(), now
         had_rested, self._has_rested = self._has_rested, False
         pairs = ((before[tid], stat) for tid, stat in now.items() if tid in before)
@@ -128,9 +132,6 @@ class Gauge:
             run_queue_delay_us=NO_SAMPLE if had_rested else per_slice_us,
             run_queue_threads=float(len(waits)),
         )
-
-    def _first(self, listed: bytes) -> Iterable[int]:
-        return map(int, listed.split(None, self.most)[: self.most])
 
     def _stat(self, tid: int) -> proc.SchedStat | None:
         """Opened for this reading only: threads come and go, and descriptors are few."""

@@ -69,14 +69,6 @@ class _Schedule:
     due_ns: int = 0
     rested_ns: int = 0
 
-    @property
-    def deadline_us(self) -> float:
-        return self.collector.period_s * _DEADLINE_SHARE * 1e6
-
-    @property
-    def is_of_every_beat(self) -> bool:
-        return self.collector.period_s <= TICK_S
-
 
 class Sampler:
     """Runs ``collectors`` in their order, which is that of their needs, and fills ``store``.
@@ -125,7 +117,7 @@ class Sampler:
             if at_ns >= schedule.due_ns - int(_EARLY_S * NANOSECONDS):
                 self._run(schedule, tick)
                 _schedule(schedule, at_ns)
-            elif urgent and schedule.is_of_every_beat and at_ns >= schedule.rested_ns:
+            elif urgent and schedule.collector.period_s <= TICK_S and at_ns >= schedule.rested_ns:
                 self._run(schedule, tick)
                 schedule.due_ns = max(schedule.due_ns, schedule.rested_ns)
         rows = {schedule.collector.name: _row(schedule.health, at_ns) for schedule in self._schedules}
@@ -171,7 +163,8 @@ class Sampler:
             self._fail(schedule, error, tick.at_ns)
             wait_s = min(schedule.collector.period_s * 2.0**schedule.health.failures, _LONGEST_WAIT_S)
         else:
-            _log_recovery(schedule)
+            if schedule.health.failures:
+                _log.info("collector %s works again", schedule.collector.name)
             schedule.health = replace(
                 schedule.health, last_success_ns=tick.at_ns, failures=0, last_error="", disabled_reason=""
             )
@@ -182,7 +175,7 @@ class Sampler:
         schedule.rested_ns = tick.at_ns + int(wait_s * NANOSECONDS)
 
     def _note_cost(self, schedule: _Schedule, took_ns: int) -> None:
-        overran = took_ns / 1000 > schedule.deadline_us
+        overran = took_ns / 1000 > schedule.collector.period_s * _DEADLINE_SHARE * 1e6
         schedule.health = replace(
             schedule.health, duration_us=took_ns / 1000, overruns=schedule.health.overruns + overran
         )
@@ -218,11 +211,6 @@ def _schedule(schedule: _Schedule, at_ns: int) -> None:
     on_time = schedule.due_ns + period_ns
     next_ns = on_time if on_time > at_ns + period_ns // 2 else at_ns + period_ns
     schedule.due_ns = max(next_ns, schedule.rested_ns)
-
-
-def _log_recovery(schedule: _Schedule) -> None:
-    if schedule.health.failures:
-        _log.info("collector %s works again", schedule.collector.name)
 
 
 def _row(health: Health, at_ns: int) -> CollectorRow:

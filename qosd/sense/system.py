@@ -14,12 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from qosd.model.metric import Kind, Koordlet, Metric, Scope
-from qosd.model.snapshot import PodView
 from qosd.sense.host import Host
 from qosd.sense.meters import path_of
 from qosd.sense.node import NodeRow, NumaRow
 from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
-from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import Batch, Tick
 from qosd.sense.usage import USAGE
 
@@ -163,8 +161,4 @@ def _not_be(tick: Tick) -> float:
 def _unreadable(tick: Tick) -> tuple[str, ...]:
     """Running pods without any sample of this batch."""
     readable = tick.values(_CPU[Scope.POD]).keys() | tick.values(_MEMORY[Scope.POD]).keys()
-    return tuple(pod.key for pod in _running(tick.targets) if pod.cgroup not in readable)
-
-
-def _running(targets: SampleTargets) -> Sequence[PodView]:
-    return [pod for pod in targets.pods if pod.state not in _ENDED]
+    return tuple(pod.key for pod in tick.targets.pods if pod.state not in _ENDED and pod.cgroup not in readable)

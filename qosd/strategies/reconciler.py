@@ -70,7 +70,7 @@ def of_pod(pod: PodView, policy: EffectivePolicy, limits: BestEffortLimits) -> P
                 refused.append(f"{requested_of}: {error}")
                 continue
             why = f"{edit.hook}: {edit.why}"
-            target, inputs = Target(cgroup, row.name), _inputs(edit, value)
+            target, inputs = Target(cgroup, row.name), edit.computed or {FORMULA: "given", "value": value}
             opinions[target] = (
                 Opinion.set(value, why, inputs, pod.key)
                 if edit.factor is None
@@ -149,7 +149,3 @@ def _value(edit: Edit, row: KernelFile, version: int) -> Value:
         value = row.parse(str(value), 2)  # both are what is written to a v2 file
     row.check(value, version)
     return value
-
-
-def _inputs(edit: Edit, value: Value) -> Mapping[str, Value | float | None]:
-    return edit.computed or {FORMULA: "given", "value": value}

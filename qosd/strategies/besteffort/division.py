@@ -49,8 +49,8 @@ def divide(
         return before
     floor = max(least.values(), default=FLOOR_MILLI)
     parts = fair(total_milli, {cgroup: _need_milli(node, cgroup, total_milli) for cgroup in least}, floor)
-    if is_same and not any(_is_short(before.parts[cgroup], parts[cgroup]) for cgroup in least):
-        return before
+    if is_same and not any(parts[cgroup] * 8 > before.parts[cgroup] * 9 for cgroup in least):
+        return before  # no container would get more than an eighth more
     return Division(parts, total_milli, node.monotonic_ns)
 
 
@@ -76,8 +76,3 @@ def _need_milli(node: NodeSnapshot, cgroup: str, total_milli: int) -> int:
     if cores is None or not math.isfinite(cores) or (throttled or 0) > 0:
         return total_milli
     return min(total_milli, math.ceil(cores * 1000 * _HEADROOM))
-
-
-def _is_short(part: int, fair_part: int) -> bool:
-    """Would the container get more than an eighth more?"""
-    return fair_part * 8 > part * 9

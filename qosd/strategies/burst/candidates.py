@@ -129,17 +129,13 @@ def planned(snapshot: NodeSnapshot, last: Plan | None) -> Plan:
         entry = None if last is None else last.by_uid.get(pod.uid)
         holds = is_known and (is_limited_so or pod.kube_qos is not KubeQoS.BEST_EFFORT)
         if entry is None or entry[0] is not pod or not holds:
-            entry = pod, _same(entry, candidates(pod, policy, limits))
+            found = candidates(pod, policy, limits)
+            entry = pod, entry[1] if entry is not None and entry[1] == found else found
         by_uid[pod.uid] = entry
     eligible = tuple([(uid, found) for uid, (_, found) in by_uid.items() if found is not None])
     if last is not None and last.eligible == eligible:
         eligible = last.eligible
     return Plan(policy, limits, pods, by_uid, eligible, node_strategy(policy).share_pool_threshold_percent or 0)
-
-
-def _same(entry: tuple[PodView, PodCandidates | None] | None, found: PodCandidates | None) -> PodCandidates | None:
-    """What was found of the pod before, if it says the same."""
-    return entry[1] if entry is not None and entry[1] == found else found
 
 
 def node_strategy(policy: EffectivePolicy) -> CPUBurstStrategy:

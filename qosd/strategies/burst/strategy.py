@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import is_
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -98,14 +99,10 @@ def _by_uid(plan: Plan, bursts: Bursts, last: Mapping[str, PodOpinions]) -> Mapp
     for uid, pod in plan.eligible:
         before = last.get(uid)
         parts = tuple([None if (burst := bursts.get(each.id)) is None else burst.opinion for each in pod.containers])
-        is_known = before is not None and before.pod is pod and all(map(_is, before.parts, parts))
+        is_known = before is not None and before.pod is pod and all(map(is_, before.parts, parts))
         found[uid] = before if before is not None and is_known else PodOpinions(pod, parts, _of_pod(pod, bursts))
     is_known = len(found) == len(last) and all(last.get(uid) is entry for uid, entry in found.items())
     return last if is_known else found
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other
 
 
 def _of_pod(pod: PodCandidates, bursts: Bursts) -> Opinions:

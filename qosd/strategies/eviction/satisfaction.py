@@ -135,7 +135,9 @@ class BestEffortSatisfaction(Evicting[None]):
         check_window(thresholds)
         if _is_by_allocatable(snapshot.policy) and _allocatable_milli(snapshot.policy) is None:
             return Decision(f"node.allocatable says nothing of {BATCH_CPU}, so nobody is evicted by it"), None
-        mean, newest = _mean(snapshot), _last(snapshot)
+        policy = snapshot.policy
+        mean = _cpu(policy, lambda metric: covers(snapshot, cpu_window(metric, policy)))
+        newest = _cpu(policy, snapshot.value)
         if mean is None or newest is None:
             return Decision(_UNMEASURED), None
         return _decision(snapshot, percents, mean, newest), None
@@ -181,15 +183,6 @@ def _allocatable_milli(policy: EffectivePolicy) -> int | None:
     """The node's batch-cpu, of which 0 counts as 1; None: nobody tells."""
     amount = policy.node.allocatable.get(BATCH_CPU)
     return None if amount is None else max(1, amount.value())
-
-
-def _mean(snapshot: NodeSnapshot) -> _CPU | None:
-    """Over the window; None while it is not covered."""
-    return _cpu(snapshot.policy, lambda metric: covers(snapshot, cpu_window(metric, snapshot.policy)))
-
-
-def _last(snapshot: NodeSnapshot) -> _CPU | None:
-    return _cpu(snapshot.policy, snapshot.value)
 
 
 def _cpu(policy: EffectivePolicy, cores_of: Callable[[Metric], float | None]) -> _CPU | None:

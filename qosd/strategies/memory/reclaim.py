@@ -35,7 +35,6 @@ from qosd.decide.decision import Decision, OneShot, Stage, Strategy
 from qosd.decide.reliefsteps import MEMORY_FLOOR_BYTES
 from qosd.hooks import memoryqos
 from qosd.hooks.memory import CACHE_SIZE, WMARK_RATIO
-from qosd.hooks.memoryqos import MemoryCase
 from qosd.model.metric import Metric, Scope
 from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, is_kata, live, running_containers
@@ -222,7 +221,7 @@ def _by_marks(pod: PodView, policy: EffectivePolicy, is_ours: bool) -> Iterator[
 
 def _by_cache(pod: PodView, policy: EffectivePolicy) -> Iterator[Watched]:
     case = memoryqos.of(pod_cgroup(pod), policy) if CACHE_SIZE not in (policy.host.files or ()) else None
-    limit = _page_cache_limit(case)
+    limit = case.page_cache_bytes if case is not None and case.limits_page_cache else 0
     if case is None or not limit or not _can_take_file_pages(policy):
         return
     why = f"file pages above the page-cache limit of {limit} bytes, {case.source}"
@@ -231,11 +230,6 @@ def _by_cache(pod: PodView, policy: EffectivePolicy) -> Iterator[Watched]:
 
 def _watched(pod: PodView, cgroup: str, scope: Scope, bounds: Bounds, why: str) -> Watched:
     return Watched(f"{cgroup}: {bounds.kind}", cgroup, scope, bounds, why, pod.key)
-
-
-def _page_cache_limit(case: MemoryCase | None) -> int:
-    """0 = none."""
-    return (case.page_cache_bytes or 0) if case is not None and case.limits_page_cache else 0
 
 
 def _can_take_file_pages(policy: EffectivePolicy) -> bool:

@@ -80,12 +80,8 @@ class _Loads:
         return found
 
 
-def of_containers(snapshot: NodeSnapshot, uses: Uses) -> tuple[CPUWait, ...]:
-    """Returns the wait of each latency-sensitive container that runs, where the kernel tells it."""
-    return tuple(_waits(snapshot, uses))
-
-
-def _waits(snapshot: NodeSnapshot, uses: Uses) -> Iterator[CPUWait]:
+def of_containers(snapshot: NodeSnapshot, uses: Uses) -> Iterator[CPUWait]:
+    """Yields the wait of each latency-sensitive container that runs, where the kernel tells it."""
     online = snapshot.topology.online
     places = _Places(snapshot, online)
     best_effort, others = _Loads(), _Loads()

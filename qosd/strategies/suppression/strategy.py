@@ -99,7 +99,7 @@ class CPUSuppress(Strategy[_Memory]):
         policy = snapshot.policy.pressure_policy
         if policy is None:
             return _by_formula(snapshot, uses, last)
-        waits = cpuwait.of_containers(snapshot, uses)
+        waits = tuple(cpuwait.of_containers(snapshot, uses))
         if not waits and _lacks_pressure(snapshot):
             decision, after = _by_formula(snapshot, uses, last)
             return replace(decision, sentence=f"{_lacks_pressure(snapshot)}; {decision.sentence}"), after

@@ -240,7 +240,7 @@ def test_what_cannot_be_noted_is_tried_again_ever_later_and_told_once(
     def results(seconds: range) -> list[str]:
         journal.entries.clear()
         for second in seconds:
-            actor.look_for_leftovers((), TIERS, by, second * S)
+            actor.leftovers.follow((), TIERS, by, NOTHING_SAID, second * S)
             decisions = Decisions(second, second * S, second * S, ())
             actor.apply(decisions, actor.plan(decisions))
         return journal.results()
