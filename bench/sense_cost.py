@@ -24,9 +24,9 @@ from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
 from qosd.model.pod import HookStage, PodContext, Request, Resources
 from qosd.model.snapshot import ContainerView, PodView
-from qosd.sense.host import Host
+from qosd.sense.host import CollectorHost
 from qosd.sense.sampler import Sampler
-from qosd.sense.store import Store
+from qosd.sense.store import SampleStore
 from qosd.sense.table import COLLECTORS, PANELS
 from qosd.sense.targets import Tiers
 from qosd.sense.tick import Batch, Collector, Tick
@@ -51,9 +51,9 @@ def _measure(tree: Tree, pods: Sequence[PodView], root: str, seconds: int) -> No
     with KeptFiles(60_000, lambda text: print(text, file=sys.stderr)) as files:
         cpus = tuple(range(os.cpu_count() or 1))
         units = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-        host = Host(tree, files, time.monotonic_ns, lambda: cpus, *units)
+        host = CollectorHost(tree, files, time.monotonic_ns, lambda: cpus, *units)
         timed = [_Timed(collector(host)) for collector in COLLECTORS]
-        store = Store(PANELS)
+        store = SampleStore(PANELS)
         sampler = Sampler(timed, store, time.monotonic_ns)
         ticks = []
         for _ in range(seconds + 1):

@@ -60,7 +60,7 @@ from qosd.predict import checkpoint
 from qosd.predict.predictor import Predictor
 from qosd.pressuretriggers import PressureTriggers
 from qosd.sense.build import Sense, build
-from qosd.sense.host import Host
+from qosd.sense.host import CollectorHost
 from qosd.strategies import STRATEGIES
 from qosd.strategies.reconciler import HookReconciler
 from qosd.tickscheduler import TickScheduler
@@ -207,7 +207,7 @@ def _sense(tree: Tree) -> tuple[KeptFiles, Sense]:
     def online() -> list[int]:
         return [cpu.id for cpu in topology.read(tree.sys).cpus]
 
-    return kept_files, build(Host(tree, kept_files, time.monotonic_ns, online, *units))
+    return kept_files, build(CollectorHost(tree, kept_files, time.monotonic_ns, online, *units))
 
 
 def _host_facts(locator: CgroupLocator) -> HostFacts:

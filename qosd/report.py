@@ -15,7 +15,7 @@ from qosd.act.actor import ActReport
 from qosd.act.filereport import FileReport
 from qosd.decide.runner import Decisions
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger
-from qosd.sense.sampler import Health
+from qosd.sense.sampler import CollectorHealth
 
 NOT_DECIDED = Decisions(0, 0, 0, ())
 
@@ -29,7 +29,7 @@ class TickReport(msgspec.Struct, frozen=True, eq=False):
     """
 
     act_reports: tuple[ActReport, ...]
-    collectors: Mapping[str, Health]
+    collectors: Mapping[str, CollectorHealth]
     snapshot: NodeSnapshot | None = None
     decisions: Decisions = NOT_DECIDED
     triggers: tuple[PressureTrigger, ...] = ()

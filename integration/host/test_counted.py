@@ -16,11 +16,11 @@ from integration.harness import cgroups
 from integration.harness.processes import wait_for
 from koord.host.cgroup import Tree, detect
 from koord.host.reader import KeptFiles
-from qosd.sense.host import Host
-from qosd.sense.memoryevents import MemoryEvents
-from qosd.sense.pids import Pids
-from qosd.sense.podnetwork import PodNetwork
-from qosd.sense.store import Store
+from qosd.sense.host import CollectorHost
+from qosd.sense.memoryevents import MemoryEventsCollector
+from qosd.sense.pids import PidsCollector
+from qosd.sense.podnetwork import PodNetworkCollector
+from qosd.sense.store import SampleStore
 from qosd.sense.table import PANELS
 from qosd.sense.targets import SampleTargets, Tiers
 from qosd.sense.tick import Collector, Tick
@@ -44,8 +44,8 @@ while True:
 class Sampled:
     """What a collector measures of the pod and its container; each reading as if every panel were due."""
 
-    def __init__(self, make: Callable[[Host], Collector], host: Host) -> None:
-        self._collector, self._store, self._at_ns = make(host), Store(PANELS), 0
+    def __init__(self, make: Callable[[CollectorHost], Collector], host: CollectorHost) -> None:
+        self._collector, self._store, self._at_ns = make(host), SampleStore(PANELS), 0
 
     def read(self) -> Mapping[str, float]:
         self._at_ns += SLOW_NS
@@ -55,12 +55,12 @@ class Sampled:
 
 
 @pytest.fixture
-def host(real_machine: None) -> Iterator[Host]:
+def host(real_machine: None) -> Iterator[CollectorHost]:
     tree = detect(Path("/sys/fs/cgroup"), Path("/proc/self/mountinfo").read_text())
     with cgroups.root(TOP), KeptFiles(100, lambda text: None) as files:
         for cgroup in (SANDBOX, CONTAINER):
             cgroups.make(cgroup)
-        yield Host(tree, files, time.monotonic_ns, lambda: (0,), 100, 4096)
+        yield CollectorHost(tree, files, time.monotonic_ns, lambda: (0,), 100, 4096)
 
 
 def directory(tree: Tree, controller: str) -> Path:
@@ -78,8 +78,8 @@ def running(file: Path, *argv: str) -> Iterator[None]:
         process.wait()
 
 
-def test_an_oom_kill_and_what_came_before_it(host: Host) -> None:
-    events = Sampled(MemoryEvents, host)
+def test_an_oom_kill_and_what_came_before_it(host: CollectorHost) -> None:
+    events = Sampled(MemoryEventsCollector, host)
     memory = directory(host.tree, "memory")
     cgroups.write(memory / "memory.limit_in_bytes", str(16 << 20))
     for _ in range(2):
@@ -90,16 +90,16 @@ def test_an_oom_kill_and_what_came_before_it(host: Host) -> None:
     assert found["container_oom_kills_per_s"] > 0 and found["container_memory_max_events_per_s"] > 0
 
 
-def test_tasks(host: Host) -> None:
-    tasks = Sampled(Pids, host)
+def test_tasks(host: CollectorHost) -> None:
+    tasks = Sampled(PidsCollector, host)
     assert tasks.read()["container_pids"] == 0
     with running(directory(host.tree, "pids") / "cgroup.procs", "sleep", "60"):
         wait_for(lambda: tasks.read()["container_pids"] == 1, 5, "the process to be counted")
         assert tasks.read()["pod_pids"] == 1
 
 
-def test_a_network_of_a_pods_own(host: Host) -> None:
-    network = Sampled(PodNetwork, host)
+def test_a_network_of_a_pods_own(host: CollectorHost) -> None:
+    network = Sampled(PodNetworkCollector, host)
     sandbox = host.tree.directory(SANDBOX) / "cgroup.procs"
     assert network.read() == {}
     with running(sandbox, "sleep", "60"):

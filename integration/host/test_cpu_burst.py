@@ -26,13 +26,13 @@ from qosd.model.policy import HostFacts
 from qosd.model.snapshot import PodView
 from qosd.predict.predictor import Predictor
 from qosd.sense.build import Sense
-from qosd.sense.host import Host
-from qosd.sense.node import Node
+from qosd.sense.host import CollectorHost
+from qosd.sense.node import NodeCollector
 from qosd.sense.sampler import Sampler
-from qosd.sense.store import Store
-from qosd.sense.system import System
+from qosd.sense.store import SampleStore
+from qosd.sense.system import SystemCollector
 from qosd.sense.table import PANELS
-from qosd.sense.usage import USAGE, Usage
+from qosd.sense.usage import USAGE, UsageCollector
 from qosd.strategies import STRATEGIES
 from tests.qosd.act.rig import Recorded
 from tests.qosd.podviews import machine
@@ -65,9 +65,12 @@ class Kernel:
             self.writer.write(Target(cgroup, "cpu_quota"), BASE_US)
         self.before = self.holds()
         self.files = KeptFiles(100, lambda text: None)
-        host = Host(tree, self.files, time.monotonic_ns, lambda: (0,), os.sysconf("SC_CLK_TCK"), resource.getpagesize())
-        store = Store(PANELS)
-        sense = Sense(Sampler([Node(host), Usage(host)], store, time.monotonic_ns), store, System(None))  # type: ignore[arg-type]
+        host = CollectorHost(
+            tree, self.files, time.monotonic_ns, lambda: (0,), os.sysconf("SC_CLK_TCK"), resource.getpagesize()
+        )
+        store = SampleStore(PANELS)
+        sampler = Sampler([NodeCollector(host), UsageCollector(host)], store, time.monotonic_ns)
+        sense = Sense(sampler, store, SystemCollector(host))
         self.actuator = Actuator(self.writer, opened(UndoRecord(directory / "undo", "boot")), Recorded())
         self.loop = NodeLoop(
             sense, STRATEGIES, self.actuator, Predictor(lambda bank: None),

@@ -19,7 +19,7 @@ from qosd.cluster import systemusage, usage
 from qosd.model.metric import Scope
 from qosd.model.snapshot import NodeSnapshot
 from qosd.sense.node import NodeRow
-from qosd.sense.store import Store
+from qosd.sense.store import SampleStore
 from qosd.sense.system import SystemRow
 from qosd.sense.usage import USAGE
 
@@ -62,7 +62,7 @@ def level(snapshot: NodeSnapshot) -> Level | None:
     return Level(system + others + (snapshot.value(SystemRow.unattributed_cpu_cores) or 0.0), memory)
 
 
-def fresh_usage(snapshot: NodeSnapshot, store: Store, memory: MemoryCollectPolicy) -> FreshUsage | None:
+def fresh_usage(snapshot: NodeSnapshot, store: SampleStore, memory: MemoryCollectPolicy) -> FreshUsage | None:
     since_ns = usage.begin_ns(snapshot.sampled_ns, WINDOW_S)
     node = _both(
         usage.mean(store.series(NodeRow.cpu_usage_cores, "", since_ns)),
@@ -77,7 +77,9 @@ def fresh_usage(snapshot: NodeSnapshot, store: Store, memory: MemoryCollectPolic
     return FreshUsage(node, system, _pods(snapshot, store, memory, since_ns))
 
 
-def _pods(snapshot: NodeSnapshot, store: Store, memory: MemoryCollectPolicy, since_ns: int) -> tuple[FreshPod, ...]:
+def _pods(
+    snapshot: NodeSnapshot, store: SampleStore, memory: MemoryCollectPolicy, since_ns: int
+) -> tuple[FreshPod, ...]:
     """Two pods of one name, such as one that ends and its successor, are one."""
     with_page_cache = memory is MemoryCollectPolicy.PAGE_CACHE
     cores = usage.means(store, _POD.cpu_usage_cores, since_ns)

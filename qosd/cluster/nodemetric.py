@@ -41,7 +41,7 @@ from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.pods.cri import SANDBOX_READY
 from qosd.sense.node import NodeRow, NumaRow
 from qosd.sense.prediction import PREDICTION_S, PredictionRow
-from qosd.sense.store import Store
+from qosd.sense.store import SampleStore
 from qosd.sense.system import NumaSystemRow
 from qosd.sense.usage import USAGE
 
@@ -88,7 +88,7 @@ class _Series(NamedTuple):
         return _both(usage.mean(usage.since(self.cpu, since_ns)), usage.mean(usage.since(self.memory, since_ns)))
 
 
-def report(snapshot: NodeSnapshot, store: Store, policy: EffectivePolicy) -> NodeReport:
+def report(snapshot: NodeSnapshot, store: SampleStore, policy: EffectivePolicy) -> NodeReport:
     """Raises NotMeasured."""
     _check_age(snapshot)
     problems: list[str] = []
@@ -122,7 +122,7 @@ def report(snapshot: NodeSnapshot, store: Store, policy: EffectivePolicy) -> Nod
     return NodeReport(status, node_mean, tuple(problems))
 
 
-def node_usage(snapshot: NodeSnapshot, store: Store, policy: EffectivePolicy) -> CPUMemory | None:
+def node_usage(snapshot: NodeSnapshot, store: SampleStore, policy: EffectivePolicy) -> CPUMemory | None:
     """That of ``report`` alone; None if there would be none."""
     try:
         _check_age(snapshot)
@@ -143,7 +143,7 @@ def _check_age(snapshot: NodeSnapshot) -> None:
 
 
 def _memory_metrics(
-    snapshot: NodeSnapshot, store: Store, policy: EffectivePolicy, problems: list[str]
+    snapshot: NodeSnapshot, store: SampleStore, policy: EffectivePolicy, problems: list[str]
 ) -> Mapping[Scope, Metric]:
     if policy.memory is not MemoryCollectPolicy.PAGE_CACHE:
         return _PLAIN
@@ -157,7 +157,7 @@ def _memory_metrics(
     return _PLAIN
 
 
-def _node(store: Store, memory: Mapping[Scope, Metric], since_ns: int) -> _Series:
+def _node(store: SampleStore, memory: Mapping[Scope, Metric], since_ns: int) -> _Series:
     return _Series(store.series(NodeRow.cpu_usage_cores, "", since_ns), store.series(memory[Scope.NODE], "", since_ns))
 
 
@@ -197,7 +197,7 @@ def _aggregations(series: _Series, window: AggregateWindow, now_ns: int) -> Mapp
     return {name: _resources(amount) for name, amount in pairs if amount is not None}
 
 
-def _numa_usages(store: Store, since_ns: int, cpu: SystemUsage, memory: SystemUsage) -> Iterator[NUMAUsage]:
+def _numa_usages(store: SampleStore, since_ns: int, cpu: SystemUsage, memory: SystemUsage) -> Iterator[NUMAUsage]:
     """What is unattributed is counted for the node alone: each NUMA node has of it what it has of the nodes' use."""
     node_cores, node_bytes = (
         usage.means(store, metric, since_ns) for metric in (NumaRow.cpu_usage_cores, NumaRow.memory_usage_bytes)
@@ -233,7 +233,7 @@ def _plus_share(own: float | None, rest: float, by_node: Mapping[str, float], su
 # pods and host applications
 
 
-def _pods(snapshot: NodeSnapshot, store: Store, memory: Metric, since_ns: int) -> Iterator[PodUsage]:
+def _pods(snapshot: NodeSnapshot, store: SampleStore, memory: Metric, since_ns: int) -> Iterator[PodUsage]:
     """By name. What two pods of one name use, such as one that ends and its successor, is one figure."""
     cores = usage.means(store, USAGE[Scope.POD].cpu_usage_cores, since_ns)
     memory_bytes = usage.means(store, memory, since_ns)
@@ -255,7 +255,7 @@ def _pods(snapshot: NodeSnapshot, store: Store, memory: Metric, since_ns: int) -
 
 
 def _host_applications(
-    snapshot: NodeSnapshot, store: Store, memory: Metric, since_ns: int
+    snapshot: NodeSnapshot, store: SampleStore, memory: Metric, since_ns: int
 ) -> Iterator[HostApplicationUsage]:
     cores = usage.means(store, USAGE[Scope.HOST_APP].cpu_usage_cores, since_ns)
     memory_bytes = usage.means(store, memory, since_ns)
@@ -274,7 +274,7 @@ def _priority(app: HostApplication) -> str:
 # predictions
 
 
-def _predicted(store: Store, now_ns: int, metrics: tuple[Metric, Metric]) -> CPUMemory | None:
+def _predicted(store: SampleStore, now_ns: int, metrics: tuple[Metric, Metric]) -> CPUMemory | None:
     """None while there is no prediction that was made lately: one needs to know the pods."""
     if not store.series(metrics[0], "", usage.begin_ns(now_ns, _PREDICTION_MAX_AGE_S)):
         return None

@@ -37,7 +37,7 @@ from qosd.clusterstatus import ClusterPart, PartState
 from qosd.metrics import Metrics
 from qosd.model.snapshot import NodeSnapshot
 from qosd.report import TickReport
-from qosd.sense.store import Store
+from qosd.sense.store import SampleStore
 
 LOOK_EVERY_S = 10.0
 """How often the use is compared with what was written last, and no sooner after that."""
@@ -60,7 +60,7 @@ class Loop(Protocol):
 
 class Sensing(Protocol):
     @property
-    def store(self) -> Store: ...
+    def store(self) -> SampleStore: ...
 
 
 class MeasuredNode(Protocol):

@@ -24,7 +24,7 @@ from qosd.decide.shortage import Resource
 from qosd.decide.victims import request_of
 from qosd.model.metric import Metric, Scope
 from qosd.model.snapshot import NodeSnapshot, PodView, live
-from qosd.sense.store import Store
+from qosd.sense.store import SampleStore
 from qosd.sense.system import SystemRow
 from qosd.sense.targets import Tiers, app_cgroup
 from qosd.sense.usage import USAGE
@@ -66,7 +66,7 @@ class SystemUsage(NamedTuple):
     own: Samples
 
 
-def read(snapshot: NodeSnapshot, store: Store, sources: Sources, since_ns: int) -> SystemUsage:
+def read(snapshot: NodeSnapshot, store: SampleStore, sources: Sources, since_ns: int) -> SystemUsage:
     own = store.series(sources.system, "", since_ns)
     unattributed = dict(store.series(sources.unattributed, "", since_ns))
     unreadable = {at_ns for at_ns, pods in store.series(SystemRow.unreadable_pods, "", since_ns) if pods}
@@ -99,7 +99,7 @@ def _request(pod: PodView, sources: Sources) -> float:
     return (request_of(pod, sources.resource) or 0) / sources.per_unit
 
 
-def _sums(store: Store, metric: Metric, subjects: Collection[str], since_ns: int) -> Mapping[int, float]:
+def _sums(store: SampleStore, metric: Metric, subjects: Collection[str], since_ns: int) -> Mapping[int, float]:
     """By instant, of all ``subjects``; 0 where they have no samples."""
     total: dict[int, float] = defaultdict(float)
     for subject in subjects:

@@ -1,6 +1,6 @@
 """What the samples of a window come to: mean, percentiles, and over how long a time there are any.
 
-Pure, over a ``Store``. Its lock is taken once per metric, however many objects there are: the sampler waits for it.
+Pure, over a ``SampleStore``. Its lock is taken once per metric, not per object: the sampler waits for it.
 Invariant: a sample counts in every window that is long enough for it, and in none after it has left.
 """
 
@@ -12,7 +12,7 @@ from math import fsum
 
 from qosd.model.metric import Metric
 from qosd.sense.ring import NANOSECONDS, nearest_rank
-from qosd.sense.store import Store
+from qosd.sense.store import SampleStore
 
 Samples = Sequence[tuple[int, float]]
 """(monotonic ns, value), oldest first."""
@@ -51,7 +51,7 @@ def aggregations(samples: Samples) -> Mapping[str, float]:
     return {"avg": fsum(values) / len(values), **known}
 
 
-def means(store: Store, metric: Metric, since_ns: int) -> Mapping[str, float]:
+def means(store: SampleStore, metric: Metric, since_ns: int) -> Mapping[str, float]:
     """By object, of those that have a newest sample and one since then."""
     histories = store.histories(metric, since_ns)
     return {subject: value for subject, samples in histories.items() if (value := mean(samples)) is not None}

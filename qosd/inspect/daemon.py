@@ -22,7 +22,7 @@ from qosd.node import JOURNAL, UNDO, Node
 from qosd.options import Options
 from qosd.policy.provenance import Provenance
 from qosd.report import TickReport
-from qosd.sense.sampler import Health
+from qosd.sense.sampler import CollectorHealth
 from qosd.strategies import speakers
 
 _SUPPORT = {
@@ -41,7 +41,7 @@ def loops(node: Node, monotonic_ns: int) -> list[inspect.Loop]:
     return [*collectors, inspect.Loop(name="pods", age_s=pods.age_s, last_error="; ".join(pods.problems))]
 
 
-def _collector(name: str, health: Health, monotonic_ns: int) -> inspect.Loop:
+def _collector(name: str, health: CollectorHealth, monotonic_ns: int) -> inspect.Loop:
     success_ns = health.last_success_ns
     return inspect.Loop(
         name=name,

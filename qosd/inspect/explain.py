@@ -30,7 +30,7 @@ from qosd.inspect.inspector import Inspector
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.policy.scheduling import is_covered
 from qosd.report import TickReport
-from qosd.sense.store import Store
+from qosd.sense.store import SampleStore
 from qosd.strategies import speakers
 from qosd.tuning.advice import advise
 from qosd.tuning.history import of_pod as history_of
@@ -54,7 +54,7 @@ def _explanation(
     daemon: inspect.ExplainResponse,
     writer: Writer,
     journal: Journal,
-    store: Store,
+    store: SampleStore,
     now_ns: int,
 ) -> inspect.ExplainResponse:
     """``daemon``: what it says of itself, with all that may be an input. ``writer`` tells how files are spelled,
@@ -83,7 +83,7 @@ def _pods(snapshot: NodeSnapshot, namespace: str, name: str) -> list[PodView]:
     return found
 
 
-def _of_pods(view: _View, found: Sequence[PodView], store: Store) -> inspect.ExplainResponse:
+def _of_pods(view: _View, found: Sequence[PodView], store: SampleStore) -> inspect.ExplainResponse:
     targets: list[Target] = []
     history: list[Entry] = []
     for pod in found:

@@ -21,7 +21,7 @@ from qosd.inspect.inspector import Inspector
 from qosd.inspect.values import Wish
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.report import TickReport
-from qosd.sense.store import Store
+from qosd.sense.store import SampleStore
 from qosd.strategies.reconciler import container_cgroup
 from qosd.tuning import history
 from qosd.tuning.advice import Advice, advise
@@ -37,7 +37,7 @@ async def answer(inspector: Inspector, request: inspect.ListPodsRequest) -> insp
 
 
 def _list(
-    report: TickReport, request: inspect.ListPodsRequest, writer: Writer, warnings: Sequence[str], store: Store
+    report: TickReport, request: inspect.ListPodsRequest, writer: Writer, warnings: Sequence[str], store: SampleStore
 ) -> inspect.ListPodsResponse:
     """Pods of ``namespace`` and ``name`` ("" = all), by namespace and name. Refusal before the first tick.
 

@@ -12,7 +12,7 @@ from qosd.inspect import convert
 from qosd.inspect.inspector import Inspector
 from qosd.model.metric import Metric
 from qosd.model.snapshot import NodeSnapshot
-from qosd.sense.store import Store
+from qosd.sense.store import SampleStore
 from qosd.sense.table import METRICS
 
 _MAX_HISTORIES = 500
@@ -28,7 +28,9 @@ async def answer(inspector: Inspector, request: inspect.MetricsRequest) -> inspe
     return await asyncio.to_thread(_newest, inspector.report.snapshot, inspector.node.sense.store, request)
 
 
-def _newest(snapshot: NodeSnapshot | None, store: Store, request: inspect.MetricsRequest) -> inspect.MetricsResponse:
+def _newest(
+    snapshot: NodeSnapshot | None, store: SampleStore, request: inspect.MetricsRequest
+) -> inspect.MetricsResponse:
     """The metrics whose names begin with ``request.metric``, of the objects that contain ``request.subject``."""
     message = inspect.MetricsResponse()
     if snapshot is None:
@@ -58,7 +60,7 @@ def _samples(
     ]
 
 
-def _add_history(message: inspect.MetricsResponse, store: Store, snapshot: NodeSnapshot) -> None:
+def _add_history(message: inspect.MetricsResponse, store: SampleStore, snapshot: NodeSnapshot) -> None:
     by_name = {metric.name: metric for metric in METRICS}
     for metric in message.metrics:
         for sample in metric.samples:

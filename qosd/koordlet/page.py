@@ -14,7 +14,7 @@ from qosd.koordlet.scrape import ObjectLabels, Sample, Scrape
 from qosd.koordlet.table import KOORDLET, PREFIX, KoordletMetric
 from qosd.report import TickReport
 from qosd.sense.exposition import head, label_text
-from qosd.sense.store import Store
+from qosd.sense.store import SampleStore
 from qosd.sense.targets import SampleTargets
 
 _HELP = "What koordlet exports under this name: {}"
@@ -32,7 +32,7 @@ class ScrapeInputs(NamedTuple):
 class KoordletPage:
     """``node``: the node's name."""
 
-    def __init__(self, store: Store, node: str, started_unix_s: float) -> None:
+    def __init__(self, store: SampleStore, node: str, started_unix_s: float) -> None:
         self._store, self._started_unix_s = store, started_unix_s
         self._node = label_text({"node": node})
         self._labels = ObjectLabels(SampleTargets(), "")

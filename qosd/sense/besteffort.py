@@ -14,7 +14,7 @@ from koord.model.priority import BATCH_CPU
 from koord.model.qos import QoSClass
 from qosd.model.metric import Kind, Koordlet, Scope
 from qosd.model.snapshot import PodView, live
-from qosd.sense.host import Host
+from qosd.sense.host import CollectorHost
 from qosd.sense.meters import path_of
 from qosd.sense.rates import NANOSECONDS
 from qosd.sense.row import NO_SAMPLE, SLOW_S, TICK_S, Column, Row
@@ -37,14 +37,14 @@ class BestEffortRow(Row, source="besteffort", scope=Scope.NODE, period_s=TICK_S)
     )
 
 
-class BestEffort:
+class BestEffortCollector:
     """The collector ``besteffort``; runs after ``usage``."""
 
     name = "besteffort"
     period_s = TICK_S
     panels = (BestEffortRow.panel,)
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: CollectorHost) -> None:
         self._tree, self._files = host.tree, host.files
         self._sizes: dict[bytes, int] = {}
         self._targets: SampleTargets | None = None

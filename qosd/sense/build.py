@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qosd.sense.host import Host
+from qosd.sense.host import CollectorHost
 from qosd.sense.sampler import Sampler
-from qosd.sense.store import Store
-from qosd.sense.system import System
+from qosd.sense.store import SampleStore
+from qosd.sense.system import SystemCollector
 from qosd.sense.table import COLLECTORS, PANELS
 
 
@@ -16,13 +16,13 @@ class Sense:
     """``system`` names the pods that could not be read."""
 
     sampler: Sampler
-    store: Store
-    system: System
+    store: SampleStore
+    system: SystemCollector
 
 
-def build(host: Host) -> Sense:
+def build(host: CollectorHost) -> Sense:
     """Every collector, and room for all that they measure."""
     collectors = [collector(host) for collector in COLLECTORS]
-    (system,) = (one for one in collectors if isinstance(one, System))
-    store = Store(PANELS)
+    (system,) = (one for one in collectors if isinstance(one, SystemCollector))
+    store = SampleStore(PANELS)
     return Sense(Sampler(collectors, store, host.clock), store, system)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 
 from qosd.model.metric import CGROUP_SCOPES, Scope
-from qosd.sense.host import Host
+from qosd.sense.host import CollectorHost
 from qosd.sense.meters import path_of
-from qosd.sense.percgroup import Gauge, PerCgroup
+from qosd.sense.percgroup import CgroupGauge, PerCgroup
 from qosd.sense.rates import per_second
 from qosd.sense.row import NO_SAMPLE, SLOW_S, TICK_S, Row
 from qosd.sense.targets import Cgroup
@@ -62,7 +62,7 @@ class CounterGauge:
         paths: Sequence[str],
         parse: Parse,
         row: Callable[[Sequence[float]], Row],
-        host: Host,
+        host: CollectorHost,
         has_run: Callable[[], bool] = lambda: True,
     ) -> None:
         self.paths, self._parse, self._row, self._host, self._has_run = tuple(paths), parse, row, host, has_run
@@ -103,7 +103,7 @@ class SampleAndHold:
 
     __slots__ = ("_gauge", "_rest", "_row")
 
-    def __init__(self, gauge: Gauge, phase: int) -> None:
+    def __init__(self, gauge: CgroupGauge, phase: int) -> None:
         self._gauge, self._rest = gauge, phase
         self._row: Row | None = None
 
@@ -132,12 +132,12 @@ class CounterGauges:
         names: Sequence[str],
         parse: Parse,
         row: Callable[[Sequence[float]], Row],
-        host: Host,
+        host: CollectorHost,
         phase_s: float,
     ) -> None:
         phases = cycle(range(HELD_TICKS))
 
-        def gauge(cgroup: Cgroup) -> Gauge:
+        def gauge(cgroup: Cgroup) -> CgroupGauge:
             paths = [path_of(host.tree, cgroup.path, name) for name in names]
             if cgroup.container is None:
                 return CounterGauge(paths, parse, row, host)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from koord.host import perf
 from koord.host.perf import CYCLES, INSTRUCTIONS, PerfError
 from qosd.model.metric import Kind, Koordlet, Scope
-from qosd.sense.host import Host
+from qosd.sense.host import CollectorHost
 from qosd.sense.rates import NANOSECONDS
 from qosd.sense.row import NO_SAMPLE, Column, Row
 from qosd.sense.targets import Cgroup
@@ -42,7 +42,7 @@ class CyclesRow(Row, source="cycles", scope=Scope.CONTAINER, period_s=CYCLES_S):
 
 
 class Counters:
-    """How a cgroup's cycles are counted on this machine: the production side of ``Cycles``' arguments."""
+    """How a cgroup's cycles are counted on this machine: the production side of ``CyclesCollector``' arguments."""
 
     def __init__(self, cpus: Callable[[], Sequence[int]]) -> None:
         self._cpus = cpus
@@ -69,14 +69,16 @@ class Counters:
         return perf.Meter(self._perf, directory, self._cpus(), perf.CPI)
 
 
-class Cycles:
+class CyclesCollector:
     """The collector ``cycles``."""
 
     name = "cycles"
     period_s = _WINDOW_S
     panels = (CyclesRow.panel,)
 
-    def __init__(self, host: Host, counters: Counters | None = None, max_descriptors: int = MAX_DESCRIPTORS) -> None:
+    def __init__(
+        self, host: CollectorHost, counters: Counters | None = None, max_descriptors: int = MAX_DESCRIPTORS
+    ) -> None:
         self._tree, self._clock, self._max = host.tree, host.clock, max_descriptors
         self._counters = counters or Counters(host.cpus)
         self._window: list[tuple[str, perf.Meter, int]] = []

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from koord.host import proc
 from koord.host.proc import Disk, Interface
 from qosd.model.metric import Kind, Scope
-from qosd.sense.host import Host
+from qosd.sense.host import CollectorHost
 from qosd.sense.rates import per_second
 from qosd.sense.row import Column, Row
 from qosd.sense.tick import Batch, NotApplicable, Tick
@@ -38,14 +38,14 @@ class InterfaceRow(Row, source="network", scope=Scope.NETWORK, period_s=DEVICES_
     drops_per_s: Column = Column("1/s", "Packets dropped, both ways.", Kind.RATE)
 
 
-class Disks:
+class DisksCollector:
     """The collector ``disks``."""
 
     name = "disks"
     period_s = DEVICES_S
     panels = (DiskRow.panel,)
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: CollectorHost) -> None:
         self._files, self._clock, self._file = host.files, host.clock, str(host.proc / "diskstats")
         self._block = host.sys / "block"
         self._before: Mapping[str, Disk] = {}
@@ -82,14 +82,14 @@ def _disk(was: Disk, now: Disk, elapsed_ns: int) -> DiskRow:
     )
 
 
-class Network:
+class NetworkCollector:
     """The collector ``network``."""
 
     name = "network"
     period_s = DEVICES_S
     panels = (InterfaceRow.panel,)
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: CollectorHost) -> None:
         self._files, self._clock, self._file = host.files, host.clock, str(host.proc / "net/dev")
         self._net = host.sys / "class/net"
         self._own: dict[str, bool] = {}

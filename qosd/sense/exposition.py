@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from qosd.model.metric import Kind, Metric, Scope
-from qosd.sense.store import Store
+from qosd.sense.store import SampleStore
 from qosd.sense.table import METRICS
 from qosd.sense.targets import Cgroup, SampleTargets
 
@@ -33,7 +33,7 @@ LABELS: Mapping[Scope, Sequence[str]] = {
 class Exposition:
     """Renders ``store``."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SampleStore) -> None:
         self._store = store
         self._targets: SampleTargets | None = None
         self._own: dict[tuple[Scope, str], str] = {}

@@ -14,7 +14,7 @@ Clock = Callable[[], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class CollectorHost:
     """``cpus``: the CPUs that are online now; ``ticks_per_s`` is CLK_TCK."""
 
     tree: Tree

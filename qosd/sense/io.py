@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from koord.host.kernelfile import readable
 from qosd.model.metric import CGROUP_SCOPES, Kind, Scope
 from qosd.sense.countergauge import PERIODS_S, Count, CounterGauges, Text
-from qosd.sense.host import Host
+from qosd.sense.host import CollectorHost
 from qosd.sense.row import TICK_S, Column, Row
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
@@ -44,14 +44,14 @@ _row = IORow.in_order(["io_read_bytes_per_s", "io_written_bytes_per_s", "io_read
 IO_ROWS = IORow.by_scope(CGROUP_SCOPES, "io", PERIODS_S)
 
 
-class IO:
+class IOCollector:
     """The collector ``io``; runs after ``usage``."""
 
     name = "io"
     period_s = TICK_S
     panels = tuple(row.panel for row in IO_ROWS.values())
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: CollectorHost) -> None:
         is_v1 = host.tree.version == 1
         names, parse, self._lack = (_V1_FILES, _v1, _V1_LACK) if is_v1 else (_V2_FILES, _v2, _V2_LACK)
         self._gauges = CounterGauges(IO_ROWS, names, parse, _row, host, _PHASE_S)

@@ -8,7 +8,7 @@ from koord.host.cgroup import Tree
 from koord.host.files import row
 from koord.host.reader import KeptFiles
 from qosd.model.metric import CGROUP_SCOPES
-from qosd.sense.host import Host
+from qosd.sense.host import CollectorHost
 from qosd.sense.meters import path_of
 from qosd.sense.percgroup import PerCgroup
 from qosd.sense.row import NO_SAMPLE, SLOW_S, Column, Row
@@ -25,15 +25,15 @@ class LimitsRow(Row):
 LIMITS = LimitsRow.by_scope(CGROUP_SCOPES, "limits", SLOW_S)
 
 
-class Limits:
+class LimitsCollector:
     """The collector ``limits``."""
 
     name = "limits"
     period_s = SLOW_S
     panels = tuple(row.panel for row in LIMITS.values())
 
-    def __init__(self, host: Host) -> None:
-        self._gauges = PerCgroup(LIMITS, host.files, lambda cgroup: Gauge(host.tree, cgroup.path, host.files))
+    def __init__(self, host: CollectorHost) -> None:
+        self._gauges = PerCgroup(LIMITS, host.files, lambda cgroup: LimitsGauge(host.tree, cgroup.path, host.files))
 
     def collect(self, tick: Tick) -> Batch:
         return self._gauges.batch(tick)
@@ -42,7 +42,7 @@ class Limits:
         self._gauges.close()
 
 
-class Gauge:
+class LimitsGauge:
     """The limits of one cgroup; a text that did not change is not parsed again."""
 
     __slots__ = ("_files", "_row", "_texts", "_version", "paths")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from qosd.model.metric import CGROUP_SCOPES, Kind
 from qosd.sense.countergauge import PERIODS_S, Count, CounterGauges, Text
 from qosd.sense.flatkeys import FlatKeys
-from qosd.sense.host import Host
+from qosd.sense.host import CollectorHost
 from qosd.sense.row import TICK_S, Column, Row
 from qosd.sense.tick import Batch, Tick
 
@@ -54,14 +54,14 @@ _row = MemoryEventsRow.in_order(
 MEMORY_EVENTS = MemoryEventsRow.by_scope(CGROUP_SCOPES, "memory_events", PERIODS_S)
 
 
-class MemoryEvents:
+class MemoryEventsCollector:
     """The collector ``memory_events``; runs after ``usage``."""
 
     name = "memory_events"
     period_s = TICK_S
     panels = tuple(row.panel for row in MEMORY_EVENTS.values())
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: CollectorHost) -> None:
         names, parse = (_V1_FILES, _V1()) if host.tree.version == 1 else (_V2_FILES, _V2())
         self._gauges = CounterGauges(MEMORY_EVENTS, names, parse, _row, host, _PHASE_S)
 

@@ -7,7 +7,7 @@ not there costs its own figures only, and nothing raises because a cgroup is gon
 
 Formulas: cores = growth of CPU time / growth of time; memory without page cache = inactive_anon + active_anon +
 unevictable, with it + active_file + inactive_file (v1: the ``total_`` keys, which cover what is below the cgroup);
-working set = charged memory - inactive_file, as kubelet has it; what the kernel can take back: ``Memory``.
+working set = charged memory - inactive_file, as kubelet has it; what the kernel can take back: ``MemoryMeter``.
 
 A read costs 5 to 20 microseconds in the kernel whose caches have grown cold in a second, ``memory.stat`` up to 100. So
 files that can hold little new are not read: ``memory.stat`` only when the charged memory moved by more than 1/64, or
@@ -155,7 +155,7 @@ class CpuV2:
         )
 
 
-class Memory:
+class MemoryMeter:
     """(without page cache, with it, working set, refaults/s, major faults/s, unreclaimable, reclaimable), from
     ``memory.stat`` and the charge.
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from koord.host import resctrl
 from koord.host.resctrl import LLC_OCCUPANCY, MBM_LOCAL, MBM_TOTAL, Counter
 from qosd.model.metric import Kind, Scope
-from qosd.sense.host import Host
-from qosd.sense.rdt import RESOURCE, Reading, bandwidth, read
+from qosd.sense.host import CollectorHost
+from qosd.sense.rdt import RESOURCE, RDTReading, bandwidth, read
 from qosd.sense.row import NO_SAMPLE, SLOW_S, Column, Row
 from qosd.sense.targets import Cgroup
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
-_UNREAD = Reading(0, {})
-_Readings = Mapping[int, Reading]
+_UNREAD = RDTReading(0, {})
+_Readings = Mapping[int, RDTReading]
 """By domain."""
 
 
@@ -34,14 +34,14 @@ _row = MonGroupRow.in_order(["llc_occupancy_bytes", "mbm_total_bytes_per_s", "mb
 MON_GROUPS = MonGroupRow.by_scope((Scope.POD, Scope.CONTAINER), "mon_groups", SLOW_S)
 
 
-class MonGroups:
+class MonGroupsCollector:
     """The collector ``mon_groups``."""
 
     name = "mon_groups"
     period_s = SLOW_S
     panels = tuple(row.panel for row in MON_GROUPS.values())
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: CollectorHost) -> None:
         self._root, self._clock = host.tree.resctrl, host.clock
         self._before: Mapping[str, _Readings] = {}
 

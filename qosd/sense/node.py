@@ -17,7 +17,7 @@ from koord.host.kernelfile import ParseError
 from koord.host.proc import CPUTimes
 from koord.model import cpuset
 from qosd.model.metric import Kind, Koordlet, Scope
-from qosd.sense.host import Host
+from qosd.sense.host import CollectorHost
 from qosd.sense.rates import NANOSECONDS, per_second
 from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
 from qosd.sense.tick import Batch, NotApplicable, Tick
@@ -56,14 +56,14 @@ class NumaRow(Row, source="node", scope=Scope.NUMA, period_s=TICK_S):
     )
 
 
-class Node:
+class NodeCollector:
     """The collector ``node``."""
 
     name = "node"
     period_s = TICK_S
     panels = (NodeRow.panel, NumaRow.panel)
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: CollectorHost) -> None:
         self._files, self._clock, self._ticks_per_s = host.files, host.clock, host.ticks_per_s
         self._stat, self._meminfo = str(host.proc / "stat"), str(host.proc / "meminfo")
         self._numa_root = host.sys / "devices/system/node"

@@ -20,7 +20,7 @@ _EARLY_NS = int(TICK_S / 2 * NANOSECONDS)
 """Ticks come neither early nor late by more."""
 
 
-class Gauge(Protocol):
+class CgroupGauge(Protocol):
     """What measures one cgroup. ``paths``: the files that it keeps open."""
 
     @property
@@ -30,7 +30,7 @@ class Gauge(Protocol):
         """None if there is nothing to measure. Raises OSError, ValueError."""
 
 
-G = TypeVar("G", bound=Gauge)
+G = TypeVar("G", bound=CgroupGauge)
 
 
 class PerCgroup(Generic[G]):
@@ -98,7 +98,7 @@ class PerCgroup(Generic[G]):
         self._kept, self._lists, self._targets = {}, {}, None
 
 
-def _rows(gauges: Sequence[tuple[str, Gauge]]) -> Mapping[str, Row]:
+def _rows(gauges: Sequence[tuple[str, CgroupGauge]]) -> Mapping[str, Row]:
     rows: dict[str, Row] = {}
     for subject, gauge in gauges:
         try:

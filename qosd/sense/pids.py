@@ -6,7 +6,7 @@ Invariant: a cgroup without the pids controller has no row.
 from __future__ import annotations
 
 from qosd.model.metric import Scope
-from qosd.sense.host import Host
+from qosd.sense.host import CollectorHost
 from qosd.sense.meters import path_of
 from qosd.sense.percgroup import PerCgroup
 from qosd.sense.row import SLOW_S, Column, Row
@@ -21,16 +21,16 @@ class PidsRow(Row):
 PIDS = PidsRow.by_scope((Scope.POD, Scope.CONTAINER), "pids", SLOW_S)
 
 
-class Pids:
+class PidsCollector:
     """The collector ``pids``."""
 
     name = "pids"
     period_s = SLOW_S
     panels = tuple(row.panel for row in PIDS.values())
 
-    def __init__(self, host: Host) -> None:
-        def gauge(cgroup: Cgroup) -> Gauge:
-            return Gauge(path_of(host.tree, cgroup.path, "pids.current"), host)
+    def __init__(self, host: CollectorHost) -> None:
+        def gauge(cgroup: Cgroup) -> PidsGauge:
+            return PidsGauge(path_of(host.tree, cgroup.path, "pids.current"), host)
 
         self._gauges = PerCgroup(PIDS, host.files, gauge)
 
@@ -41,12 +41,12 @@ class Pids:
         self._gauges.close()
 
 
-class Gauge:
+class PidsGauge:
     """The tasks of one cgroup."""
 
     __slots__ = ("_host", "_path")
 
-    def __init__(self, path: str, host: Host) -> None:
+    def __init__(self, path: str, host: CollectorHost) -> None:
         self._path, self._host = path, host
 
     @property

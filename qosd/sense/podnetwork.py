@@ -15,7 +15,7 @@ from koord.host import proc
 from koord.host.cgroup import GONE
 from qosd.model.metric import Kind, Scope
 from qosd.model.snapshot import PodView
-from qosd.sense.host import Host
+from qosd.sense.host import CollectorHost
 from qosd.sense.meters import path_of
 from qosd.sense.rates import per_second
 from qosd.sense.row import NO_SAMPLE, SLOW_S, Column, Row
@@ -60,14 +60,14 @@ class _Reading:
     counts: Sequence[int]
 
 
-class PodNetwork:
+class PodNetworkCollector:
     """The collector ``pod_network``."""
 
     name = "pod_network"
     period_s = SLOW_S
     panels = (PodNetworkRow.panel,)
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: CollectorHost) -> None:
         self._host = host
         self._before: dict[str, _Reading] = {}
 

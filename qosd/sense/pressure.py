@@ -16,10 +16,9 @@ from koord.host.cgroup import Tree
 from koord.host.psi import RESOURCES, Stall
 from koord.host.reader import KeptFiles
 from qosd.model.metric import CGROUP_SCOPES, Kind, Koordlet, Scope
-from qosd.sense.host import Clock, Host
+from qosd.sense.host import Clock, CollectorHost
 from qosd.sense.meters import path_of
-from qosd.sense.percgroup import Gauge as CgroupGauge
-from qosd.sense.percgroup import PerCgroup
+from qosd.sense.percgroup import CgroupGauge, PerCgroup
 from qosd.sense.rates import per_second
 from qosd.sense.row import NO_SAMPLE, SLOW_S, TICK_S, Column, Row
 from qosd.sense.targets import Cgroup
@@ -94,7 +93,7 @@ class CgroupPressure:
         self,
         rows: Mapping[Scope, type[Row]],
         gauge: Callable[[Sequence[str]], CgroupGauge],
-        host: Host,
+        host: CollectorHost,
         measures: Callable[[Cgroup], bool] = lambda _: True,
     ) -> None:
         def of_cgroup(cgroup: Cgroup) -> CgroupGauge:
@@ -113,27 +112,29 @@ class CgroupPressure:
         self._gauges.close()
 
 
-class Pressure(CgroupPressure):
+class PressureCollector(CgroupPressure):
     """The collector ``pressure``, of cgroups."""
 
     name = "pressure"
     period_s = SLOW_S
     panels = tuple(row.panel for row in PRESSURE.values())
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(PRESSURE, lambda paths: Gauge(paths, host.files, host.clock), host)
+    def __init__(self, host: CollectorHost) -> None:
+        super().__init__(PRESSURE, lambda paths: PressureGauge(paths, host.files, host.clock), host)
 
 
-class NodePressure:
+class NodePressureCollector:
     """The collector ``node_pressure``: /proc/pressure."""
 
     name = "node_pressure"
     period_s = TICK_S
     panels = (NodePressureRow.panel,)
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: CollectorHost) -> None:
         self._host = host
-        self._gauge = Gauge([str(host.proc / "pressure" / resource) for resource in RESOURCES], host.files, host.clock)
+        self._gauge = PressureGauge(
+            [str(host.proc / "pressure" / resource) for resource in RESOURCES], host.files, host.clock
+        )
 
     def collect(self, tick: Tick) -> Batch:
         sample = self._gauge.sample()
@@ -154,7 +155,7 @@ def _must_have_psi(proc_root: Path, tree: Tree | None = None) -> None:
         raise NotApplicable("cgroup v1 without a v2 tree beside it: no pressure files")
 
 
-class Gauge:
+class PressureGauge:
     """The pressure files of one object. ``paths``: in the order of ``RESOURCES``."""
 
     __slots__ = ("_clock", "_files", "_resources", "paths")

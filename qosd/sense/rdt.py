@@ -14,7 +14,7 @@ from koord.host import resctrl
 from koord.host.cgroup import read_text
 from koord.host.resctrl import LLC_OCCUPANCY, MBM_LOCAL, MBM_TOTAL, Counter
 from qosd.model.metric import Kind, Koordlet, Scope
-from qosd.sense.host import Clock, Host
+from qosd.sense.host import Clock, CollectorHost
 from qosd.sense.rates import per_second_wrapping
 from qosd.sense.row import NO_SAMPLE, SLOW_S, Column, Row
 from qosd.sense.tick import Batch, NotApplicable, Tick
@@ -23,7 +23,7 @@ RESOURCE = "L3"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class RDTReading:
     """What one domain has counted for a group: bytes by feature."""
 
     at_ns: int
@@ -45,16 +45,16 @@ class CacheRow(Row, source="resctrl", scope=Scope.CACHE, period_s=SLOW_S):
     mbm_local_bytes: Column = _bytes(MBM_LOCAL)
 
 
-class Resctrl:
+class ResctrlCollector:
     """The collector ``resctrl``."""
 
     name = "resctrl"
     period_s = SLOW_S
     panels = (CacheRow.panel,)
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: CollectorHost) -> None:
         self._root, self._clock = host.tree.resctrl, host.clock
-        self._before: Mapping[str, Reading] = {}
+        self._before: Mapping[str, RDTReading] = {}
 
     def collect(self, tick: Tick) -> Batch:
         if not (self._root / "schemata").is_file():
@@ -74,7 +74,7 @@ class Resctrl:
         pass
 
 
-def read(files: Sequence[Counter], clock: Clock) -> Mapping[int, Reading]:
+def read(files: Sequence[Counter], clock: Clock) -> Mapping[int, RDTReading]:
     """What a group's monitoring ``files`` count now, by domain of the L3 cache."""
     found: dict[int, dict[str, int]] = {}
     for file in files:
@@ -87,17 +87,17 @@ def read(files: Sequence[Counter], clock: Clock) -> Mapping[int, Reading]:
             continue
         if count is not None:
             found.setdefault(file.domain, {})[file.feature] = count
-    return {domain: Reading(clock(), counts) for domain, counts in found.items()}
+    return {domain: RDTReading(clock(), counts) for domain, counts in found.items()}
 
 
-def bandwidth(feature: str, before: Reading | None, now: Reading) -> float:
+def bandwidth(feature: str, before: RDTReading | None, now: RDTReading) -> float:
     """Bytes per second of one domain; NaN where either reading has not the counter."""
     if before is None or feature not in before.counts or feature not in now.counts:
         return NO_SAMPLE
     return per_second_wrapping(before.counts[feature], now.counts[feature], now.at_ns - before.at_ns)
 
 
-def _row(before: Reading | None, now: Reading) -> CacheRow:
+def _row(before: RDTReading | None, now: RDTReading) -> CacheRow:
     occupancy, total_bytes, local_bytes = (
         float(now.counts[name]) if name in now.counts else NO_SAMPLE for name in (LLC_OCCUPANCY, MBM_TOTAL, MBM_LOCAL)
     )

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from koord.host import proc
 from qosd.model.metric import Kind, Scope
-from qosd.sense.host import Host
+from qosd.sense.host import CollectorHost
 from qosd.sense.rates import per_second
 from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
 from qosd.sense.tick import Batch, NotApplicable, Tick
@@ -29,14 +29,14 @@ class ReclaimRow(Row, source="reclaim", scope=Scope.NODE, period_s=TICK_S):
     oom_kills_per_s: Column = Column("1/s", "Processes that the kernel killed for want of memory.", Kind.RATE)
 
 
-class Reclaim:
+class ReclaimCollector:
     """The collector ``reclaim``."""
 
     name = "reclaim"
     period_s = TICK_S
     panels = (ReclaimRow.panel,)
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: CollectorHost) -> None:
         self._files, self._clock, self._path = host.files, host.clock, str(host.proc / "vmstat")
         self._at_ns = 0
         self._before: Mapping[bytes, int] = {}

@@ -16,7 +16,7 @@ from koord.host import proc
 from koord.host.cgroup import GONE
 from koord.host.reader import KeptFiles
 from qosd.model.metric import Kind, Scope
-from qosd.sense.host import Clock, Host
+from qosd.sense.host import Clock, CollectorHost
 from qosd.sense.meters import path_of
 from qosd.sense.percgroup import PerCgroup
 from qosd.sense.rates import per_second
@@ -39,16 +39,16 @@ class RunQueueRow(Row, source="run_queue", scope=Scope.CONTAINER, period_s=TICK_
     run_queue_threads: Column = Column("threads", "Threads whose delay is in the sum.", history=False)
 
 
-class RunQueue:
+class RunQueueCollector:
     """The collector ``run_queue``."""
 
     name = "run_queue"
     panels = (RunQueueRow.panel,)
 
-    def __init__(self, host: Host, max_threads: int = MAX_THREADS) -> None:
-        def gauge(cgroup: Cgroup) -> Gauge:
+    def __init__(self, host: CollectorHost, max_threads: int = MAX_THREADS) -> None:
+        def gauge(cgroup: Cgroup) -> RunQueueGauge:
             threads = path_of(host.tree, cgroup.path, "cgroup.threads")
-            return Gauge(threads, str(host.proc), host.files, host.clock)
+            return RunQueueGauge(threads, str(host.proc), host.files, host.clock)
 
         self._proc, self._max_threads = host.proc, max_threads
         self.period_s, self._ran_ns = SLOW_S, 0
@@ -75,7 +75,7 @@ class RunQueue:
         self._gauges.close()
 
 
-class Gauge:
+class RunQueueGauge:
     """At most ``most`` threads of one container, if any of them ``has_waited`` since the batch before."""
 
     __slots__ = ("_at_ns", "_before", "_clock", "_files", "_has_rested", "_path", "_proc", "has_waited", "most")

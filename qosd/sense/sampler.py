@@ -22,7 +22,7 @@ from qosd.model.snapshot import PodView
 from qosd.sense.host import Clock
 from qosd.sense.rates import NANOSECONDS
 from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
-from qosd.sense.store import Store
+from qosd.sense.store import SampleStore
 from qosd.sense.targets import SampleTargets, Tiers
 from qosd.sense.tick import Collector, NotApplicable, Tick
 
@@ -46,7 +46,7 @@ class CollectorRow(Row, source="collectors", scope=Scope.COLLECTOR, period_s=TIC
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class CollectorHealth:
     """How a collector is. ``failures``: since the last run that succeeded; ``overruns``: runs beyond the deadline.
 
     ``disabled_reason``: what this node lacks for it, "" if nothing.
@@ -65,7 +65,7 @@ class _Schedule:
     """A collector and when it is due. Before ``rested_ns`` it is left alone, whatever is urgent."""
 
     collector: Collector
-    health: Health
+    health: CollectorHealth
     due_ns: int = 0
     rested_ns: int = 0
 
@@ -80,12 +80,12 @@ class Sampler:
     def __init__(
         self,
         collectors: Sequence[Collector],
-        store: Store,
+        store: SampleStore,
         clock: Clock,
         cpu_clock: Clock = time.thread_time_ns,
     ) -> None:
         self.store, self._clock, self._cpu_clock = store, clock, cpu_clock
-        self._schedules = [_Schedule(collector, Health()) for collector in collectors]
+        self._schedules = [_Schedule(collector, CollectorHealth()) for collector in collectors]
         self._targets = SampleTargets()
         self.sampled_ns = 0
         """The instant of the newest batch; 0 before the first."""
@@ -123,7 +123,7 @@ class Sampler:
         rows = {schedule.collector.name: _row(schedule.health, at_ns) for schedule in self._schedules}
         self.store.put(CollectorRow.panel, at_ns, rows)
 
-    def health(self) -> Mapping[str, Health]:
+    def health(self) -> Mapping[str, CollectorHealth]:
         return {schedule.collector.name: schedule.health for schedule in self._schedules}
 
     def ages_s(self, now_ns: int) -> Mapping[str, float]:
@@ -213,7 +213,7 @@ def _schedule(schedule: _Schedule, at_ns: int) -> None:
     schedule.due_ns = max(next_ns, schedule.rested_ns)
 
 
-def _row(health: Health, at_ns: int) -> CollectorRow:
+def _row(health: CollectorHealth, at_ns: int) -> CollectorRow:
     return CollectorRow(
         duration_us=health.duration_us,
         age_s=NO_SAMPLE if health.last_success_ns is None else (at_ns - health.last_success_ns) / NANOSECONDS,

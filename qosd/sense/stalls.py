@@ -14,7 +14,7 @@ from koord.host import psi
 from koord.host.psi import RESOURCES
 from koord.host.reader import KeptFiles
 from qosd.model.metric import Kind, Scope
-from qosd.sense.host import Clock, Host
+from qosd.sense.host import Clock, CollectorHost
 from qosd.sense.pressure import DEGREES, CgroupPressure
 from qosd.sense.rates import per_second
 from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
@@ -42,22 +42,22 @@ _row = StallRow.in_order([f"{resource}_stall_{degree}_us_per_s" for resource, de
 STALLS = StallRow.by_scope((Scope.TIER, Scope.CONTAINER), "stalls", TICK_S)
 
 
-class Stalls(CgroupPressure):
+class StallsCollector(CgroupPressure):
     """The collector ``stalls``."""
 
     name = "stalls"
     period_s = TICK_S
     panels = tuple(row.panel for row in STALLS.values())
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(STALLS, lambda paths: Gauge(paths, host.files, host.clock), host, _is_protected)
+    def __init__(self, host: CollectorHost) -> None:
+        super().__init__(STALLS, lambda paths: StallGauge(paths, host.files, host.clock), host, _is_protected)
 
 
 def _is_protected(cgroup: Cgroup) -> bool:
     return cgroup.scope is Scope.TIER or cgroup.latency_sensitive
 
 
-class Gauge:
+class StallGauge:
     """The three pressure files of one cgroup."""
 
     __slots__ = ("_before", "_clock", "_files", "paths")

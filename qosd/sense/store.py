@@ -19,7 +19,7 @@ from qosd.sense.row import Panel, Row
 _NO_SAMPLES: Mapping[str, float] = MappingProxyType({})
 
 
-class Store:
+class SampleStore:
     """Rows in, samples and histories out, by metric and subject. ``panels``: all that may ever be written."""
 
     def __init__(self, panels: Iterable[Panel]) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from qosd.model.metric import Kind, Koordlet, Metric, Scope
-from qosd.sense.host import Host
+from qosd.sense.host import CollectorHost
 from qosd.sense.meters import path_of
 from qosd.sense.node import NodeRow, NumaRow
 from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
@@ -59,14 +59,14 @@ class NumaSystemRow(Row, source="system", scope=Scope.NUMA, period_s=TICK_S):
     system_memory_usage_bytes: Column = Column("bytes", "Memory in use (no page cache) outside kubepods.")
 
 
-class System:
+class SystemCollector:
     """The collector ``system``; runs after ``node`` and ``usage``."""
 
     name = "system"
     period_s = TICK_S
     panels = (SystemRow.panel, NumaSystemRow.panel)
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: CollectorHost) -> None:
         self._host = host
         self._unreadable: tuple[str, ...] = ()
 

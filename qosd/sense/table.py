@@ -10,28 +10,28 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from qosd.model.metric import CGROUP_SCOPES, Metric, Scope
-from qosd.sense.besteffort import BestEffort
-from qosd.sense.cycles import Cycles
-from qosd.sense.devices import Disks, Network
-from qosd.sense.host import Host
-from qosd.sense.io import IO
-from qosd.sense.limits import Limits
-from qosd.sense.memoryevents import MemoryEvents
-from qosd.sense.mongroups import MonGroups
-from qosd.sense.node import Node
-from qosd.sense.pids import Pids
-from qosd.sense.podnetwork import PodNetwork
+from qosd.sense.besteffort import BestEffortCollector
+from qosd.sense.cycles import CyclesCollector
+from qosd.sense.devices import DisksCollector, NetworkCollector
+from qosd.sense.host import CollectorHost
+from qosd.sense.io import IOCollector
+from qosd.sense.limits import LimitsCollector
+from qosd.sense.memoryevents import MemoryEventsCollector
+from qosd.sense.mongroups import MonGroupsCollector
+from qosd.sense.node import NodeCollector
+from qosd.sense.pids import PidsCollector
+from qosd.sense.podnetwork import PodNetworkCollector
 from qosd.sense.prediction import PredictionRow
-from qosd.sense.pressure import NodePressure, Pressure
-from qosd.sense.rdt import Resctrl
-from qosd.sense.reclaim import Reclaim
+from qosd.sense.pressure import NodePressureCollector, PressureCollector
+from qosd.sense.rdt import ResctrlCollector
+from qosd.sense.reclaim import ReclaimCollector
 from qosd.sense.row import Panel
-from qosd.sense.runqueue import RunQueue
+from qosd.sense.runqueue import RunQueueCollector
 from qosd.sense.sampler import CollectorRow
-from qosd.sense.stalls import Stalls
-from qosd.sense.system import System
+from qosd.sense.stalls import StallsCollector
+from qosd.sense.system import SystemCollector
 from qosd.sense.tick import Collector
-from qosd.sense.usage import Usage
+from qosd.sense.usage import UsageCollector
 
 
 class CollectorClass(Protocol):
@@ -42,29 +42,29 @@ class CollectorClass(Protocol):
     @property
     def panels(self) -> Sequence[Panel]: ...
 
-    def __call__(self, host: Host, /) -> Collector: ...
+    def __call__(self, host: CollectorHost, /) -> Collector: ...
 
 
 COLLECTORS: tuple[CollectorClass, ...] = (
-    Node,
-    NodePressure,
-    Reclaim,
-    Usage,
-    System,
-    BestEffort,
-    Limits,
-    Pressure,
-    Stalls,
-    RunQueue,
-    Cycles,
-    IO,
-    MemoryEvents,
-    Pids,
-    PodNetwork,
-    MonGroups,
-    Disks,
-    Network,
-    Resctrl,
+    NodeCollector,
+    NodePressureCollector,
+    ReclaimCollector,
+    UsageCollector,
+    SystemCollector,
+    BestEffortCollector,
+    LimitsCollector,
+    PressureCollector,
+    StallsCollector,
+    RunQueueCollector,
+    CyclesCollector,
+    IOCollector,
+    MemoryEventsCollector,
+    PidsCollector,
+    PodNetworkCollector,
+    MonGroupsCollector,
+    DisksCollector,
+    NetworkCollector,
+    ResctrlCollector,
 )
 """In the order in which they run, which is that of their need of each other's samples."""
 

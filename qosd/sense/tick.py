@@ -13,7 +13,7 @@ from typing import Protocol
 
 from qosd.model.metric import Metric
 from qosd.sense.row import Panel, Row
-from qosd.sense.store import Store
+from qosd.sense.store import SampleStore
 from qosd.sense.targets import SampleTargets
 
 Batch = Iterable[tuple[Panel, Mapping[str, Row]]]
@@ -29,7 +29,7 @@ class Tick:
 
     at_ns: int
     targets: SampleTargets
-    store: Store
+    store: SampleStore
     suppresses: bool = False
     """Is best-effort's CPU being suppressed? Then its CPU sets move from second to second."""
     before_ns: int = 0

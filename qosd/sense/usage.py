@@ -11,8 +11,8 @@ from itertools import cycle
 from koord.host.cgroup import Tree
 from koord.host.reader import KeptFiles
 from qosd.model.metric import CGROUP_SCOPES, Kind, Koordlet, Scope
-from qosd.sense.host import Clock, Host
-from qosd.sense.meters import REFRESH_TICKS, CpuV1, CpuV2, Memory
+from qosd.sense.host import Clock, CollectorHost
+from qosd.sense.meters import REFRESH_TICKS, CpuV1, CpuV2, MemoryMeter
 from qosd.sense.percgroup import PerCgroup
 from qosd.sense.row import TICK_S, Column, Row, constructor
 from qosd.sense.targets import Cgroup
@@ -58,18 +58,18 @@ _usage = constructor(UsageRow)
 USAGE = UsageRow.by_scope(CGROUP_SCOPES, "usage", TICK_S)
 
 
-class Usage:
+class UsageCollector:
     """The collector ``usage``."""
 
     name = "usage"
     period_s = TICK_S
     panels = tuple(row.panel for row in USAGE.values())
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: CollectorHost) -> None:
         phases = cycle(range(REFRESH_TICKS))  # so that not all are refreshed in the same tick
 
-        def meter(cgroup: Cgroup) -> Meter:
-            return Meter(host.tree, cgroup.path, host.files, host.clock, next(phases))
+        def meter(cgroup: Cgroup) -> UsageGauge:
+            return UsageGauge(host.tree, cgroup.path, host.files, host.clock, next(phases))
 
         self._meters = PerCgroup(USAGE, host.files, meter)
 
@@ -80,7 +80,7 @@ class Usage:
         self._meters.close()
 
 
-class Meter:
+class UsageGauge:
     """All of one cgroup's usage.
 
     ``phase``: in which of ``REFRESH_TICKS`` ticks it refreshes what seldom changes.
@@ -91,7 +91,7 @@ class Meter:
     def __init__(self, tree: Tree, cgroup: str, files: KeptFiles, clock: Clock, phase: int = 0) -> None:
         make_cpu = CpuV1 if tree.version == 1 else CpuV2
         self._cpu: CpuV1 | CpuV2 = make_cpu(tree, cgroup, files, clock, phase)
-        self._memory = Memory(tree, cgroup, files, clock, phase)
+        self._memory = MemoryMeter(tree, cgroup, files, clock, phase)
         self._misses = self._rests = 0
 
     @property

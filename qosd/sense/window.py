@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from qosd.model.snapshot import Aggregate, Window
 from qosd.sense.ring import NANOSECONDS, nearest_rank
-from qosd.sense.store import Store
+from qosd.sense.store import SampleStore
 
 
-def aggregates(store: Store, windows: Iterable[Window], now_ns: int) -> Mapping[Window, Mapping[str, Aggregate]]:
+def aggregates(store: SampleStore, windows: Iterable[Window], now_ns: int) -> Mapping[Window, Mapping[str, Aggregate]]:
     """Of every window, by object. Raises KeyError for a metric that nobody measures."""
     return {window: Aggregates(store, window, now_ns) for window in windows}
 
@@ -22,7 +22,7 @@ def aggregates(store: Store, windows: Iterable[Window], now_ns: int) -> Mapping[
 class Aggregates(Mapping[str, Aggregate]):
     """What ``window`` comes to at ``now_ns``, by object, of those that have samples in it."""
 
-    def __init__(self, store: Store, window: Window, now_ns: int) -> None:
+    def __init__(self, store: SampleStore, window: Window, now_ns: int) -> None:
         self._store, self._window, self._now_ns = store, window, now_ns
         self._since_ns = now_ns - int(window.over_s * NANOSECONDS) + 1  # one that is just as old has left the window
         self._subjects = store.subjects(window.metric)

@@ -15,7 +15,7 @@ from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, running_co
 from qosd.report import TickReport
 from qosd.sense.memoryevents import MEMORY_EVENTS
 from qosd.sense.runqueue import RunQueueRow
-from qosd.sense.store import Store
+from qosd.sense.store import SampleStore
 from qosd.sense.targets import Cgroup
 from qosd.sense.usage import USAGE
 from qosd.tuning.series import Series
@@ -65,7 +65,7 @@ class PodHistory(NamedTuple):
     oom_kills_per_s: Series = ()
 
 
-def of_pod(report: TickReport, store: Store, pod: PodView) -> PodHistory:
+def of_pod(report: TickReport, store: SampleStore, pod: PodView) -> PodHistory:
     """Of its containers that run, if they are latency-sensitive. Reads the store."""
     if report.snapshot is None:
         return PodHistory()
@@ -101,7 +101,7 @@ def _of_pod_itself(node: NodeSnapshot, pod: PodView) -> ContainerHistory:
 def _of_container(
     report: TickReport,
     node: NodeSnapshot,
-    store: Store,
+    store: SampleStore,
     container: ContainerView,
     pod: PodView,
     shared: ContainerHistory,

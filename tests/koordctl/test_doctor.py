@@ -13,7 +13,7 @@ import pytest
 from koord.http2.server import ServerReply, UnaryServer
 from koord.pb.cri import api_pb2 as cri
 from koordctl.node.collect import ask_kubelet, ask_runtime
-from qosd.sense.sampler import Health
+from qosd.sense.sampler import CollectorHealth
 from tests.koordctl.runs import koordctl
 from tests.qosd.inspect.scenes import batch_scene, inspecting
 
@@ -117,7 +117,7 @@ async def test_a_runtime_and_a_daemon_that_answer(tmp_path: Path) -> None:
     runtime = UnaryServer({"/runtime.v1.RuntimeService/Version": version})
     listener = await asyncio.get_running_loop().create_unix_server(runtime.protocol, f"{tmp_path}/run/c.sock")
     node = batch_scene(tmp_path / "tree")
-    node.collectors = {"disks": Health(failures=3, last_error="EIO")}
+    node.collectors = {"disks": CollectorHealth(failures=3, last_error="EIO")}
     async with inspecting(tmp_path / "i.sock", node) as path:
         code, out, err = await koordctl(
             "doctor", "--root", f"{tmp_path}", "--runtime", "/run/c.sock", "--socket", path, "-o", "json"

@@ -35,8 +35,8 @@ from qosd.policy.rulesfile import read
 from qosd.predict.predictor import Predictor
 from qosd.sense.build import Sense
 from qosd.sense.sampler import Sampler
-from qosd.sense.store import Store
-from qosd.sense.system import System
+from qosd.sense.store import SampleStore
+from qosd.sense.system import SystemCollector
 from qosd.sense.table import PANELS
 from qosd.strategies.groupidentity import GroupIdentity
 from qosd.strategies.reconciler import HookReconciler
@@ -172,8 +172,8 @@ class Node:
         self.events = asyncio.new_event_loop()
         evictor = Evictor(self.undo, self, None, self.events, monotonic=self.clock, wall=self.clock)
         self.actuator = Actuator(self.writer, self.undo, self, evictor=evictor)
-        store = Store(PANELS)
-        sense = Sense(Sampler([], store, self.clock), store, System(None))  # type: ignore[arg-type]
+        store = SampleStore(PANELS)
+        sense = Sense(Sampler([], store, self.clock), store, SystemCollector(None))  # type: ignore[arg-type]
         strategies: tuple[Strategy[Any], ...] = (HookReconciler(), GroupIdentity(), SystemConfig())
         predictor = Predictor(lambda bank: None)
         self.loop = NodeLoop(sense, strategies, self.actuator, predictor, wall=self.clock, monotonic=self.clock)

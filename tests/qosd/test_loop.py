@@ -40,8 +40,8 @@ from qosd.sense.node import NodeRow
 from qosd.sense.prediction import PredictionRow
 from qosd.sense.row import Panel
 from qosd.sense.sampler import Sampler
-from qosd.sense.store import Store
-from qosd.sense.system import System, SystemRow
+from qosd.sense.store import SampleStore
+from qosd.sense.system import SystemCollector, SystemRow
 from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
 from qosd.sense.usage import USAGE
@@ -148,9 +148,9 @@ class Rig:
         self.policy = EffectivePolicy(host=HostFacts(memory_total_bytes=16 << 30))
 
     def start(self) -> NodeLoop:
-        store = Store(PANELS)
+        store = SampleStore(PANELS)
         sampler = Sampler(self.meters, store, self.clock)
-        self.sense = Sense(sampler, store, System(None))  # type: ignore[arg-type]
+        self.sense = Sense(sampler, store, SystemCollector(None))  # type: ignore[arg-type]
         self.undo = opened(UndoRecord(self.root / "undo", "6f1d"))
         speaking: tuple[Strategy[Any], ...] = (self.wanting, *self.strategies)
         owners = {one.name: Ownership(one.stage, frozenset({"cpu_quota"})) for one in speaking}

@@ -43,8 +43,8 @@ from qosd.sense.build import Sense
 from qosd.sense.pids import PIDS
 from qosd.sense.pressure import PRESSURE
 from qosd.sense.sampler import Sampler
-from qosd.sense.store import Store
-from qosd.sense.system import System
+from qosd.sense.store import SampleStore
+from qosd.sense.system import SystemCollector
 from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
 from qosd.sense.usage import USAGE
@@ -181,8 +181,8 @@ class Node:
         self.writer = Dying(self.tree)
         orders = OneShotWriter(self.writer, self, Inline())
         self.actuator = Actuator(self.writer, self.undo, self, one_shots=orders)
-        store = Store(PANELS)
-        sense = Sense(Sampler([Memory(), Pressure()], store, self.clock), store, System(None))  # type: ignore[arg-type]
+        store = SampleStore(PANELS)
+        sense = Sense(Sampler([Memory(), Pressure()], store, self.clock), store, SystemCollector(None))  # type: ignore[arg-type]
         self.loop = NodeLoop(
             sense, STRATEGIES, self.actuator, Predictor(lambda bank: None), wall=self.clock, monotonic=self.clock
         )

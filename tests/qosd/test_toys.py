@@ -42,8 +42,8 @@ from qosd.predict.predictor import Predictor
 from qosd.sense.build import Sense
 from qosd.sense.node import NodeRow
 from qosd.sense.sampler import Sampler
-from qosd.sense.store import Store
-from qosd.sense.system import System
+from qosd.sense.store import SampleStore
+from qosd.sense.system import SystemCollector
 from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
 from qosd.sense.usage import USAGE
@@ -148,8 +148,8 @@ class Node:
         evictor = Evictor(self.undo, self, self, self.events, monotonic=self.clock, wall=self.clock)
         orders = OneShotWriter(self.writer, self, Inline())
         self.actuator = Actuator(self.writer, self.undo, self, OWNERS, evictor=evictor, one_shots=orders)
-        store = Store(PANELS)
-        sense = Sense(Sampler([Load(Random(self.seed))], store, self.clock), store, System(None))  # type: ignore[arg-type]
+        store = SampleStore(PANELS)
+        sense = Sense(Sampler([Load(Random(self.seed))], store, self.clock), store, SystemCollector(None))  # type: ignore[arg-type]
         self.loop = NodeLoop(
             sense, TOYS, self.actuator, Predictor(lambda bank: None), wall=self.clock, monotonic=self.clock
         )

@@ -20,8 +20,8 @@ from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.sense.node import NodeRow, NumaRow
 from qosd.sense.prediction import PredictionRow
 from qosd.sense.row import NO_SAMPLE, Panel, Row
-from qosd.sense.store import Store
-from qosd.sense.system import System
+from qosd.sense.store import SampleStore
+from qosd.sense.system import SystemCollector
 from qosd.sense.table import PANELS
 from qosd.sense.targets import SampleTargets, Tiers
 from qosd.sense.tick import Tick
@@ -77,14 +77,14 @@ class History:
     """``has_root``: kubelet's root cgroup can be read."""
 
     def __init__(self, *pods: PodView, apps: Sequence[HostApplication] = (), has_root: bool = True) -> None:
-        self.store = Store(PANELS)
+        self.store = SampleStore(PANELS)
         self.pods, self.apps, self.has_root = pods, tuple(apps), has_root
         self.now_s, self.beat_s = float(START_S), 1.0
         self.ages_s: dict[str, float] = {"node": 0.0, "usage": 0.0, "system": 0.0, "pods": 0.0}
         self.policy = EffectivePolicy(
             slo=NodeSLOSpec(host_applications=self.apps), node=NodeSettings(allocatable_memory_bytes=16 * GIB)
         )
-        self._system = System(None)  # type: ignore[arg-type]  # it reads a file on machines of several NUMA nodes only
+        self._system = SystemCollector(None)  # type: ignore[arg-type]  # it reads a file on machines of several NUMA nodes only
 
     def tick(
         self,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from qosd.cluster import usage
 from qosd.model.metric import Scope
 from qosd.sense.node import NodeRow
-from qosd.sense.store import Store
+from qosd.sense.store import SampleStore
 from qosd.sense.usage import USAGE
 from tests.qosd.cluster.history import History, Use, pod
 
@@ -101,4 +101,4 @@ def test_the_sampler_waits_once_for_a_metric_however_many_pods_there_are() -> No
 
 
 def test_an_empty_store_has_no_means() -> None:
-    assert usage.means(Store([NodeRow.panel]), NodeRow.cpu_usage_cores, 0) == {}
+    assert usage.means(SampleStore([NodeRow.panel]), NodeRow.cpu_usage_cores, 0) == {}

@@ -41,8 +41,8 @@ from qosd.policy.provenance import Origin, Provenance
 from qosd.report import TickReport
 from qosd.sense.node import NodeRow
 from qosd.sense.row import NO_SAMPLE
-from qosd.sense.sampler import Health
-from qosd.sense.store import Store
+from qosd.sense.sampler import CollectorHealth
+from qosd.sense.store import SampleStore
 from qosd.sense.table import PANELS
 from tests.fakes.cgroups import Cgroups
 from tests.qosd.contexts import extended, policy
@@ -75,7 +75,7 @@ class Scene:
     originals: dict[str, dict[str, Original]] = field(default_factory=dict)
     placed: dict[str, str] = field(default_factory=dict)
     evictions: dict[str, EvictionState] = field(default_factory=dict)
-    collectors: dict[str, Health] = field(default_factory=dict)
+    collectors: dict[str, CollectorHealth] = field(default_factory=dict)
     written: dict[Path, str] = field(default_factory=dict)
     """By somebody else, after the tick."""
     entries: list[Entry] = field(default_factory=list)
@@ -138,7 +138,7 @@ async def living(scene: Scene) -> AsyncIterator[Node]:
         await node.close()
 
 
-def put_steady(store: Store, figures: Mapping[tuple[Metric, str], float], seconds: int = 120) -> None:
+def put_steady(store: SampleStore, figures: Mapping[tuple[Metric, str], float], seconds: int = 120) -> None:
     """``figures`` by metric and object, each second until now."""
     for panel in PANELS:
         subjects = {subject for metric, subject in figures if metric in panel.metrics}
@@ -194,6 +194,6 @@ def batch_scene(tmp_path: Path, quota: str = "200000", qos: str = "BE") -> Scene
             StrategyResult("hooks", Stage.SPEC, State.ACTIVE, Decision("1 value of 1 pod", opinions)),
             StrategyResult("burst", Stage.BURST, State.DISABLED, Decision("disabled by configuration")),
         ],
-        collectors={"node": Health(UP_NS - 9 * SECOND // 10, duration_us=850.0)},
+        collectors={"node": CollectorHealth(UP_NS - 9 * SECOND // 10, duration_us=850.0)},
         written={tmp_path / f"cpu{cgroup}/cpu.cfs_quota_us": quota},
     )

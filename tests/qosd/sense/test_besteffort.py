@@ -10,7 +10,7 @@ import pytest
 
 from koord.model.qos import QoSClass
 from qosd.model.snapshot import PodView
-from qosd.sense.besteffort import BestEffort, BestEffortRow
+from qosd.sense.besteffort import BestEffortCollector, BestEffortRow
 from qosd.sense.meters import path_of
 from qosd.sense.targets import SampleTargets
 from tests.qosd.contexts import EXTENDED, extended
@@ -24,7 +24,7 @@ def job(name: str, state: str = "SANDBOX_READY", containers: tuple[str, ...] = (
     return pod(name, QoSClass.BE, TIER, containers, state, FOUR_CORES)
 
 
-def measured(world: World, one: BestEffort, suppresses: bool = False) -> tuple[float, float]:
+def measured(world: World, one: BestEffortCollector, suppresses: bool = False) -> tuple[float, float]:
     """(requested cores, real limit)."""
     batch = dict(one.collect(replace(world.tick(), suppresses=suppresses)))
     _, request, limit = batch[BestEffortRow.panel][""]
@@ -47,7 +47,7 @@ def cpus(world: World, cgroup: str, text: str) -> None:
 def test_finished_pods_ask_for_nothing(world: World, pods: list[PodView], cores: float) -> None:
     world.targets = SampleTargets.of(tuple(pods), TIERS, ())
     cpus(world, TIER, "0-3")
-    assert measured(world, BestEffort(world.host)) == (cores, 4.0)
+    assert measured(world, BestEffortCollector(world.host)) == (cores, 4.0)
 
 
 @pytest.mark.parametrize("suppresses", [True, False])
@@ -55,7 +55,7 @@ def test_a_set_that_suppression_widened_counts_at_once(world: World, suppresses:
     busy = job("a")
     container = busy.containers[1].cgroup
     world.targets = SampleTargets.of((busy,), TIERS, ())
-    one = BestEffort(world.host)
+    one = BestEffortCollector(world.host)
     cpus(world, TIER, "0-7")
     limits = []
     for text in ("0-1", "0-3", "0-5", *["0-7"] * 10):

@@ -13,12 +13,12 @@ import pytest
 from koord.host.perf import PerfError
 from koord.model.qos import QoSClass
 from qosd.model.metric import Scope
-from qosd.sense.cycles import Cycles, CyclesRow
-from qosd.sense.pressure import PRESSURE, NodePressure, NodePressureRow, Pressure
-from qosd.sense.reclaim import Reclaim, ReclaimRow
+from qosd.sense.cycles import CyclesCollector, CyclesRow
+from qosd.sense.pressure import PRESSURE, NodePressureCollector, NodePressureRow, PressureCollector
+from qosd.sense.reclaim import ReclaimCollector, ReclaimRow
 from qosd.sense.row import SLOW_S, TICK_S
-from qosd.sense.runqueue import RunQueue, RunQueueRow
-from qosd.sense.stalls import STALLS, Stalls
+from qosd.sense.runqueue import RunQueueCollector, RunQueueRow
+from qosd.sense.stalls import STALLS, StallsCollector
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import NotApplicable
 from tests.qosd.sense.trees import TIERS, World, named, pod, run
@@ -35,7 +35,7 @@ def psi(some_us: int, full_us: int | None, avg10: float = 1.5) -> str:
 
 def test_stall_time_is_exact(world: World) -> None:
     world.targets = SampleTargets.of((A,), TIERS, ())
-    collector = Pressure(world.host)
+    collector = PressureCollector(world.host)
     panel, cgroup = PRESSURE[Scope.POD].panel, A.cgroup
     for some_us, full_us in ((1000, 100), (501_000, 200_100), (501_000, 200_100), (100, 100)):
         world.clock.advance(10)
@@ -53,13 +53,13 @@ def test_stall_time_is_exact(world: World) -> None:
 def test_pressure_of_no_known_form_is_absent(world: World, text: str) -> None:
     world.targets = SampleTargets.of((A,), TIERS, ())
     world.write(A.cgroup, cpu_pressure=text, io_pressure=psi(1, 1))
-    collector = Pressure(world.host)
+    collector = PressureCollector(world.host)
     row = named(PRESSURE[Scope.POD].panel, run(world, collector)[PRESSURE[Scope.POD].panel][A.cgroup])
     assert row and all(name.startswith("pod_io") for name in row)
 
 
-def stalls(world: World) -> Stalls:
-    return Stalls(world.host)
+def stalls(world: World) -> StallsCollector:
+    return StallsCollector(world.host)
 
 
 def test_stalls_of_tiers_and_latency_sensitive_containers(world: World) -> None:
@@ -120,7 +120,7 @@ def test_why_there_is_no_pressure(tmp_path: Path, version: int, unified: bool, n
     world = World(tmp_path, version, unified)
     if node_psi:
         world.put("proc/pressure/cpu", psi(1, 1))
-    for collector in (Pressure(world.host), stalls(world)):
+    for collector in (PressureCollector(world.host), stalls(world)):
         if not reason:
             assert not any(run(world, collector).values())
             continue
@@ -129,7 +129,7 @@ def test_why_there_is_no_pressure(tmp_path: Path, version: int, unified: bool, n
 
 
 def test_pressure_of_the_node(v2: World) -> None:
-    collector = NodePressure(v2.host)
+    collector = NodePressureCollector(v2.host)
     with pytest.raises(NotApplicable):
         run(v2, collector)
     for total in (1000, 3000):
@@ -159,7 +159,7 @@ DIRECT = {"direct_reclaim_pages": 10.0, "swapped_in_pages": 0.5}
     ids=["grown", "one fell", "one is new", "none is there"],
 )
 def test_reclaim_of_the_node(v2: World, before: str, after: str, rates: Mapping[str, float]) -> None:
-    collector = Reclaim(v2.host)
+    collector = ReclaimCollector(v2.host)
     with pytest.raises(NotApplicable, match="vmstat"):
         run(v2, collector)
     for text in (before, after):
@@ -177,9 +177,9 @@ def threads(world: World, cgroup: str, tids: Mapping[int, tuple[int, int]]) -> N
         world.put(f"proc/{tid}/schedstat", f"99 {wait_ns} {slices}\n")
 
 
-def run_queue(world: World, max_threads: int = 512) -> RunQueue:
+def run_queue(world: World, max_threads: int = 512) -> RunQueueCollector:
     world.put("proc/self/schedstat", "1 2 3\n")
-    return RunQueue(world.host, max_threads)
+    return RunQueueCollector(world.host, max_threads)
 
 
 def test_run_queue_delay_is_summed_over_threads_seen_twice(world: World) -> None:
@@ -199,10 +199,10 @@ def test_run_queue_delay_is_summed_over_threads_seen_twice(world: World) -> None
 class Batches:
     """One batch a second: stalls, then run-queue delay."""
 
-    def __init__(self, world: World, *collectors: Stalls | RunQueue) -> None:
+    def __init__(self, world: World, *collectors: StallsCollector | RunQueueCollector) -> None:
         self.world, self.collectors, self.before_ns = world, collectors, 0
 
-    def run(self, *collectors: Stalls | RunQueue) -> None:
+    def run(self, *collectors: StallsCollector | RunQueueCollector) -> None:
         self.world.clock.advance(1)
         tick = replace(self.world.tick(), before_ns=self.before_ns)
         for collector in collectors or self.collectors:
@@ -274,7 +274,7 @@ def test_threads_are_bounded_for_the_node(world: World) -> None:
 
 def test_a_kernel_without_schedstat(world: World) -> None:
     with pytest.raises(NotApplicable, match="schedstat"):
-        run(world, RunQueue(world.host))
+        run(world, RunQueueCollector(world.host))
 
 
 class FakeMeter:
@@ -314,7 +314,7 @@ class FakeCounters:
 def test_cycles_per_instruction_of_a_window(world: World) -> None:
     world.targets = SampleTargets.of((pod("a", containers=("x", "gone", "idle", "bad")),), TIERS, ())
     counters = FakeCounters({"x": {"cycles": 3e9, "instructions": 2e9}, "idle": None, "bad": {}})
-    collector = Cycles(world.host, counters)  # type: ignore[arg-type]
+    collector = CyclesCollector(world.host, counters)  # type: ignore[arg-type]
     assert run(world, collector) == {}
     world.clock.advance(10)
     rows = run(world, collector)[CyclesRow.panel]
@@ -332,7 +332,7 @@ def test_containers_take_turns(world: World) -> None:
     names = ("a", "b", "c")
     world.targets = SampleTargets.of((pod("p", containers=names),), TIERS, ())
     counters = FakeCounters({name: {"cycles": 1.0, "instructions": 1.0} for name in names})
-    collector = Cycles(world.host, counters, max_descriptors=8)  # type: ignore[arg-type]
+    collector = CyclesCollector(world.host, counters, max_descriptors=8)  # type: ignore[arg-type]
     measured = []
     for _ in range(18):
         measured += [sorted(Path(name).name for name in rows) for rows in run(world, collector).values()]
@@ -343,4 +343,4 @@ def test_containers_take_turns(world: World) -> None:
 def test_no_counters_is_said_with_its_reason(world: World) -> None:
     counters = FakeCounters({}, "cycles: this CPU has no such event")
     with pytest.raises(NotApplicable, match="no such event"):
-        run(world, Cycles(world.host, counters))  # type: ignore[arg-type]
+        run(world, CyclesCollector(world.host, counters))  # type: ignore[arg-type]

@@ -11,9 +11,9 @@ import pytest
 
 from koord.model.qos import QoSClass
 from qosd.model.metric import Scope
-from qosd.sense.host import Host
-from qosd.sense.io import IO, IO_ROWS
-from qosd.sense.memoryevents import MEMORY_EVENTS, MemoryEvents
+from qosd.sense.host import CollectorHost
+from qosd.sense.io import IO_ROWS, IOCollector
+from qosd.sense.memoryevents import MEMORY_EVENTS, MemoryEventsCollector
 from qosd.sense.row import Row
 from qosd.sense.sampler import Sampler
 from qosd.sense.targets import SampleTargets
@@ -36,7 +36,7 @@ Rates = Mapping[str, float]
 class Counted(NamedTuple):
     """A collector with its rows; the files of a cgroup at two readings, and the rates if a second is between them."""
 
-    collector: Callable[[Host], Collector]
+    collector: Callable[[CollectorHost], Collector]
     rows: Mapping[Scope, type[Row]]
     before: Files
     after: Files
@@ -69,7 +69,7 @@ def io(version: int, *devices: tuple[int, int, int, int]) -> Files:
 
 def io_counted(version: int, before: Files, after: Files, *rates: float) -> Counted:
     names = ("io_read_bytes", "io_written_bytes", "io_reads", "io_writes")
-    return Counted(IO, IO_ROWS, before, after, dict(zip(names, rates, strict=True)))
+    return Counted(IOCollector, IO_ROWS, before, after, dict(zip(names, rates, strict=True)))
 
 
 def io_of_two_devices(version: int) -> Counted:
@@ -97,7 +97,7 @@ def memory_events(version: int, *counts: int) -> Files:
 
 
 def events_counted(before: Files, after: Files, **rates: float) -> Counted:
-    return Counted(MemoryEvents, MEMORY_EVENTS, before, after, rates)
+    return Counted(MemoryEventsCollector, MEMORY_EVENTS, before, after, rates)
 
 
 def every_event(version: int) -> Counted:

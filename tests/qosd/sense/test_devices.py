@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from qosd.sense.devices import DiskRow, Disks, InterfaceRow, Network
-from qosd.sense.rdt import CacheRow, Resctrl
+from qosd.sense.devices import DiskRow, DisksCollector, InterfaceRow, NetworkCollector
+from qosd.sense.rdt import CacheRow, ResctrlCollector
 from qosd.sense.tick import NotApplicable
 from tests.qosd.sense.trees import World, run
 
@@ -24,7 +24,7 @@ def diskstats(reads: int, sectors: int, ms: int) -> str:
 def test_disks_are_whole_disks(v2: World) -> None:
     (v2.root / "sys/block/sda").mkdir(parents=True)
     (v2.root / "sys/block/loop0").mkdir()
-    collector = Disks(v2.host)
+    collector = DisksCollector(v2.host)
     seen = []
     for numbers in ((10, 100, 50), (20, 300, 1050), (5, 0, 0)):
         v2.put("proc/diskstats", diskstats(*numbers))
@@ -39,7 +39,7 @@ def test_interfaces_are_those_that_stand_alone(v2: World) -> None:
     for index, (name, below) in enumerate({"lo": 0, "eth0": 1, "veth1": 77, "eth0.5": 1}.items()):
         v2.put(f"sys/class/net/{name}/ifindex", f"{index}\n")
         v2.put(f"sys/class/net/{name}/iflink", f"{below}\n")
-    collector = Network(v2.host)
+    collector = NetworkCollector(v2.host)
     for count in (100, 1100):
         row = f"{count} {count} 0 {count} 0 0 0 0 {count} {count} 0 0 0 0 0 0"
         lines = "".join(f"{name}: {row}\n" for name in ("lo", "eth0", "veth1", "eth0.5"))
@@ -57,7 +57,7 @@ def monitored(world: World, group: str, cache: str, **texts: str) -> None:
 
 def test_emulated_resctrl_counters_become_rates(v2: World) -> None:
     v2.put("resctrl/schemata", "L3:0=7ff\n")
-    collector = Resctrl(v2.host)
+    collector = ResctrlCollector(v2.host)
     near_wrap = 2**64 - 1000
     monitored(v2, "LS", "00", llc_occupancy="4096", mbm_total_bytes=str(near_wrap), mbm_local_bytes="500")
     monitored(v2, "BE", "01", llc_occupancy="Unavailable", mbm_total_bytes="Error")
@@ -82,4 +82,4 @@ def test_why_there_is_no_resctrl(v2: World, files: Mapping[str, str], reason: st
     for path, text in files.items():
         v2.put(path, text)
     with pytest.raises(NotApplicable, match=reason):
-        run(v2, Resctrl(v2.host))
+        run(v2, ResctrlCollector(v2.host))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from qosd.sense.meters import REFRESH_TICKS
-from qosd.sense.usage import Meter
+from qosd.sense.usage import UsageGauge
 from tests.qosd.sense.trees import MEMORY, World
 
 GROUP = "/kubepods/podx/c"
@@ -18,8 +18,8 @@ NAN = math.nan
 MEMORY_FIGURES = (1203.0, 1260.0, 950.0)
 
 
-def meter(world: World, phase: int = 0) -> Meter:
-    return Meter(world.tree, GROUP, world.files, world.clock, phase)
+def meter(world: World, phase: int = 0) -> UsageGauge:
+    return UsageGauge(world.tree, GROUP, world.files, world.clock, phase)
 
 
 def same(row: tuple[float, ...] | None, *expected: float) -> bool:
@@ -174,7 +174,7 @@ def test_what_moved_at_the_same_charge_is_seen_within_the_refresh(world: World, 
     assert seen[-1] == 1253
 
 
-def refaulting(world: World, one: Meter, seconds: int, **per_s: int) -> list[float]:
+def refaulting(world: World, one: UsageGauge, seconds: int, **per_s: int) -> list[float]:
     """The refaults of each second of a container that reads pages back at a constant charge."""
     rates = []
     for second in range(seconds):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from qosd.sense.mongroups import MonGroups
+from qosd.sense.mongroups import MonGroupsCollector
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import NotApplicable
 from tests.qosd.sense.trees import TIERS, World, named, pod, run
@@ -25,7 +25,7 @@ def monitored(world: World, name: str, cache: int, control_group: str = "", **te
         world.put(f"{directory}/{feature}", f"{text}\n")
 
 
-def figures(world: World, collector: MonGroups) -> dict[str, Mapping[str, float]]:
+def figures(world: World, collector: MonGroupsCollector) -> dict[str, Mapping[str, float]]:
     """By cgroup."""
     world.clock.advance(10)
     return {
@@ -36,12 +36,12 @@ def figures(world: World, collector: MonGroups) -> dict[str, Mapping[str, float]
 
 
 @pytest.fixture
-def collector(v2: World) -> MonGroups:
+def collector(v2: World) -> MonGroupsCollector:
     v2.targets = SampleTargets.of((A, pod("b")), TIERS, ())
-    return MonGroups(v2.host)
+    return MonGroupsCollector(v2.host)
 
 
-def test_domains_are_summed_by_container_and_containers_by_pod(v2: World, collector: MonGroups) -> None:
+def test_domains_are_summed_by_container_and_containers_by_pod(v2: World, collector: MonGroupsCollector) -> None:
     for count in (1000, 51_000):
         for cache in (0, 1):
             texts = {"llc_occupancy": "4096", "mbm_total_bytes": str(count), "mbm_local_bytes": str(count // 10)}
@@ -55,7 +55,7 @@ def test_domains_are_summed_by_container_and_containers_by_pod(v2: World, collec
 
 
 @pytest.mark.parametrize("text", ["Unavailable", "Error", "nonsense", ""])
-def test_a_sum_of_which_a_part_is_missing_is_missing(v2: World, collector: MonGroups, text: str) -> None:
+def test_a_sum_of_which_a_part_is_missing_is_missing(v2: World, collector: MonGroupsCollector, text: str) -> None:
     for second in (text, "9000"):
         monitored(v2, "a-x", 0, llc_occupancy="1", mbm_total_bytes="1000")
         monitored(v2, "a-x", 1, llc_occupancy="2", mbm_total_bytes=second)
@@ -63,14 +63,14 @@ def test_a_sum_of_which_a_part_is_missing_is_missing(v2: World, collector: MonGr
     assert figures(v2, collector)[X] == {"llc_occupancy_bytes": 3.0, "mbm_total_bytes_per_s": 0.0}
 
 
-def test_a_counter_that_fell_has_no_rate_and_one_that_wrapped_has(v2: World, collector: MonGroups) -> None:
+def test_a_counter_that_fell_has_no_rate_and_one_that_wrapped_has(v2: World, collector: MonGroupsCollector) -> None:
     for total, local in ((2**64 - 1000, 500), (1000, 100)):
         monitored(v2, "a-x", 0, mbm_total_bytes=str(total), mbm_local_bytes=str(local))
         found = figures(v2, collector)
     assert found[X] == {"mbm_total_bytes_per_s": 200.0}
 
 
-def test_a_group_that_vanishes_and_comes_again(v2: World, collector: MonGroups) -> None:
+def test_a_group_that_vanishes_and_comes_again(v2: World, collector: MonGroupsCollector) -> None:
     for name in ("a-x", "a-y"):
         monitored(v2, name, 0, mbm_total_bytes="1000")
     figures(v2, collector)
@@ -81,7 +81,7 @@ def test_a_group_that_vanishes_and_comes_again(v2: World, collector: MonGroups) 
 
 
 @pytest.mark.parametrize("mounted", [True, False])
-def test_why_there_is_nothing(v2: World, collector: MonGroups, mounted: bool) -> None:
+def test_why_there_is_nothing(v2: World, collector: MonGroupsCollector, mounted: bool) -> None:
     if mounted:
         monitored(v2, "not-a-container", 0, mbm_total_bytes="7")
     with pytest.raises(NotApplicable, match="no container has a monitoring group"):

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from qosd.model.snapshot import PodFacts, PodView
-from qosd.sense.podnetwork import PodNetwork, PodNetworkRow
+from qosd.sense.podnetwork import PodNetworkCollector, PodNetworkRow
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import NotApplicable
 from tests.qosd.sense.trees import TIERS, World, named, pod, run
@@ -36,7 +36,7 @@ def put(world: World, cgroup: str, *pids: int) -> None:
     world.put(world.path(cgroup, "cgroup.procs"), "".join(f"{pid}\n" for pid in pids))
 
 
-def rates(world: World, collector: PodNetwork) -> Mapping[str, Mapping[str, float]]:
+def rates(world: World, collector: PodNetworkCollector) -> Mapping[str, Mapping[str, float]]:
     """By pod and figure."""
     world.clock.advance(10)
     rows = run(world, collector)[PodNetworkRow.panel]
@@ -50,14 +50,14 @@ def rates(world: World, collector: PodNetwork) -> Mapping[str, Mapping[str, floa
 
 
 @pytest.fixture
-def network(world: World) -> PodNetwork:
+def network(world: World) -> PodNetworkCollector:
     (world.root / "proc/self/ns").mkdir(parents=True)
     (world.root / "proc/self/ns/net").symlink_to(HOST)
     world.targets = SampleTargets.of((A,), TIERS, ())
-    return PodNetwork(world.host)
+    return PodNetworkCollector(world.host)
 
 
-def test_rates_of_a_pod_without_loopback(world: World, network: PodNetwork) -> None:
+def test_rates_of_a_pod_without_loopback(world: World, network: PodNetworkCollector) -> None:
     put(world, SANDBOX, 0, 7, 8)  # 0: not to be seen from here
     process(world, 7, OWN, 100)
     assert rates(world, network) == {A.cgroup: {}}
@@ -75,7 +75,7 @@ def test_rates_of_a_pod_without_loopback(world: World, network: PodNetwork) -> N
     }
 
 
-def test_a_counter_that_fell_costs_its_own_figure(world: World, network: PodNetwork) -> None:
+def test_a_counter_that_fell_costs_its_own_figure(world: World, network: PodNetworkCollector) -> None:
     put(world, SANDBOX, 7)
     process(world, 7, OWN, 100, drops=9)
     rates(world, network)
@@ -90,7 +90,9 @@ def test_a_counter_that_fell_costs_its_own_figure(world: World, network: PodNetw
     }
 
 
-def test_where_the_runtime_keeps_no_sandbox_process_a_containers_is_asked(world: World, network: PodNetwork) -> None:
+def test_where_the_runtime_keeps_no_sandbox_process_a_containers_is_asked(
+    world: World, network: PodNetworkCollector
+) -> None:
     """CRI-O's default."""
     put(world, CONTAINER, 9)
     process(world, 9, OWN, 100)
@@ -100,7 +102,7 @@ def test_where_the_runtime_keeps_no_sandbox_process_a_containers_is_asked(world:
 
 
 @pytest.mark.parametrize("again", ["another namespace", "nobody in between"])
-def test_nothing_is_counted_across_two_namespaces(world: World, network: PodNetwork, again: str) -> None:
+def test_nothing_is_counted_across_two_namespaces(world: World, network: PodNetworkCollector, again: str) -> None:
     """kubelet makes a sandbox again in the pod's cgroup."""
     put(world, SANDBOX, 7)
     process(world, 7, OWN, 100)
@@ -122,7 +124,7 @@ def replace_sandbox(view: PodView) -> PodView:
     return msgspec.structs.replace(view, containers=(anew, *others))
 
 
-def test_a_pod_in_the_hosts_network_has_none_of_its_own(world: World, network: PodNetwork) -> None:
+def test_a_pod_in_the_hosts_network_has_none_of_its_own(world: World, network: PodNetworkCollector) -> None:
     told = msgspec.structs.replace(pod("told"), facts=PodFacts(host_network=True))
     world.targets = SampleTargets.of((A, told), TIERS, ())
     put(world, SANDBOX, 7)
@@ -133,7 +135,7 @@ def test_a_pod_in_the_hosts_network_has_none_of_its_own(world: World, network: P
 
 
 @pytest.mark.parametrize("lacks", ["", "cgroup.procs", "ns", "net/dev", "net/snmp"])
-def test_a_pod_that_vanishes_costs_its_own_samples_only(world: World, network: PodNetwork, lacks: str) -> None:
+def test_a_pod_that_vanishes_costs_its_own_samples_only(world: World, network: PodNetworkCollector, lacks: str) -> None:
     other = pod("b")
     world.targets = SampleTargets.of((A, other), TIERS, ())
     for view, pid in ((A, 7), (other, 8)):
@@ -145,7 +147,7 @@ def test_a_pod_that_vanishes_costs_its_own_samples_only(world: World, network: P
 
 
 @pytest.mark.parametrize("file", ["dev", "snmp"])
-def test_nonsense_costs_its_pod_only(world: World, network: PodNetwork, file: str) -> None:
+def test_nonsense_costs_its_pod_only(world: World, network: PodNetworkCollector, file: str) -> None:
     put(world, SANDBOX, 7)
     process(world, 7, OWN, 100)
     assert rates(world, network)
@@ -153,7 +155,7 @@ def test_nonsense_costs_its_pod_only(world: World, network: PodNetwork, file: st
     assert rates(world, network) == {}
 
 
-def test_no_file_stays_open(world: World, network: PodNetwork) -> None:
+def test_no_file_stays_open(world: World, network: PodNetworkCollector) -> None:
     """One of a namespace would keep it, and its interfaces, after the pod has gone."""
     put(world, SANDBOX, 7)
     process(world, 7, OWN, 100)
@@ -163,7 +165,7 @@ def test_no_file_stays_open(world: World, network: PodNetwork) -> None:
 
 
 def test_who_may_not_look_into_namespaces_is_told_why(world: World) -> None:
-    class Refusing(PodNetwork):
+    class Refusing(PodNetworkCollector):
         def _namespace(self, pid: str) -> str:
             raise PermissionError(13, "Permission denied", f"/proc/{pid}/ns/net")
 

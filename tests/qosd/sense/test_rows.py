@@ -13,7 +13,7 @@ from qosd.model.metric import CGROUP_SCOPES, Scope
 from qosd.predict import gauges
 from qosd.predict.bank import Bank
 from qosd.predict.reclaimable import Amount, Settings, predict
-from qosd.sense.cycles import Cycles
+from qosd.sense.cycles import CyclesCollector
 from qosd.sense.meters import REFRESH_TICKS, path_of
 from qosd.sense.node import NodeRow
 from qosd.sense.prediction import PredictionRow
@@ -91,7 +91,7 @@ def populate(world: World) -> None:
 def collectors(world: World) -> list[Collector]:
     """The standard ones; only the CPU's counters, which few machines of developers have, are told."""
     counters = FakeCounters({"main": {"cycles": 3e9, "instructions": 2e9}})
-    cycles = Cycles(world.host, counters)  # type: ignore[arg-type]
+    cycles = CyclesCollector(world.host, counters)  # type: ignore[arg-type]
     found = [collector(world.host) for collector in COLLECTORS]
     return [cycles if collector.name == "cycles" else collector for collector in found]
 

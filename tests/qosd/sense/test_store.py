@@ -13,7 +13,7 @@ from qosd.model.metric import Kind, Scope
 from qosd.sense.node import NodeRow
 from qosd.sense.ring import Rings, nearest_rank
 from qosd.sense.row import NO_SAMPLE, Column, Row
-from qosd.sense.store import Store
+from qosd.sense.store import SampleStore
 from qosd.sense.table import METRICS, PANELS
 from tests.fakes.clock import S
 
@@ -80,7 +80,7 @@ def test_a_ring_holds_the_last_instants_and_their_gaps(written: list[list[bool]]
 
 
 def test_series_and_percentile_of_a_window() -> None:
-    store = Store([POD])
+    store = SampleStore([POD])
     for second in range(8):
         store.put(POD, second * S, {"/p": row(float(second), NO_SAMPLE, 7.0)})
     assert store.series(A, "/p") == [(second * S, float(second)) for second in range(3, 8)]
@@ -94,14 +94,14 @@ def test_series_and_percentile_of_a_window() -> None:
 
 
 def test_samples_of_another_batch_are_none() -> None:
-    store = Store([POD])
+    store = SampleStore([POD])
     store.put(POD, 1 * S, {"/p": row(1.0, NO_SAMPLE, 7.0)})
     assert store.values(A, 1 * S) == {"/p": 1.0}
     assert store.values(B, 1 * S) == store.values(A, 2 * S) == {}
 
 
 def test_what_newest_returned_never_changes() -> None:
-    store = Store([POD])
+    store = SampleStore([POD])
     store.put(POD, 1, {"/p": row(1.0, 1.0, 1.0)})
     first = store.newest()
     store.put(POD, 2, {"/p": row(2.0, 2.0, 2.0)})
@@ -111,14 +111,14 @@ def test_what_newest_returned_never_changes() -> None:
 
 
 def test_history_keeps_bytes_to_a_part_in_ten_million() -> None:
-    store = Store([POD])
+    store = SampleStore([POD])
     store.put(POD, 1, {"/p": row(16.0 * 2**30 + 1, 0.0, 0.0)})
     assert store.value(A, "/p") == 16 * 2**30 + 1
     assert math.isclose(store.series(A, "/p")[0][1], 16 * 2**30, rel_tol=1e-7)
 
 
 def test_a_thousand_objects_leave_nothing() -> None:
-    store = Store([POD])
+    store = SampleStore([POD])
     for number in range(1000):
         store.put(POD, number * S, {f"/p{number}": row(1.0, 1.0, 1.0)})
         if number % 2:
@@ -131,7 +131,7 @@ def test_a_thousand_objects_leave_nothing() -> None:
 
 
 def test_a_withdrawn_panel_has_history_only() -> None:
-    store = Store([POD])
+    store = SampleStore([POD])
     store.put(POD, 1, {"/p": row(1.0, 2.0, 3.0)})
     store.withdraw(POD)
     assert store.newest() == {} and store.values(A, 1) == {}

@@ -10,8 +10,8 @@ import pytest
 from koord.model.qos import QoSClass
 from koord.model.slo import CgroupBase, CgroupPath, HostApplication
 from qosd.model.metric import Scope
-from qosd.sense.besteffort import BestEffort, BestEffortRow
-from qosd.sense.limits import LIMITS, Limits
+from qosd.sense.besteffort import BestEffortCollector, BestEffortRow
+from qosd.sense.limits import LIMITS, LimitsCollector
 from qosd.sense.targets import SampleTargets, Tiers, app_cgroup
 from qosd.sense.tick import NotApplicable
 from tests.qosd.sense.trees import TIERS, World, pod, run
@@ -88,19 +88,19 @@ def test_what_best_effort_can_get(
     quota(world, TIERS.besteffort, quota_us)
     if container_set is not None:
         cpuset(world, be.containers[1].cgroup, container_set)
-    row = run(world, BestEffort(world.host))[BestEffortRow.panel][""]
+    row = run(world, BestEffortCollector(world.host))[BestEffortRow.panel][""]
     assert list(row) == pytest.approx([NAN, 0.0, limit], nan_ok=True)
 
 
 def test_best_effort_requests_count_for_labelled_pods(world: World) -> None:
     pods = (batch_pod("a", QoSClass.BE, 1500), batch_pod("b", QoSClass.BE, 250), batch_pod("c", QoSClass.LS, 4000))
     world.targets = SampleTargets.of(pods, TIERS, ())  # type: ignore[arg-type]
-    assert run(world, BestEffort(world.host))[BestEffortRow.panel][""][1] == 1.75
+    assert run(world, BestEffortCollector(world.host))[BestEffortRow.panel][""][1] == 1.75
 
 
 def test_a_node_without_the_tier_has_no_best_effort(world: World) -> None:
     with pytest.raises(NotApplicable):
-        run(world, BestEffort(world.host))
+        run(world, BestEffortCollector(world.host))
 
 
 @pytest.mark.parametrize(
@@ -113,5 +113,5 @@ def test_limits(world: World, memory: str, quota_us: int, expected: list[float])
     text = unlimited if memory == "unlimited" else memory
     world.put(world.path(A.cgroup, "memory.limit_in_bytes" if world.version == 1 else "memory.max"), text + "\n")
     quota(world, A.cgroup, quota_us)
-    row = run(world, Limits(world.host))[LIMITS[Scope.POD].panel][A.cgroup]
+    row = run(world, LimitsCollector(world.host))[LIMITS[Scope.POD].panel][A.cgroup]
     assert list(row) == pytest.approx(expected, nan_ok=True)

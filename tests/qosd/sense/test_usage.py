@@ -10,12 +10,12 @@ import pytest
 from koord.model.qos import QoSClass
 from koord.model.slo import CgroupBase, CgroupPath, HostApplication
 from qosd.model.metric import Scope
-from qosd.sense.node import Node, NodeRow, NumaRow
+from qosd.sense.node import NodeCollector, NodeRow, NumaRow
 from qosd.sense.row import Row
-from qosd.sense.system import System, SystemRow, numa_memory
+from qosd.sense.system import SystemCollector, SystemRow, numa_memory
 from qosd.sense.targets import SampleTargets, Tiers
 from qosd.sense.tick import NotApplicable
-from qosd.sense.usage import USAGE, Usage
+from qosd.sense.usage import USAGE, UsageCollector
 from tests.qosd.sense.trees import MEMORY, TIERS, World, named, pod, run
 
 NAN = math.nan
@@ -25,8 +25,8 @@ MEMINFO = (
 )
 
 
-def node_of(world: World) -> Node:
-    return Node(world.host)
+def node_of(world: World) -> NodeCollector:
+    return NodeCollector(world.host)
 
 
 def stat(*per_cpu: str) -> str:
@@ -126,11 +126,13 @@ USED = {
 }
 
 
-def system_after(world: World, usage: Mapping[str, tuple[float, int]], tiers: Tiers = TIERS) -> tuple[System, Row]:
+def system_after(
+    world: World, usage: Mapping[str, tuple[float, int]], tiers: Tiers = TIERS
+) -> tuple[SystemCollector, Row]:
     """Two batches of node, groups and system, a second apart; the node uses 4 cores and 800 kB."""
     world.targets = SampleTargets.of((A, B), tiers, (DAEMON, INSIDE))
-    node, groups = node_of(world), Usage(world.host)
-    system = System(world.host)
+    node, groups = node_of(world), UsageCollector(world.host)
+    system = SystemCollector(world.host)
     for second in (1, 2):
         node_uses(world, second, 4.0, 800)
         fill(world, second, usage)
@@ -166,14 +168,14 @@ def test_system_is_never_below_zero(world: World) -> None:
 
 def test_ended_pods_are_not_missed(world: World) -> None:
     world.targets = SampleTargets.of((pod("x", state="SANDBOX_NOTREADY"),), TIERS, ())
-    system = System(world.host)
+    system = SystemCollector(world.host)
     run(world, system)
     assert system.unreadable_pods == ()
 
 
 def test_samples_of_another_batch_are_not_subtracted(world: World) -> None:
     system_after(world, USED)
-    row = run(world, System(world.host))[SystemRow.panel][""]
+    row = run(world, SystemCollector(world.host))[SystemRow.panel][""]
     assert list(row) == pytest.approx([NAN, NAN, NAN, NAN, 2, 0.0], nan_ok=True)
 
 
@@ -200,5 +202,5 @@ def test_one_nonsensical_group_costs_its_own_sample_only(world: World) -> None:
     world.targets = SampleTargets.of((A, B), TIERS, ())
     fill(world, 1, USED)
     world.put(world.path(A.cgroup, "memory.usage_in_bytes" if world.version == 1 else "memory.current"), "much\n")
-    rows = run(world, Usage(world.host))[USAGE[Scope.POD].panel]
+    rows = run(world, UsageCollector(world.host))[USAGE[Scope.POD].panel]
     assert set(rows) == {B.cgroup}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from qosd.model.metric import Scope
 from qosd.model.snapshot import Aggregate, Window
 from qosd.sense.node import NodeRow, NumaRow
-from qosd.sense.store import Store
+from qosd.sense.store import SampleStore
 from qosd.sense.window import aggregates
 from tests.fakes.clock import S
 
@@ -24,15 +24,15 @@ def row_of(value: float) -> Any:
     return [value] * WIDTH
 
 
-def store_of(*samples: tuple[float, float], subject: str = "") -> Store:
+def store_of(*samples: tuple[float, float], subject: str = "") -> SampleStore:
     """(second, value) of the node's first metric."""
-    store = Store([NodeRow.panel])
+    store = SampleStore([NodeRow.panel])
     for second, value in samples:
         store.put(NodeRow.panel, int(second * S), {subject: row_of(value)})
     return store
 
 
-def over(store: Store, window: Window, now_s: float) -> Aggregate | None:
+def over(store: SampleStore, window: Window, now_s: float) -> Aggregate | None:
     return aggregates(store, [window], int(now_s * S))[window].get("")
 
 
@@ -64,7 +64,7 @@ def test_how_much_time_the_samples_cover(over_s: float, span_s: float) -> None:
 
 def test_a_window_without_samples_is_absent() -> None:
     assert over(store_of((1, 1.0)), Window(METRIC, 5), 6) is None
-    assert over(Store([NodeRow.panel]), Window(METRIC, 5), 6) is None
+    assert over(SampleStore([NodeRow.panel]), Window(METRIC, 5), 6) is None
 
 
 def test_an_object_that_is_gone_is_in_no_window() -> None:
@@ -92,7 +92,7 @@ def test_one_that_was_read_stays_when_its_object_goes() -> None:
 
 def test_a_metric_that_nobody_measures() -> None:
     with pytest.raises(KeyError):
-        aggregates(Store([NodeRow.panel]), [Window(NumaRow.cpu_usage_cores, 5)], 1)
+        aggregates(SampleStore([NodeRow.panel]), [Window(NumaRow.cpu_usage_cores, 5)], 1)
 
 
 @given(

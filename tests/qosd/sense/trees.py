@@ -12,9 +12,9 @@ from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
 from qosd.model.pod import HookStage, PodContext, Request, Resources
 from qosd.model.snapshot import ContainerView, PodView
-from qosd.sense.host import Host
+from qosd.sense.host import CollectorHost
 from qosd.sense.row import Panel, Row
-from qosd.sense.store import Store
+from qosd.sense.store import SampleStore
 from qosd.sense.table import PANELS
 from qosd.sense.targets import SampleTargets, Tiers
 from qosd.sense.tick import Batch, Collector, Tick
@@ -41,9 +41,9 @@ class World:
             sys=root / "sys",
             resctrl=root / "resctrl",
         )
-        self.clock, self.store = Clock(), Store(PANELS)
+        self.clock, self.store = Clock(), SampleStore(PANELS)
         self.files = opened(KeptFiles(10_000, lambda text: None))
-        self.host = Host(self.tree, self.files, self.clock, tuple, 100, 4096)
+        self.host = CollectorHost(self.tree, self.files, self.clock, tuple, 100, 4096)
         self.targets = SampleTargets()
 
     def write(self, cgroup: str, **texts: str) -> None:

@@ -23,7 +23,7 @@ from qosd.model.snapshot import PodView
 from qosd.report import TickReport
 from qosd.sense.memoryevents import MEMORY_EVENTS
 from qosd.sense.runqueue import RunQueueRow
-from qosd.sense.store import Store
+from qosd.sense.store import SampleStore
 from qosd.sense.table import PANELS
 from qosd.sense.usage import USAGE
 from qosd.tuning import history
@@ -52,7 +52,7 @@ def report(
     return TickReport((files,), {}, snapshot(by or policy(HOST), pod, topology=machine(4)))
 
 
-EMPTY = Store(PANELS)
+EMPTY = SampleStore(PANELS)
 
 
 def one(pod: PodView, by: EffectivePolicy | None = None, **states: Any) -> history.ContainerHistory:
@@ -138,7 +138,7 @@ def test_whether_it_may_burst(burst: str, may_burst: bool) -> None:
 def test_from_samples_to_a_sentence() -> None:
     pod = web()
     cgroup, usage = pod.containers[1].cgroup, USAGE[Scope.CONTAINER]
-    store = Store(PANELS)
+    store = SampleStore(PANELS)
     put_steady(
         store,
         {

@@ -32,8 +32,8 @@ from qosd.sense.build import Sense
 from qosd.sense.node import NodeRow
 from qosd.sense.row import NO_SAMPLE
 from qosd.sense.sampler import Sampler
-from qosd.sense.store import Store
-from qosd.sense.system import System
+from qosd.sense.store import SampleStore
+from qosd.sense.system import SystemCollector
 from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
 from qosd.sense.usage import USAGE
@@ -141,8 +141,8 @@ class Node:
         self.writer = KernelWriter(self.tree, GROUPS, NAMES)
         own = {self.suppress.name: Ownership(self.suppress.stage, self.suppress.rows)}
         self.actuator = Actuator(self.writer, self.undo, self, {**OWNERS, **own})
-        store = Store(PANELS)
-        sense = Sense(Sampler([self.meter], store, self.clock), store, System(None))  # type: ignore[arg-type]
+        store = SampleStore(PANELS)
+        sense = Sense(Sampler([self.meter], store, self.clock), store, SystemCollector(None))  # type: ignore[arg-type]
         self.loop = NodeLoop(
             sense, (*STRATEGIES, self.suppress), self.actuator, Predictor(lambda bank: None),
             wall=self.clock, monotonic=self.clock,

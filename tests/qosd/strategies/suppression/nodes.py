@@ -40,8 +40,8 @@ from qosd.sense.pids import PIDS
 from qosd.sense.row import NO_SAMPLE
 from qosd.sense.sampler import Sampler
 from qosd.sense.stalls import STALLS
-from qosd.sense.store import Store
-from qosd.sense.system import System
+from qosd.sense.store import SampleStore
+from qosd.sense.system import SystemCollector
 from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
 from qosd.sense.usage import USAGE
@@ -179,9 +179,9 @@ class Node:
         self.source.load()
         left = besteffort.load(self.root / "besteffort.json")
         self.source.set_best_effort_limits(BestEffortLimits(by_strategy=left))
-        store = Store(PANELS)
+        store = SampleStore(PANELS)
         meters = [NodeMeter(lambda: sum(self._used().values()) + 0.2), PodMeter(self._used, self._waited_ms)]
-        sense = Sense(Sampler(meters, store, self.clock), store, System(None))  # type: ignore[arg-type]
+        sense = Sense(Sampler(meters, store, self.clock), store, SystemCollector(None))  # type: ignore[arg-type]
         self.topology = machine(4)
         self.loop = NodeLoop(
             sense, STRATEGIES, self.actuator, Predictor(lambda bank: None), wall=self.clock, monotonic=self.clock,
