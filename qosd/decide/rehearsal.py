@@ -21,7 +21,7 @@ from koord.model.lattice import Value
 from qosd.decide.decision import NO_OPINIONS, Acts
 from qosd.decide.relief import relieve
 from qosd.decide.reliefstate import Relief, ReliefState, Victim
-from qosd.decide.shortage import Claim
+from qosd.decide.shortage import ShortageClaim
 from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot
 
 STOPPED = "stopped"
@@ -38,7 +38,7 @@ class Rehearsed(msgspec.Struct, frozen=True):
     pod: str = ""
 
 
-def rehearse(claims: tuple[Claim, ...], node: NodeSnapshot, state: ReliefState) -> tuple[Relief, ReliefState]:
+def rehearse(claims: tuple[ShortageClaim, ...], node: NodeSnapshot, state: ReliefState) -> tuple[Relief, ReliefState]:
     """As ``relieve``, of which nothing comes."""
     going = {
         uid: _about_to_go(uid, victim)

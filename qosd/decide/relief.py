@@ -44,7 +44,7 @@ from qosd.decide.reliefsteps import (
     pods,
     throttled,
 )
-from qosd.decide.shortage import Claim, Key, Measure, ReliefStep, Resource
+from qosd.decide.shortage import Key, Measure, ReliefStep, Resource, ShortageClaim
 from qosd.decide.victims import (
     Amounts,
     Owner,
@@ -64,7 +64,7 @@ _USAGE = "usage"
 """The collector by which pods' amounts are known."""
 
 
-def relieve(claims: tuple[Claim, ...], node: NodeSnapshot, state: ReliefState) -> tuple[Relief, ReliefState]:
+def relieve(claims: tuple[ShortageClaim, ...], node: NodeSnapshot, state: ReliefState) -> tuple[Relief, ReliefState]:
     """The steps of one tick; ``claims`` in the order in which they are served."""
     state = _begun(state, node)
     if not claims and state.is_empty and not node.evictions:
@@ -106,7 +106,7 @@ def _watching(state: ReliefState, node: NodeSnapshot) -> ReliefState:
 class _Tick:
     """The state on its way through one tick."""
 
-    def __init__(self, node: NodeSnapshot, state: ReliefState, claims: Sequence[Claim]) -> None:
+    def __init__(self, node: NodeSnapshot, state: ReliefState, claims: Sequence[ShortageClaim]) -> None:
         self._node, self._before = node, state
         self._now_ns = node.monotonic_ns
         self._sampled_ns = node.sampled_by(_USAGE)
@@ -126,7 +126,7 @@ class _Tick:
         self._taken: Counter[Owner] = Counter()
         self._shown_from_ns = 0
 
-    def _stated(self, claims: Iterable[Claim]) -> dict[Key, Episode]:
+    def _stated(self, claims: Iterable[ShortageClaim]) -> dict[Key, Episode]:
         """Returns the episodes that last. No step is made again on the samples of an episode that ends."""
         before = self._before.episodes
         episodes = {key: each for key, each in before.items() if self._now_ns - each.stated_ns < CALM_NS}
@@ -182,7 +182,7 @@ class _Tick:
                     held[uid] = max(held.get(uid, 0), throttle.used_milli)
         return held
 
-    def serve(self, claim: Claim) -> str:
+    def serve(self, claim: ShortageClaim) -> str:
         """The next step for ``claim``, if it is time for one; and what stands."""
         shortage, episode = claim.shortage, self._episodes[claim.key]
         sampled_ns = self._sampled_for(claim)
@@ -199,12 +199,12 @@ class _Tick:
             remark = self._take(claim, need)
         return self._sentence(claim, remark)
 
-    def _sampled_for(self, claim: Claim) -> int:
+    def _sampled_for(self, claim: ShortageClaim) -> int:
         """The instant of the oldest samples that a step for ``claim`` goes by."""
         stated_ns = claim.shortage.sampled_ns
         return self._sampled_ns if stated_ns is None else min(stated_ns, self._sampled_ns)
 
-    def _covered(self, claim: Claim) -> int:
+    def _covered(self, claim: ShortageClaim) -> int:
         """What is on its way: pods that go, and others' mild steps whose effect cannot be measured yet."""
         shortage = claim.shortage
         soon = [uid for uid in self._pending if gives_soon(self._pods[uid], self._node, shortage.left_s)]
@@ -228,7 +228,7 @@ class _Tick:
             since_ns = self._before.started_ns
         return 0 if since_ns is None else since_ns + COOL_NS[resource] - self._now_ns
 
-    def _take(self, claim: Claim, need: int) -> str:
+    def _take(self, claim: ShortageClaim, need: int) -> str:
         """The mildest step that is left to the claim and can do anything; what remains to be said of it."""
         evicted = {eviction.uid for eviction in self._evictions}
         able = candidates(claim.shortage, self._node, self._amounts)
@@ -254,7 +254,7 @@ class _Tick:
                     return effects.remark
         return "nothing is left to do" if case.candidates else "no pod is left to be chosen"
 
-    def _record(self, claim: Claim, effects: StepEffects) -> None:
+    def _record(self, claim: ShortageClaim, effects: StepEffects) -> None:
         episode = self._episodes[claim.key]
         self._episodes[claim.key] = replace(
             episode,
@@ -353,7 +353,7 @@ class _Tick:
                     opinions[target] = opinion
         return opinions or NO_OPINIONS
 
-    def _sentence(self, claim: Claim, remark: str) -> str:
+    def _sentence(self, claim: ShortageClaim, remark: str) -> str:
         shortage, said = claim.shortage, claim.shortage.resource.said
         lacks = f"{shortage.resource}: {said(shortage.amount)} must be freed ({claim.strategy}: {shortage.why})"
         stands = [*self._stands(claim.key), *([remark] if remark else [])]

@@ -18,7 +18,7 @@ from koord.model import cfs
 from koord.model.formulas import FORMULA, Inputs
 from koord.model.quantity import MilliCPU
 from qosd.decide.decision import Eviction, OneShot, Opinion, Opinions
-from qosd.decide.shortage import Claim, Key, Measure, ReliefStep, Resource
+from qosd.decide.shortage import Key, Measure, ReliefStep, Resource, ShortageClaim
 from qosd.decide.victims import Amounts, Candidate, Owner, container_cpu_milli, parts_of
 from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodView, running_containers
 
@@ -126,7 +126,7 @@ class Case(msgspec.Struct, frozen=True, eq=False):
     ``taken``: how many pods of each owner have been evicted lately. ``rests_ns``: for so long nobody is evicted.
     """
 
-    claim: Claim
+    claim: ShortageClaim
     node: NodeSnapshot
     need: int
     candidates: tuple[Candidate, ...]

@@ -28,7 +28,7 @@ import msgspec
 from qosd.decide import gates, rehearsal, relief, reliefsteps
 from qosd.decide.decision import NO_OPINIONS, Act, AnyStrategy, Decision, Eviction, Op, Opinions, S, Stage, Strategy
 from qosd.decide.reliefstate import NOTHING_DONE, Relief, ReliefState
-from qosd.decide.shortage import Claim, ReliefStep
+from qosd.decide.shortage import ReliefStep, ShortageClaim
 from qosd.model.besteffort import NO_LIMITS, BestEffortLimits
 from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
@@ -191,7 +191,7 @@ class EvictionStrategy(Strategy[ReliefState]):
     rows: ClassVar[frozenset[str]] = reliefsteps.ROWS
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({})
 
-    def __init__(self, claims: tuple[Claim, ...] = ()) -> None:
+    def __init__(self, claims: tuple[ShortageClaim, ...] = ()) -> None:
         self._claims = claims
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
@@ -215,7 +215,9 @@ def with_relief(
 
     A relief that fails lets go of everything: nobody else would end a freeze.
     """
-    claims = [Claim(result.name, shortage) for result in decisions.results for shortage in result.decision.shortages]
+    claims = [
+        ShortageClaim(result.name, shortage) for result in decisions.results for shortage in result.decision.shortages
+    ]
     strategy, state = EvictionStrategy(tuple(claims)), before.get(EvictionStrategy.name, StrategyState())
     result, after = _guarded(
         strategy,

@@ -116,7 +116,7 @@ Key = tuple[str, Resource, str]
 """The strategy, what it lacks, and of which extended resource."""
 
 
-class Claim(msgspec.Struct, frozen=True):
+class ShortageClaim(msgspec.Struct, frozen=True):
     """A shortage, and the strategy that states it."""
 
     strategy: str

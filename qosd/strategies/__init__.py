@@ -11,37 +11,37 @@ from koord.model.formulas import FORMULAS, Formula
 from qosd.decide.decision import AnyStrategy
 from qosd.decide.runner import EvictionStrategy
 from qosd.strategies.besteffort.slices import BestEffortSlices
-from qosd.strategies.besteffort.strategy import BestEffort
-from qosd.strategies.burst.strategy import CPUBurst
+from qosd.strategies.besteffort.strategy import BestEffortStrategy
+from qosd.strategies.burst.strategy import BurstStrategy
 from qosd.strategies.enforcement import Enforcement
 from qosd.strategies.eviction.allocatable import CPUAllocatable, MemoryAllocatable
 from qosd.strategies.eviction.cpuusage import CPUUsage
 from qosd.strategies.eviction.memoryusage import BestEffortMemory, MemoryByPriority
 from qosd.strategies.eviction.satisfaction import BestEffortSatisfaction
 from qosd.strategies.groupidentity import GroupIdentity
-from qosd.strategies.hostapps import HostApplications
+from qosd.strategies.hostapps import HostApplicationStrategy
 from qosd.strategies.memory.reclaim import MemoryReclaim
 from qosd.strategies.memory.tiers import MemoryTiers
 from qosd.strategies.normalization import PodNormalization
 from qosd.strategies.oomscore import OOMScores
 from qosd.strategies.reconciler import HookReconciler
 from qosd.strategies.resctrl import ResctrlGroups
-from qosd.strategies.suppression.strategy import CPUSuppress
+from qosd.strategies.suppression.strategy import SuppressionStrategy
 from qosd.strategies.systemconfig import SystemConfig
 
 STRATEGIES: tuple[AnyStrategy, ...] = (
     HookReconciler(),
     PodNormalization(),
-    CPUBurst(),
-    HostApplications(),
+    BurstStrategy(),
+    HostApplicationStrategy(),
     GroupIdentity(),
     SystemConfig(),
     ResctrlGroups(),
     MemoryTiers(),
     MemoryReclaim(),
     OOMScores(),
-    CPUSuppress(),
-    BestEffort(),
+    SuppressionStrategy(),
+    BestEffortStrategy(),
     BestEffortSlices(),
     BestEffortSatisfaction(),
     CPUAllocatable(),

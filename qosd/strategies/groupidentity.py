@@ -41,7 +41,7 @@ _Values = Iterator[tuple[Target, int, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Memory:
+class _Memo:
     """What was decided of the pods, of everything else, and of both together."""
 
     pods: PodMemo
@@ -49,7 +49,7 @@ class _Memory:
     both: Memo
 
 
-class GroupIdentity(Strategy[_Memory]):
+class GroupIdentity(Strategy[_Memo]):
     """The strategy ``groupIdentity``, behind upstream's gate, as the hook of that name is."""
 
     name: ClassVar[str] = groupidentity.HOOK
@@ -62,7 +62,7 @@ class GroupIdentity(Strategy[_Memory]):
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return groupidentity.wanted(snapshot.policy)
 
-    def decide(self, snapshot: NodeSnapshot, last: _Memory | None) -> tuple[Decision, _Memory]:
+    def decide(self, snapshot: NodeSnapshot, last: _Memo | None) -> tuple[Decision, _Memo]:
         of_pods, pods = decide_each(
             snapshot, None if last is None else last.pods, partial(_of_pod, policy=snapshot.policy)
         )
@@ -72,7 +72,7 @@ class GroupIdentity(Strategy[_Memory]):
         decision, both = decide_anew(None if last is None else last.both, parts, partial(_together, *parts))
         if last is not None and pods is last.pods and node is last.node and both is last.both:
             return decision, last
-        return decision, _Memory(pods, node, both)
+        return decision, _Memo(pods, node, both)
 
 
 def _of_pod(pod: PodView, policy: EffectivePolicy) -> PodOpinions:

@@ -38,7 +38,7 @@ class BadPath(ValueError):
     """A host application's cgroup is none that may be written."""
 
 
-class HostApplications(Strategy[Memo]):
+class HostApplicationStrategy(Strategy[Memo]):
     """The strategy ``hostApplications``."""
 
     name: ClassVar[str] = "hostApplications"

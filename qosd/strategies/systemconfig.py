@@ -44,7 +44,7 @@ _AS_SET: Mapping[str, str] = MappingProxyType(
 """The fields whose value is the file's."""
 
 
-class Setting(msgspec.Struct, frozen=True):
+class KernelSetting(msgspec.Struct, frozen=True):
     """What one field of NodeSLO wants of the row ``name``, with what the value was made of."""
 
     field: str
@@ -102,20 +102,20 @@ def _decision(policy: EffectivePolicy) -> Decision:
     return Decision("; ".join((", ".join(values) or "no kernel setting", *problems)), opinions)
 
 
-def _settings(stated: SystemStrategy, host: HostFacts) -> Iterator[Setting]:
+def _settings(stated: SystemStrategy, host: HostFacts) -> Iterator[KernelSetting]:
     """Every field that is set and has a file."""
     factor, capacity_kb = stated.min_free_kbytes_factor, host.memory_total_bytes // 1024
     if factor is not None and capacity_kb:
         inputs: Inputs = {FORMULA: "min_free_kbytes", "capacity_kb": capacity_kb, "factor": factor}
-        yield Setting("minFreeKbytesFactor", factor, MIN_FREE, min_free_kb(capacity_kb, factor), inputs)
+        yield KernelSetting("minFreeKbytesFactor", factor, MIN_FREE, min_free_kb(capacity_kb, factor), inputs)
     for field, name in _AS_SET.items():
         value = getattr(stated, field)
         if value is not None:
-            yield Setting(json_name(field), value, name, value, {FORMULA: "given", "value": value})
+            yield KernelSetting(json_name(field), value, name, value, {FORMULA: "given", "value": value})
     for feature, is_on in (stated.sched_features or {}).items():
         given: Inputs = {FORMULA: "given", "value": int(is_on)}
         shown = "true" if is_on else "false"
-        yield Setting(f"schedFeatures.{feature}", shown, f"{FEATURES}@{feature}", int(is_on), given)
+        yield KernelSetting(f"schedFeatures.{feature}", shown, f"{FEATURES}@{feature}", int(is_on), given)
 
 
 def _untold(stated: SystemStrategy, policy: EffectivePolicy) -> Iterator[tuple[str, str]]:
@@ -139,7 +139,7 @@ def _is_row(name: str) -> bool:
         return False
 
 
-def _without_file(setting: Setting, host: HostFacts) -> str:
+def _without_file(setting: KernelSetting, host: HostFacts) -> str:
     """Why the setting changes nothing on this kernel; "" if it does."""
     if not _is_row(setting.name):
         return _left_out(setting.field, setting.stated, "this is no name of a scheduler feature")
@@ -152,7 +152,7 @@ def _without_file(setting: Setting, host: HostFacts) -> str:
     return ""
 
 
-def _refused(setting: Setting, host: HostFacts) -> str:
+def _refused(setting: KernelSetting, host: HostFacts) -> str:
     """Why the file cannot hold the value; "" if it can."""
     try:
         files.row(setting.name).check(setting.value, host.cgroup_version)

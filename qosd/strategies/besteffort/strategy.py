@@ -45,7 +45,7 @@ _NAMED = 5
 _NO_DIVISION = Division()
 
 
-class _Memory(msgspec.Struct, frozen=True, eq=False):
+class _Memo(msgspec.Struct, frozen=True, eq=False):
     """What was decided of which objects."""
 
     policy: EffectivePolicy
@@ -62,7 +62,7 @@ class _Memory(msgspec.Struct, frozen=True, eq=False):
         return is_same and self.is_contested == is_contested
 
 
-class BestEffort(Strategy[_Memory]):
+class BestEffortStrategy(Strategy[_Memo]):
     """The strategy ``bestEffort``."""
 
     name: ClassVar[str] = "bestEffort"
@@ -74,7 +74,7 @@ class BestEffort(Strategy[_Memory]):
         """Always: where all is left, nothing is bounded."""
         return True
 
-    def decide(self, snapshot: NodeSnapshot, last: _Memory | None) -> tuple[Decision, _Memory]:
+    def decide(self, snapshot: NodeSnapshot, last: _Memo | None) -> tuple[Decision, _Memo]:
         """Depends on the policy, the limits, the pods, and, where containers are bounded one by one, on what they
         use."""
         is_contested = _is_contested(snapshot)
@@ -91,7 +91,7 @@ class BestEffort(Strategy[_Memory]):
         decision = pods.decision(division)
         if last is not None and last.decision == decision:
             decision = last.decision
-        return decision, _Memory(
+        return decision, _Memo(
             snapshot.policy, snapshot.limits, snapshot.pods, snapshot.tiers, is_contested, division, decision
         )
 

@@ -43,7 +43,7 @@ _DEFAULTS = slo_defaults.defaults().cpu_burst or CPUBurstStrategy()
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class BurstSettings:
     """A pod's own: the node's, overlaid by the annotation ``koordinator.sh/cpuBurst``."""
 
     policy: CPUBurstPolicy
@@ -67,7 +67,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class BurstCandidate:
     """A container. ``base_us``: its quota without a burst, of each ``period_us``; ``next_us``: the smaller one that
     kubelet wants by now, if it does, else the same.
 
@@ -93,14 +93,14 @@ class PodCandidates:
     key: str
     quota: Target | None
     """The pod's own; None where nobody tells its cgroup."""
-    settings: Settings
+    settings: BurstSettings
     raises: bool
-    containers: tuple[Candidate, ...]
+    containers: tuple[BurstCandidate, ...]
     buffers: Opinions
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BurstPlan:
     """All pods of which something may burst, by UID. ``by_uid``: of every pod, what was found."""
 
     policy: EffectivePolicy
@@ -117,7 +117,7 @@ class Plan:
         return sum(len(pod.containers) for _, pod in self.eligible)
 
 
-def planned(snapshot: NodeSnapshot, last: Plan | None) -> Plan:
+def planned(snapshot: NodeSnapshot, last: BurstPlan | None) -> BurstPlan:
     """``last`` itself if nothing changed; else what is new in it."""
     policy, limits, pods = snapshot.policy, snapshot.limits, snapshot.pods
     is_known = last is not None and last.policy is policy
@@ -135,7 +135,7 @@ def planned(snapshot: NodeSnapshot, last: Plan | None) -> Plan:
     eligible = tuple([(uid, found) for uid, (_, found) in by_uid.items() if found is not None])
     if last is not None and last.eligible == eligible:
         eligible = last.eligible
-    return Plan(policy, limits, pods, by_uid, eligible, node_strategy(policy).share_pool_threshold_percent or 0)
+    return BurstPlan(policy, limits, pods, by_uid, eligible, node_strategy(policy).share_pool_threshold_percent or 0)
 
 
 def node_strategy(policy: EffectivePolicy) -> CPUBurstStrategy:
@@ -176,11 +176,11 @@ def _is_eligible(pod: PodView, policy: EffectivePolicy, limits: BestEffortLimits
     return not (limits.tier_milli and pod.kube_qos is KubeQoS.BEST_EFFORT)
 
 
-def _settings(pod: PodView, policy: EffectivePolicy) -> Settings:
+def _settings(pod: PodView, policy: EffectivePolicy) -> BurstSettings:
     merged = schema.overlay(node_strategy(policy), pod.context.annotations.cpu_burst)
     assert merged.policy is not None and merged.cpu_burst_percent is not None
     assert merged.cfs_quota_burst_percent is not None and merged.cfs_quota_burst_period_seconds is not None
-    return Settings(
+    return BurstSettings(
         merged.policy,
         max(0, merged.cpu_burst_percent),
         max(100, merged.cfs_quota_burst_percent),
@@ -190,7 +190,7 @@ def _settings(pod: PodView, policy: EffectivePolicy) -> Settings:
 
 def _candidate(
     pod: PodView, container: ContainerView, policy: EffectivePolicy, limits: BestEffortLimits
-) -> Candidate | None:
+) -> BurstCandidate | None:
     """None: it has no quota."""
     context = container_cgroup(pod, container, policy.node)
     edit = engine.decide(context, policy, limits).get(Field.CPU_QUOTA)
@@ -201,7 +201,7 @@ def _candidate(
     period_us = container.requested.quota_period_us
     next_us = base_us * _next_spec_us(pod, container.name, spec_us, period_us) // spec_us if spec_us > 0 else base_us
     quota = Target(container.cgroup, QUOTA)
-    return Candidate(container.id, container.name, quota, base_us, period_us, edit is not None, next_us)
+    return BurstCandidate(container.id, container.name, quota, base_us, period_us, edit is not None, next_us)
 
 
 def _next_spec_us(pod: PodView, container: str, spec_us: int, period_us: int) -> int:
@@ -210,7 +210,7 @@ def _next_spec_us(pod: PodView, container: str, spec_us: int, period_us: int) ->
     return min(spec_us, cfs.quota_us(limit_milli, period_us)) if limit_milli else spec_us
 
 
-def _buffers(pod: PodView, settings: Settings, containers: tuple[Candidate, ...], of_pod: bool) -> Opinions:
+def _buffers(pod: PodView, settings: BurstSettings, containers: tuple[BurstCandidate, ...], of_pod: bool) -> Opinions:
     """The containers' buffers and, if all of them have a quota, theirs together for the pod."""
     found: dict[Target, Opinion] = {}
     total: dict[str, int] = {}

@@ -21,7 +21,7 @@ from qosd.model.snapshot import NodeSnapshot
 from qosd.sense.usage import USAGE
 from qosd.strategies.burst import steps
 from qosd.strategies.burst.bucket import Bucket
-from qosd.strategies.burst.candidates import Candidate, Plan, PodCandidates
+from qosd.strategies.burst.candidates import BurstCandidate, BurstPlan, PodCandidates
 from qosd.strategies.burst.sharepool import PoolState, SharePool, share_pool
 from qosd.strategies.burst.steps import Operation
 
@@ -56,7 +56,7 @@ class Round:
     """
 
     def __init__(
-        self, snapshot: NodeSnapshot, plan: Plan, before: Bursts | None, elapsed_ns: int, is_whole: bool
+        self, snapshot: NodeSnapshot, plan: BurstPlan, before: Bursts | None, elapsed_ns: int, is_whole: bool
     ) -> None:
         self._snapshot, self._plan, self._elapsed_ns, self._is_whole = snapshot, plan, elapsed_ns, is_whole
         self._before, self._is_first = NO_BURSTS if before is None else before, before is None
@@ -84,7 +84,7 @@ class Round:
                     after[each.id] = now
         return after if changed or len(after) != len(self._before) else self._before
 
-    def _next(self, pod: PodCandidates, candidate: Candidate, before: Burst | None) -> Burst | None:
+    def _next(self, pod: PodCandidates, candidate: BurstCandidate, before: Burst | None) -> Burst | None:
         """None: it has none."""
         state, settings = self._snapshot.files.get(candidate.quota, FREE), pod.settings
         base_us = _base_us(candidate, state)
@@ -130,7 +130,9 @@ class Round:
         is_left = self._is_first and state.is_held and state.adopted and pod.raises
         return max(base_us, state.written) if is_left and isinstance(state.written, int) else base_us
 
-    def _bucket(self, pod: PodCandidates, candidate: Candidate, before: Burst | None, base_us: int) -> Bucket | None:
+    def _bucket(
+        self, pod: PodCandidates, candidate: BurstCandidate, before: Burst | None, base_us: int
+    ) -> Bucket | None:
         settings = pod.settings
         if not settings.has_bucket:
             return None
@@ -183,7 +185,7 @@ class Round:
         return fed if bucket is None else {**fed, "tokens_percent_s": bucket.tokens_percent_s}
 
 
-def _base_us(candidate: Candidate, state: FileState) -> int:
+def _base_us(candidate: BurstCandidate, state: FileState) -> int:
     """The quota without a burst; 0 or less: none. What the file's base is counts where the hooks do not set it."""
     if candidate.is_set or not (state.is_held and isinstance(state.base, int)):
         return candidate.base_us

@@ -27,7 +27,7 @@ from koord.model.qos_settings import CPUBurstConfig as CPUBurstSettings
 from qosd.decide.decision import NO_OPINIONS, Decision, Opinion, Opinions, Stage, Strategy
 from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, Window
 from qosd.strategies.burst import steps
-from qosd.strategies.burst.candidates import Plan, PodCandidates, is_wanted, planned
+from qosd.strategies.burst.candidates import BurstPlan, PodCandidates, is_wanted, planned
 from qosd.strategies.burst.rounds import Bursts, Round
 from qosd.strategies.burst.sharepool import NODE_USAGE, POD_USAGE
 
@@ -37,7 +37,7 @@ SAMPLES_MAX_AGE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class PodOpinions:
+class BurstOpinions:
     """What was wanted of a pod's files, and of which of its containers' opinions that was made."""
 
     pod: PodCandidates
@@ -46,17 +46,17 @@ class PodOpinions:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class BurstMemo:
     """What was decided at the last round, and of what."""
 
-    plan: Plan
+    plan: BurstPlan
     round_ns: int
     bursts: Bursts
-    by_uid: Mapping[str, PodOpinions]
+    by_uid: Mapping[str, BurstOpinions]
     decision: Decision
 
 
-class CPUBurst(Strategy[Memory]):
+class BurstStrategy(Strategy[BurstMemo]):
     """The strategy ``cpuBurst``, on with a policy of the node or of a pod."""
 
     name: ClassVar[str] = "cpuBurst"
@@ -72,7 +72,7 @@ class CPUBurst(Strategy[Memory]):
         of_node = snapshot.policy.slo.cpu_burst
         return _asks(of_node) or any(_asks(pod.context.annotations.cpu_burst) for pod in snapshot.pods)
 
-    def decide(self, snapshot: NodeSnapshot, last: Memory | None) -> tuple[Decision, Memory]:
+    def decide(self, snapshot: NodeSnapshot, last: BurstMemo | None) -> tuple[Decision, BurstMemo]:
         elapsed_ns = 0 if last is None else snapshot.sampled_ns - last.round_ns
         is_whole = last is None or elapsed_ns >= ROUND_NS
         plan = planned(snapshot, None if last is None else last.plan)
@@ -86,21 +86,21 @@ class CPUBurst(Strategy[Memory]):
         pool = f"the share pool is {current.pool.state}" if _raised(bursts) else ""
         decision = _decision(_sentence(plan, bursts, pool), by_uid, last)
         round_ns = snapshot.sampled_ns if last is None or is_whole else last.round_ns
-        return decision, Memory(plan, round_ns, bursts, by_uid, decision)
+        return decision, BurstMemo(plan, round_ns, bursts, by_uid, decision)
 
 
 def _asks(settings: CPUBurstSettings | None) -> bool:
     return settings is not None and is_wanted(settings.policy)
 
 
-def _by_uid(plan: Plan, bursts: Bursts, last: Mapping[str, PodOpinions]) -> Mapping[str, PodOpinions]:
+def _by_uid(plan: BurstPlan, bursts: Bursts, last: Mapping[str, BurstOpinions]) -> Mapping[str, BurstOpinions]:
     """``last`` itself if it holds."""
     found = {}
     for uid, pod in plan.eligible:
         before = last.get(uid)
         parts = tuple([None if (burst := bursts.get(each.id)) is None else burst.opinion for each in pod.containers])
         is_known = before is not None and before.pod is pod and all(map(is_, before.parts, parts))
-        found[uid] = before if before is not None and is_known else PodOpinions(pod, parts, _of_pod(pod, bursts))
+        found[uid] = before if before is not None and is_known else BurstOpinions(pod, parts, _of_pod(pod, bursts))
     is_known = len(found) == len(last) and all(last.get(uid) is entry for uid, entry in found.items())
     return last if is_known else found
 
@@ -119,7 +119,7 @@ def _of_pod(pod: PodCandidates, bursts: Bursts) -> Opinions:
     return opinions
 
 
-def _decision(sentence: str, by_uid: Mapping[str, PodOpinions], last: Memory | None) -> Decision:
+def _decision(sentence: str, by_uid: Mapping[str, BurstOpinions], last: BurstMemo | None) -> Decision:
     """The last one, or at least its opinions, where the new would equal it."""
     if last is not None and last.by_uid is by_uid:
         opinions = last.decision.opinions
@@ -136,7 +136,7 @@ def _raised(bursts: Bursts) -> int:
     return sum(burst.opinion is not None for burst in bursts.values())
 
 
-def _sentence(plan: Plan, bursts: Bursts, pool: str) -> str:
+def _sentence(plan: BurstPlan, bursts: Bursts, pool: str) -> str:
     buffers = sum(len(pod.buffers) for _, pod in plan.eligible)
     lacks_file = any(pod.settings.buffers and not pod.buffers for _, pod in plan.eligible)
     parts = [f"{_raised(bursts)} of {plan.count} containers with a CFS quota burst"]

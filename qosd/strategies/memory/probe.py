@@ -34,7 +34,7 @@ LONGEST_NS = 600 * SECOND_NS
 _IDLE_PERMILLE = 10
 
 
-class Kind(StrEnum):
+class ReclaimKind(StrEnum):
     """Why a cgroup is reclaimed."""
 
     IDLE = "idle"
@@ -42,23 +42,23 @@ class Kind(StrEnum):
     CACHE = "cache"
 
 
-PERIODS_NS = {Kind.IDLE: 20 * SECOND_NS, Kind.MARK: 5 * SECOND_NS, Kind.CACHE: 5 * SECOND_NS}
+PERIODS_NS = {ReclaimKind.IDLE: 20 * SECOND_NS, ReclaimKind.MARK: 5 * SECOND_NS, ReclaimKind.CACHE: 5 * SECOND_NS}
 """The stall of a pod is told every 10 s: after twice that it is of the time after the step."""
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class ReclaimBounds(msgspec.Struct, frozen=True):
     """A cgroup is reclaimed while it has more than ``above_bytes``, and never below ``floor_bytes``.
 
     ``is_of_file_pages``: anonymous memory stays, if there is swap.
     """
 
-    kind: Kind
+    kind: ReclaimKind
     above_bytes: int
     floor_bytes: int
     is_of_file_pages: bool = False
 
 
-class Sample(msgspec.Struct, frozen=True):
+class MemorySample(msgspec.Struct, frozen=True):
     """What is known of a cgroup at one instant. ``charged_bytes``: of what the bounds are about.
 
     ``reclaimable_bytes``: what the kernel could free at most. ``stall_us_per_s`` None: nobody knows. ``is_in_vain``:
@@ -71,7 +71,7 @@ class Sample(msgspec.Struct, frozen=True):
     is_in_vain: bool = False
 
 
-class Probe(msgspec.Struct, frozen=True):
+class ReclaimProbe(msgspec.Struct, frozen=True):
     """What is remembered of a cgroup. ``taken_bytes``: of the last step; ``refaulted_bytes``: what came back since.
 
     ``due_ns``: when the next step may be, ``wait_ns`` after the last. ``stall_us_per_s``: before the last.
@@ -83,11 +83,11 @@ class Probe(msgspec.Struct, frozen=True):
     refaulted_bytes: float = 0.0
     stall_us_per_s: float = 0.0
 
-    def with_refaults(self, refaulted_bytes: float) -> Probe:
+    def with_refaults(self, refaulted_bytes: float) -> ReclaimProbe:
         return msgspec.structs.replace(self, refaulted_bytes=self.refaulted_bytes + refaulted_bytes)
 
 
-class Step(msgspec.Struct, frozen=True):
+class ReclaimStep(msgspec.Struct, frozen=True):
     """``value``: what is written, with the inputs of the formula that made it."""
 
     value: Value
@@ -95,9 +95,11 @@ class Step(msgspec.Struct, frozen=True):
     inputs: Inputs
 
 
-def next_step(bounds: Bounds, probe: Probe, sample: Sample, page_bytes: int, now_ns: int) -> tuple[Step | None, Probe]:
+def next_step(
+    bounds: ReclaimBounds, probe: ReclaimProbe, sample: MemorySample, page_bytes: int, now_ns: int
+) -> tuple[ReclaimStep | None, ReclaimProbe]:
     """The step that is due now, None if there is none; and what is remembered from now on."""
-    is_limit = bounds.kind is Kind.CACHE
+    is_limit = bounds.kind is ReclaimKind.CACHE
     is_blind = sample.stall_us_per_s is None and not is_limit
     if now_ns < probe.due_ns or sample.charged_bytes <= bounds.above_bytes or is_blind:
         return None, probe
@@ -105,23 +107,23 @@ def next_step(bounds: Bounds, probe: Probe, sample: Sample, page_bytes: int, now
     is_in_vain = sample.is_in_vain and probe.taken_bytes > 0
     if is_in_vain or (not is_limit and _hurts(bounds.kind, probe, sample)):
         wait_ns = min(LONGEST_NS, 2 * max(probe.wait_ns, period_ns))
-        return None, Probe(now_ns + wait_ns, wait_ns)
+        return None, ReclaimProbe(now_ns + wait_ns, wait_ns)
     step = _step(bounds, sample, page_bytes)
     if step is None:
         return None, probe
     wait_ns = max(period_ns, probe.wait_ns // 2 if probe.taken_bytes else probe.wait_ns)
     stall = sample.stall_us_per_s or 0.0
-    return step, Probe(now_ns + wait_ns, wait_ns, step.amount_bytes, stall_us_per_s=stall)
+    return step, ReclaimProbe(now_ns + wait_ns, wait_ns, step.amount_bytes, stall_us_per_s=stall)
 
 
-def _hurts(kind: Kind, probe: Probe, sample: Sample) -> bool:
+def _hurts(kind: ReclaimKind, probe: ReclaimProbe, sample: MemorySample) -> bool:
     stall = sample.stall_us_per_s or 0.0
-    is_relieved = kind is Kind.MARK and (not probe.taken_bytes or stall < probe.stall_us_per_s)
+    is_relieved = kind is ReclaimKind.MARK and (not probe.taken_bytes or stall < probe.stall_us_per_s)
     is_strained = stall >= STALL_BUDGET_US_PER_S and not is_relieved
     return is_strained or 0 < probe.taken_bytes < 2 * probe.refaulted_bytes
 
 
-def _step(bounds: Bounds, sample: Sample, page_bytes: int) -> Step | None:
+def _step(bounds: ReclaimBounds, sample: MemorySample, page_bytes: int) -> ReclaimStep | None:
     inputs: Inputs = {
         FORMULA: f"memory_{bounds.kind}",
         "charged_bytes": sample.charged_bytes,
@@ -130,11 +132,11 @@ def _step(bounds: Bounds, sample: Sample, page_bytes: int) -> Step | None:
         "page_bytes": page_bytes,
         "file_pages_alone": int(bounds.is_of_file_pages),
     }
-    if bounds.kind is Kind.IDLE:
+    if bounds.kind is ReclaimKind.IDLE:
         room_us = STALL_BUDGET_US_PER_S - int(sample.stall_us_per_s or 0)
         inputs = {**inputs, "permille": _IDLE_PERMILLE, "room_us": room_us, "budget_us": STALL_BUDGET_US_PER_S}
     amount = _amount(inputs)
-    return Step(_order(inputs), amount, inputs) if amount >= LEAST_BYTES else None
+    return ReclaimStep(_order(inputs), amount, inputs) if amount >= LEAST_BYTES else None
 
 
 def _amount(inputs: Inputs) -> int:
@@ -153,7 +155,9 @@ def _order(inputs: Inputs) -> Value:
 
 _ABOVE = "charged_bytes - floor_bytes, at most most_bytes, down to a multiple of page_bytes"
 FORMULAS = (
-    Formula(f"memory_{Kind.IDLE}", f"charged_bytes * permille / 1000 * room_us / budget_us, at most {_ABOVE}", _order),
-    Formula(f"memory_{Kind.MARK}", _ABOVE, _order),
-    Formula(f"memory_{Kind.CACHE}", _ABOVE, _order),
+    Formula(
+        f"memory_{ReclaimKind.IDLE}", f"charged_bytes * permille / 1000 * room_us / budget_us, at most {_ABOVE}", _order
+    ),
+    Formula(f"memory_{ReclaimKind.MARK}", _ABOVE, _order),
+    Formula(f"memory_{ReclaimKind.CACHE}", _ABOVE, _order),
 )

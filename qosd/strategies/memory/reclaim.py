@@ -45,11 +45,11 @@ from qosd.strategies.memory.probe import (
     FORMULAS,
     SECOND_NS,
     STALL_BUDGET_US_PER_S,
-    Bounds,
-    Kind,
-    Probe,
-    Sample,
-    Step,
+    MemorySample,
+    ReclaimBounds,
+    ReclaimKind,
+    ReclaimProbe,
+    ReclaimStep,
     next_step,
 )
 from qosd.strategies.memory.tiers import HOOK
@@ -60,7 +60,7 @@ RECLAIM = "memory.reclaim"
 MOST_ORDERS = 4
 LESS_THAN_ORDERED = "failed EAGAIN"
 """What a write comes to of which the kernel could reclaim less."""
-_NEW = Probe()
+_NEW = ReclaimProbe()
 _STALLS: Mapping[Scope, tuple[Metric, ...]] = {
     Scope.POD: (PRESSURE[Scope.POD].memory_pressure_some_us_per_s,),
     Scope.CONTAINER: (
@@ -77,7 +77,7 @@ class Watched(msgspec.Struct, frozen=True):
     key: str
     cgroup: str
     scope: Scope
-    bounds: Bounds
+    bounds: ReclaimBounds
     why: str
     pod: str
 
@@ -96,7 +96,7 @@ class ReclaimMemo:
     by_uid: _ByUid
     watched: tuple[Watched, ...]
     standing: Decision
-    probes: Mapping[str, Probe]
+    probes: Mapping[str, ReclaimProbe]
     sampled_ns: int = 0
 
 
@@ -140,10 +140,10 @@ def _followed(snapshot: NodeSnapshot, last: ReclaimMemo | None) -> ReclaimMemo:
     )
 
 
-def _one_shots(snapshot: NodeSnapshot, memo: ReclaimMemo) -> tuple[tuple[OneShot, ...], Mapping[str, Probe]]:
+def _one_shots(snapshot: NodeSnapshot, memo: ReclaimMemo) -> tuple[tuple[OneShot, ...], Mapping[str, ReclaimProbe]]:
     """Those of this tick, one for a cgroup, and what is remembered of each; the same mapping if nothing is new."""
     one_shots: dict[str, OneShot] = {}
-    new: dict[str, Probe] = {}
+    new: dict[str, ReclaimProbe] = {}
     elapsed_s = (snapshot.sampled_ns - memo.sampled_ns) / SECOND_NS if memo.sampled_ns else 0.0
     host = snapshot.policy.host
     for watched in memo.watched:
@@ -159,7 +159,7 @@ def _one_shots(snapshot: NodeSnapshot, memo: ReclaimMemo) -> tuple[tuple[OneShot
     return tuple(one_shots.values()), {**memo.probes, **new} if new else memo.probes
 
 
-def _felt(snapshot: NodeSnapshot, watched: Watched, probe: Probe, elapsed_s: float) -> Probe:
+def _felt(snapshot: NodeSnapshot, watched: Watched, probe: ReclaimProbe, elapsed_s: float) -> ReclaimProbe:
     """With what came back since the sample before."""
     if not probe.taken_bytes:
         return probe
@@ -167,7 +167,7 @@ def _felt(snapshot: NodeSnapshot, watched: Watched, probe: Probe, elapsed_s: flo
     return probe.with_refaults(refaults * snapshot.policy.host.page_bytes * elapsed_s) if refaults else probe
 
 
-def _sample(snapshot: NodeSnapshot, watched: Watched) -> Sample | None:
+def _sample(snapshot: NodeSnapshot, watched: Watched) -> MemorySample | None:
     """None while nothing is to be done, or nobody knows."""
     row, cgroup = USAGE[watched.scope], watched.cgroup
     charged = snapshot.value(row.memory_with_page_cache_bytes, cgroup)
@@ -177,10 +177,10 @@ def _sample(snapshot: NodeSnapshot, watched: Watched) -> Sample | None:
     if without is None:
         return None
     file_bytes = int(charged - without)
-    is_of_cache = watched.bounds.kind is Kind.CACHE
+    is_of_cache = watched.bounds.kind is ReclaimKind.CACHE
     can_swap = snapshot.policy.host.swap_total_bytes > 0 and not is_of_cache
     stalls = (snapshot.value(metric, cgroup) for metric in _STALLS[watched.scope])
-    return Sample(
+    return MemorySample(
         charged_bytes=file_bytes if is_of_cache else int(charged),
         reclaimable_bytes=int(charged) if can_swap else file_bytes,
         stall_us_per_s=next((stall for stall in stalls if stall is not None), None),
@@ -188,9 +188,9 @@ def _sample(snapshot: NodeSnapshot, watched: Watched) -> Sample | None:
     )
 
 
-def _one_shot(watched: Watched, sample: Sample, step: Step) -> OneShot:
+def _one_shot(watched: Watched, sample: MemorySample, step: ReclaimStep) -> OneShot:
     stall = "" if sample.stall_us_per_s is None else f", memory stall {sample.stall_us_per_s:.0f} us/s"
-    budget = "" if watched.bounds.kind is Kind.CACHE else f" of at most {STALL_BUDGET_US_PER_S}"
+    budget = "" if watched.bounds.kind is ReclaimKind.CACHE else f" of at most {STALL_BUDGET_US_PER_S}"
     why = f"{watched.why}: {sample.charged_bytes} bytes{stall}{budget}"
     return OneShot(Target(watched.cgroup, RECLAIM), step.value, why, step.inputs, watched.pod)
 
@@ -210,13 +210,15 @@ def _by_marks(pod: PodView, policy: EffectivePolicy, is_ours: bool) -> Iterator[
     if pod.context.treated_as(policy.node.derivation) is QoSClass.BE:
         floor = max(case.floor_bytes, MEMORY_FLOOR_BYTES)
         why = f"memory that a best-effort pod does not use is probed for, {case.source}"
-        yield _watched(pod, pod.cgroup, Scope.POD, Bounds(Kind.IDLE, floor, floor), why)
+        yield _watched(pod, pod.cgroup, Scope.POD, ReclaimBounds(ReclaimKind.IDLE, floor, floor), why)
     for container in running_containers(pod):
         of_container = memoryqos.of(container_cgroup(pod, container, policy.node), policy)
         marks = of_container.marks(policy) if of_container is not None else None
         if marks is not None:
             why = f"above {case.settings.wmark_ratio} % of its bound, which is {marks.high} bytes, {case.source}"
-            yield _watched(pod, container.cgroup, Scope.CONTAINER, Bounds(Kind.MARK, marks.high, marks.low), why)
+            yield _watched(
+                pod, container.cgroup, Scope.CONTAINER, ReclaimBounds(ReclaimKind.MARK, marks.high, marks.low), why
+            )
 
 
 def _by_cache(pod: PodView, policy: EffectivePolicy) -> Iterator[Watched]:
@@ -225,10 +227,16 @@ def _by_cache(pod: PodView, policy: EffectivePolicy) -> Iterator[Watched]:
     if case is None or not limit or not _can_take_file_pages(policy):
         return
     why = f"file pages above the page-cache limit of {limit} bytes, {case.source}"
-    yield _watched(pod, pod.cgroup, Scope.POD, Bounds(Kind.CACHE, limit, limit, policy.host.swap_total_bytes > 0), why)
+    yield _watched(
+        pod,
+        pod.cgroup,
+        Scope.POD,
+        ReclaimBounds(ReclaimKind.CACHE, limit, limit, policy.host.swap_total_bytes > 0),
+        why,
+    )
 
 
-def _watched(pod: PodView, cgroup: str, scope: Scope, bounds: Bounds, why: str) -> Watched:
+def _watched(pod: PodView, cgroup: str, scope: Scope, bounds: ReclaimBounds, why: str) -> Watched:
     return Watched(f"{cgroup}: {bounds.kind}", cgroup, scope, bounds, why, pod.key)
 
 
@@ -244,14 +252,14 @@ def _sentence(policy: EffectivePolicy, has_psi: bool, watched: tuple[Watched, ..
         own = " and ".join(row for row in (WMARK_RATIO, CACHE_SIZE) if row in files)
         version = policy.host.cgroup_version
         return without_reclaim(version, f"the kernel's own {own}") if own else without_reclaim(version)
-    counts = {kind: sum(each.bounds.kind is kind for each in watched) for kind in Kind}
-    marked = count(counts[Kind.MARK], "container")
-    parts = [f"idle memory is looked for in {count(counts[Kind.IDLE], 'pod')}, {marked} below a mark"]
+    counts = {kind: sum(each.bounds.kind is kind for each in watched) for kind in ReclaimKind}
+    marked = count(counts[ReclaimKind.MARK], "container")
+    parts = [f"idle memory is looked for in {count(counts[ReclaimKind.IDLE], 'pod')}, {marked} below a mark"]
     if WMARK_RATIO in files:
         parts = [f"background reclaim is the kernel's own ({WMARK_RATIO})"]
     elif not has_psi:
         parts = [WITHOUT_PSI]
-    parts.append(f"page-cache limits of {count(counts[Kind.CACHE], 'pod')}")
+    parts.append(f"page-cache limits of {count(counts[ReclaimKind.CACHE], 'pod')}")
     if not _can_take_file_pages(policy):
         parts.append(WITHOUT_FILE_PAGES)
     return "; ".join(parts)

@@ -46,7 +46,7 @@ _SHORT_OF = 0.95
 _OTHER_LOAD_PERCENT = 10
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class LimitBounds(msgspec.Struct, frozen=True):
     """In thousandths of a CPU, but ``set_point``: the wait, in µs per second, that counts as none."""
 
     floor_milli: int
@@ -95,7 +95,9 @@ class Limit(msgspec.Struct, frozen=True):
         return bool(self.reached_ns) and now_ns - self.reached_ns >= NEEDLESS_NS and not is_patient
 
 
-def regulated(limit: Limit, bounds: Bounds, wait: Filtered, used_milli: int, load_milli: int, now_ns: int) -> Limit:
+def regulated(
+    limit: Limit, bounds: LimitBounds, wait: Filtered, used_milli: int, load_milli: int, now_ns: int
+) -> Limit:
     """``limit`` after one sample. ``used_milli``: by best-effort pods; ``load_milli``: by all others."""
     limit = _forgiven(limit, bounds, load_milli)
     fast, slow = wait.fast / bounds.set_point, wait.slow / bounds.set_point
@@ -108,13 +110,13 @@ def regulated(limit: Limit, bounds: Bounds, wait: Filtered, used_milli: int, loa
     return _shrunk(limit, bounds, fast, used_milli, load_milli, now_ns) if is_painful else limit
 
 
-def _forgiven(limit: Limit, bounds: Bounds, load_milli: int) -> Limit:
+def _forgiven(limit: Limit, bounds: LimitBounds, load_milli: int) -> Limit:
     """What hurt under another load need not hurt under this one."""
     is_other = abs(load_milli - limit.load_milli) * 100 > _OTHER_LOAD_PERCENT * bounds.capacity_milli
     return replace(limit, hurt_milli=0, patience_ns=PATIENCE_NS) if limit.hurt_milli and is_other else limit
 
 
-def _shrunk(limit: Limit, bounds: Bounds, excess: float, used_milli: int, load_milli: int, now_ns: int) -> Limit:
+def _shrunk(limit: Limit, bounds: LimitBounds, excess: float, used_milli: int, load_milli: int, now_ns: int) -> Limit:
     if now_ns - limit.changed_ns < DWELL_NS:
         return limit
     factor = max(SHRINK_MOST, SHRINK_LEAST - (excess - 1 - DEAD_BAND) / (1 - DEAD_BAND) * (SHRINK_LEAST - SHRINK_MOST))
@@ -135,7 +137,7 @@ def _shrunk(limit: Limit, bounds: Bounds, excess: float, used_milli: int, load_m
     )
 
 
-def _grown(limit: Limit, bounds: Bounds, now_ns: int) -> Limit:
+def _grown(limit: Limit, bounds: LimitBounds, now_ns: int) -> Limit:
     is_early = now_ns - limit.calm_ns < CALM_NS or now_ns - limit.changed_ns < (DWELL_NS if limit.grew else TURN_NS)
     most = bounds.ceiling_milli
     if limit.hurt_milli and now_ns < limit.patient_ns:

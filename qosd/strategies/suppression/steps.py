@@ -32,15 +32,15 @@ from msgspec.structs import replace
 from qosd.strategies.suppression import regulator
 from qosd.strategies.suppression.cpuwait import CPUWait
 from qosd.strategies.suppression.loadbaseline import LoadBaseline
-from qosd.strategies.suppression.regulator import DEAD_BAND, Bounds, Filtered, Limit
+from qosd.strategies.suppression.regulator import DEAD_BAND, Filtered, Limit, LimitBounds
 from qosd.strategies.suppression.trial import (
     DWELL_NS,
     SAMPLES,
     SECOND_NS,
     SETTLE_NS,
-    Sample,
     Trial,
-    Verdict,
+    TrialVerdict,
+    WaitSample,
     mean,
 )
 
@@ -69,7 +69,7 @@ class SuppressionStep(IntEnum):
 LIMITING = (SuppressionStep.TIME, SuppressionStep.CPUS)
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class TrialOutcome(msgspec.Struct, frozen=True):
     """What a trial has shown: mean wait before and after. A refusal holds for ``workloads`` until ``until_ns``."""
 
     before: float
@@ -84,7 +84,7 @@ class Outcome(msgspec.Struct, frozen=True):
         return now_ns < (self.until_ns if workloads == self.workloads else rested_ns)
 
 
-Outcomes = Mapping[SuppressionStep, Outcome]
+Outcomes = Mapping[SuppressionStep, TrialOutcome]
 _NONE: Outcomes = MappingProxyType({})
 
 
@@ -99,7 +99,7 @@ class SuppressionInput(msgspec.Struct, frozen=True):
     waits: Mapping[str, CPUWait]
     used_milli: int
     load_milli: int
-    bounds: Bounds
+    bounds: LimitBounds
     steps: tuple[SuppressionStep, ...]
     workloads: frozenset[str]
 
@@ -119,7 +119,7 @@ class SuppressionState(msgspec.Struct, frozen=True):
     sampled_ns: int = 0
     changed_ns: int = 0
     calm_ns: int = 0
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[WaitSample, ...] = ()
     waits: tuple[float, ...] = ()
     sufferer: str = ""
     baseline: LoadBaseline = LoadBaseline()
@@ -166,7 +166,7 @@ def _sampled(state: SuppressionState, inputs: SuppressionInput) -> SuppressionSt
         return state
     state = _learned(state, inputs)
     known = (state.samples, state.waits) if state.sufferer == sufferer else ((), ())
-    sample = Sample(_waited(inputs, sufferer), inputs.used_milli)
+    sample = WaitSample(_waited(inputs, sufferer), inputs.used_milli)
     samples, waits = (*known[0], sample)[-_KEPT:], (*known[1], wait)[-_KEPT:]
     return replace(state, samples=samples, waits=waits, sufferer=sufferer)
 
@@ -201,7 +201,7 @@ def _waited(inputs: SuppressionInput, name: str) -> float:
 def _continued(trial: Trial, inputs: SuppressionInput) -> Trial:
     if trial.sufferer not in inputs.waits:
         return trial
-    return trial.continued(Sample(_waited(inputs, trial.sufferer), inputs.used_milli), inputs.now_ns)
+    return trial.continued(WaitSample(_waited(inputs, trial.sufferer), inputs.used_milli), inputs.now_ns)
 
 
 def _tried(state: SuppressionState, trial: Trial, inputs: SuppressionInput) -> SuppressionState:
@@ -211,10 +211,10 @@ def _tried(state: SuppressionState, trial: Trial, inputs: SuppressionInput) -> S
         return state
     if trial.sufferer not in inputs.waits:
         return _ended(state, step, inputs, keeps=False)
-    if verdict is Verdict.OPEN:
+    if verdict is TrialVerdict.OPEN:
         return state
-    outcome = Outcome(*trial.waited, inputs.now_ns)
-    if verdict is Verdict.NO_HELP:
+    outcome = TrialOutcome(*trial.waited, inputs.now_ns)
+    if verdict is TrialVerdict.NO_HELP:
         return _refused(_ended(state, step, inputs, keeps=False), step, outcome, inputs)
     refused = {each: other for each, other in state.refused.items() if each is not step}
     state = replace(_ended(state, step, inputs, keeps=True), helped={**state.helped, step: outcome}, refused=refused)
@@ -235,7 +235,7 @@ def _restarted(state: SuppressionState, now_ns: int) -> SuppressionState:
 
 
 def _refused(
-    state: SuppressionState, step: SuppressionStep, outcome: Outcome, inputs: SuppressionInput
+    state: SuppressionState, step: SuppressionStep, outcome: TrialOutcome, inputs: SuppressionInput
 ) -> SuppressionState:
     count = state.refused[step].count + 1 if step in state.refused else 1
     refusal = replace(outcome, workloads=inputs.workloads, until_ns=inputs.now_ns + REFUSED_NS, count=count)
@@ -260,7 +260,9 @@ def _regulated(state: SuppressionState, limit: Limit, inputs: SuppressionInput) 
     if _is_in_vain(after, state.wait, inputs):
         step, waited = _limiting(state), _waited(inputs, state.sufferer)
         before = state.helped[step].before if step in state.helped else waited
-        return _refused(_ended(state, step, inputs, keeps=False), step, Outcome(before, waited, inputs.now_ns), inputs)
+        return _refused(
+            _ended(state, step, inputs, keeps=False), step, TrialOutcome(before, waited, inputs.now_ns), inputs
+        )
     if after.milli != limit.milli:
         return _restarted(replace(state, limit=after), inputs.now_ns)
     return state if after is limit else replace(state, limit=after)

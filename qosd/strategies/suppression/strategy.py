@@ -35,7 +35,7 @@ from qosd.strategies.suppression import allowance, cpuwait, formula, steps
 from qosd.strategies.suppression.allowance import Uses
 from qosd.strategies.suppression.cpuwait import CPUWait
 from qosd.strategies.suppression.formula import Steady
-from qosd.strategies.suppression.regulator import Bounds, Limit
+from qosd.strategies.suppression.regulator import Limit, LimitBounds
 from qosd.strategies.suppression.steps import LIMITING, SuppressionInput, SuppressionState, SuppressionStep
 
 GATE = "BECPUSuppress"
@@ -62,7 +62,7 @@ _FIELDS = {
 """What each step says to best-effort pods."""
 
 
-class _Memory(msgspec.Struct, frozen=True, eq=False):
+class _Memo(msgspec.Struct, frozen=True, eq=False):
     """``left``: what is in force; ``grown_ns``: when it grew last; ``steady``: the allowance that counts."""
 
     left: BestEffortScheduling
@@ -77,7 +77,7 @@ class _Memory(msgspec.Struct, frozen=True, eq=False):
         return self.steady.fed(allowed_milli, snapshot.capacity_cpu_milli, snapshot.monotonic_ns)
 
 
-class CPUSuppress(Strategy[_Memory]):
+class SuppressionStrategy(Strategy[_Memo]):
     """The strategy ``cpuSuppress``."""
 
     name: ClassVar[str] = "cpuSuppress"
@@ -91,7 +91,7 @@ class CPUSuppress(Strategy[_Memory]):
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return snapshot.policy.suppresses_cpu and not snapshot.policy.binds_best_effort
 
-    def decide(self, snapshot: NodeSnapshot, last: _Memory | None) -> tuple[Decision, _Memory]:
+    def decide(self, snapshot: NodeSnapshot, last: _Memo | None) -> tuple[Decision, _Memo]:
         last = last or _resumed(snapshot)
         uses = allowance.uses_of(snapshot)
         if uses is None:
@@ -106,7 +106,7 @@ class CPUSuppress(Strategy[_Memory]):
         return _by_pressure(snapshot, uses, waits, policy, last)
 
 
-def _resumed(snapshot: NodeSnapshot) -> _Memory:
+def _resumed(snapshot: NodeSnapshot) -> _Memo:
     """From what best-effort pods have, which an earlier run has left them.
 
     Steps that limit nothing are tried anew, since nobody knows whether they helped or were on trial.
@@ -116,7 +116,7 @@ def _resumed(snapshot: NodeSnapshot) -> _Memory:
     taken = frozenset([step for step, is_in_force in limits if is_in_force])
     milli = left.cpu_milli or 1000 * len(cpuset.parse(left.cpus))
     limit = Limit(milli, now_ns) if milli else None
-    return _Memory(left, now_ns - _ROUND_NS, SuppressionState(taken=taken, limit=limit))
+    return _Memo(left, now_ns - _ROUND_NS, SuppressionState(taken=taken, limit=limit))
 
 
 def _lacks_pressure(snapshot: NodeSnapshot) -> str:
@@ -129,7 +129,7 @@ def _lacks_pressure(snapshot: NodeSnapshot) -> str:
 # the formula
 
 
-def _by_formula(snapshot: NodeSnapshot, uses: Uses, last: _Memory) -> tuple[Decision, _Memory]:
+def _by_formula(snapshot: NodeSnapshot, uses: Uses, last: _Memo) -> tuple[Decision, _Memo]:
     thresholds = snapshot.policy.slo.thresholds
     assert thresholds is not None
     percent, least_percent = allowance.percents(thresholds)
@@ -150,7 +150,7 @@ def _by_formula(snapshot: NodeSnapshot, uses: Uses, last: _Memory) -> tuple[Deci
         sentence = f"best-effort pods have CPUs {cpus} of {pool}: {why}" if cpus else "no CPU pool is known"
     grown_ns = snapshot.monotonic_ns if grew else last.grown_ns
     left = _kept(left, last.left)
-    return Decision(sentence, best_effort=left), _Memory(left, grown_ns, steady=steady)
+    return Decision(sentence, best_effort=left), _Memo(left, grown_ns, steady=steady)
 
 
 def _kept(left: BestEffortScheduling, before: BestEffortScheduling) -> BestEffortScheduling:
@@ -162,14 +162,14 @@ def _kept(left: BestEffortScheduling, before: BestEffortScheduling) -> BestEffor
 
 
 def _by_pressure(
-    snapshot: NodeSnapshot, uses: Uses, waits: tuple[CPUWait, ...], policy: PressurePolicy, last: _Memory
-) -> tuple[Decision, _Memory]:
+    snapshot: NodeSnapshot, uses: Uses, waits: tuple[CPUWait, ...], policy: PressurePolicy, last: _Memo
+) -> tuple[Decision, _Memo]:
     now_ns, worst = snapshot.monotonic_ns, max(waits, default=_NO_WAIT)
     thresholds = snapshot.policy.slo.thresholds
     least_percent = None if thresholds is None else allowance.percents(thresholds)[1]
     steady = last.steadied(snapshot, allowance.allowance_milli(uses, policy.ceiling_percent, least_percent))
     floor_milli = max(formula.LEAST_MILLI, uses.capacity_milli * (least_percent or 0) // 100)
-    bounds = Bounds(floor_milli, max(floor_milli, steady.milli), uses.capacity_milli, policy.set_point_us)
+    bounds = LimitBounds(floor_milli, max(floor_milli, steady.milli), uses.capacity_milli, policy.set_point_us)
     inputs = SuppressionInput(
         now_ns=now_ns,
         waits={each.name: each for each in waits},
@@ -181,7 +181,7 @@ def _by_pressure(
     )
     state = steps.advanced(last.steps, inputs)
     left = _kept(_scheduling(snapshot, state, bounds, worst, last.left), last.left)
-    return Decision(_sentence(state, worst, bounds, left), best_effort=left), _Memory(left, now_ns, state, steady)
+    return Decision(_sentence(state, worst, bounds, left), best_effort=left), _Memo(left, now_ns, state, steady)
 
 
 def _steps(snapshot: NodeSnapshot) -> tuple[SuppressionStep, ...]:
@@ -204,7 +204,11 @@ def _workloads(snapshot: NodeSnapshot, suffering: CPUWait) -> frozenset[str]:
 
 
 def _scheduling(
-    snapshot: NodeSnapshot, state: SuppressionState, bounds: Bounds, suffering: CPUWait, before: BestEffortScheduling
+    snapshot: NodeSnapshot,
+    state: SuppressionState,
+    bounds: LimitBounds,
+    suffering: CPUWait,
+    before: BestEffortScheduling,
 ) -> BestEffortScheduling:
     """What the steps in force leave to best-effort pods."""
     step, why = state.limiting, "latency-sensitive pods come first"
@@ -225,7 +229,7 @@ def _scheduling(
     )
 
 
-def _sentence(state: SuppressionState, suffering: CPUWait, bounds: Bounds, left: BestEffortScheduling) -> str:
+def _sentence(state: SuppressionState, suffering: CPUWait, bounds: LimitBounds, left: BestEffortScheduling) -> str:
     whose = suffering.name or "no container"
     waits = f"{state.wait.slow / 1000:.1f} ms/s (set point {bounds.set_point / 1000:g})"
     parts = [f"pressure: {whose} waits {waits} for best-effort work", "lowest weight"]

@@ -27,13 +27,13 @@ LEAST_PART = 0.1
 _ERRORS = 2.0
 
 
-class Verdict(Enum):
+class TrialVerdict(Enum):
     OPEN = "open"
     HELPS = "helps"
     NO_HELP = "no help"
 
 
-class Sample(msgspec.Struct, frozen=True):
+class WaitSample(msgspec.Struct, frozen=True):
     """What the ``sufferer`` waited, in µs per second, and what best-effort pods used then."""
 
     waited: float
@@ -45,10 +45,10 @@ class Trial(msgspec.Struct, frozen=True):
 
     since_ns: int
     sufferer: str
-    before: tuple[Sample, ...]
-    after: tuple[Sample, ...] = ()
+    before: tuple[WaitSample, ...]
+    after: tuple[WaitSample, ...] = ()
 
-    def continued(self, sample: Sample, now_ns: int) -> Trial:
+    def continued(self, sample: WaitSample, now_ns: int) -> Trial:
         """With one sample more."""
         if now_ns - self.since_ns < SETTLE_NS:
             return self
@@ -64,12 +64,12 @@ class Trial(msgspec.Struct, frozen=True):
         """How its wait goes with what best-effort pods use."""
         return LoadBaseline.through((sample.used_milli, sample.waited) for sample in (*self.before, *self.after))
 
-    def verdict(self, now_ns: int) -> Verdict:
+    def verdict(self, now_ns: int) -> TrialVerdict:
         """Before its time only harm is sure."""
         if len(self.after) < SAMPLES or now_ns - self.since_ns < DWELL_NS:
-            return Verdict.OPEN if not self._harms else Verdict.NO_HELP
+            return TrialVerdict.OPEN if not self._harms else TrialVerdict.NO_HELP
         before, after = self.waited
-        return Verdict.HELPS if before - after > max(self._noise, LEAST_PART * before) else Verdict.NO_HELP
+        return TrialVerdict.HELPS if before - after > max(self._noise, LEAST_PART * before) else TrialVerdict.NO_HELP
 
     @property
     def _harms(self) -> bool:
@@ -84,7 +84,7 @@ class Trial(msgspec.Struct, frozen=True):
         return _ERRORS * math.sqrt(_error(_waits(self.before)) + _error(_waits(self.after)))
 
 
-def _waits(samples: Sequence[Sample]) -> list[float]:
+def _waits(samples: Sequence[WaitSample]) -> list[float]:
     return [sample.waited for sample in samples]
 
 

@@ -12,7 +12,7 @@ from msgspec import structs
 from koord.model.qos import QoSClass
 from qosd.decide.relief import relieve
 from qosd.decide.reliefstate import Relief, ReliefState
-from qosd.decide.shortage import Claim, Measure, OrderKey, ReliefStep, Resource, Shortage, Victims
+from qosd.decide.shortage import Measure, OrderKey, ReliefStep, Resource, Shortage, ShortageClaim, Victims
 from qosd.model.metric import Scope
 from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodFacts, PodView
 from qosd.sense.node import NodeRow
@@ -112,11 +112,11 @@ def lacks(
     order: tuple[OrderKey, ...] = BY_AMOUNT,
     measure: Measure = Measure.USAGE,
     **more: Any,
-) -> Claim:
+) -> ShortageClaim:
     """``strategy`` lacks ``amount``; without ``steps`` all may be taken."""
     allowed = frozenset(steps or ReliefStep)
     said = Shortage(resource, amount, victims, order, "too much", measure, allowed, {"limit": 70}, **more)
-    return Claim(strategy, said)
+    return ShortageClaim(strategy, said)
 
 
 class Run:
@@ -125,7 +125,7 @@ class Run:
     def __init__(self) -> None:
         self.state = ReliefState(started_ns=-3600 * S)
 
-    def tick(self, at: NodeSnapshot, *claims: Claim) -> Relief:
+    def tick(self, at: NodeSnapshot, *claims: ShortageClaim) -> Relief:
         relief, self.state = relieve(claims, at, self.state)
         return relief
 

@@ -11,7 +11,7 @@ from qosd.decide.decision import NO_OPINIONS, Decision, Stage
 from qosd.decide.rehearsal import Rehearsed
 from qosd.decide.reliefstate import Relief
 from qosd.decide.runner import NO_STATES, Decisions, State, StrategyResult, StrategyStates, with_relief
-from qosd.decide.shortage import Claim, ReliefStep
+from qosd.decide.shortage import ReliefStep, ShortageClaim
 from qosd.model.snapshot import EvictionPhase, NodeSnapshot
 from tests.qosd.decide.scenes import MEMORY, MIB, WHO, be, evicted, lacks, node, under_way
 
@@ -32,7 +32,7 @@ class Run:
     def __init__(self) -> None:
         self.states: StrategyStates = NO_STATES
 
-    def tick(self, there: NodeSnapshot, *claims: Claim) -> Relief:
+    def tick(self, there: NodeSnapshot, *claims: ShortageClaim) -> Relief:
         stated = Decision("", shortages=tuple(claim.shortage for claim in claims))
         results = (StrategyResult(WHO, Stage.RELIEF, State.ACTIVE, stated),)
         decisions, self.states = with_relief(there, Decisions(1, 0, there.monotonic_ns, results), {}, self.states)

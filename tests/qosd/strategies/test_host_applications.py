@@ -12,7 +12,7 @@ from koord.model.qos import KubeQoS
 from koord.model.slo import HostApplication, decode_spec
 from qosd.decide.decision import Decision, Op
 from qosd.model.policy import HostFacts
-from qosd.strategies.hostapps import BadPath, HostApplications, cgroup_of
+from qosd.strategies.hostapps import BadPath, HostApplicationStrategy, cgroup_of
 from tests.qosd.contexts import V2, policy
 from tests.qosd.podviews import snapshot
 
@@ -79,7 +79,7 @@ def test_where_the_cgroup_is(app: HostApplication, cgroup: str) -> None:
 
 def decide(memory: Any, *applications: dict[str, Any], host: HostFacts = V2, **node: Any) -> tuple[Decision, Any]:
     by = policy(host, {"hostApplications": list(applications)}, **node)
-    return HostApplications().decide(replace(snapshot(by), tiers=TIERS), memory)
+    return HostApplicationStrategy().decide(replace(snapshot(by), tiers=TIERS), memory)
 
 
 def values(decision: Decision) -> dict[tuple[str, str], Any]:
@@ -110,7 +110,7 @@ def test_one_that_the_spec_no_longer_names_is_released() -> None:
 
 def test_an_unchanged_tick_returns_the_same_objects() -> None:
     picture = replace(snapshot(policy(V2, {"hostApplications": [spec()]}, sharedPools=POOLS)), tiers=TIERS)
-    strategy = HostApplications()
+    strategy = HostApplicationStrategy()
     first, memory = strategy.decide(picture, None)
     second, again = strategy.decide(picture, memory)
     assert (second is first, again is memory) == (True, True)
@@ -119,9 +119,9 @@ def test_an_unchanged_tick_returns_the_same_objects() -> None:
 
 def test_a_tier_that_moved_moves_the_application() -> None:
     by = policy(V2, {"hostApplications": [spec(base="Kubepods", relativePath="x")]}, sharedPools=POOLS)
-    first, memory = HostApplications().decide(replace(snapshot(by), tiers=TIERS), None)
+    first, memory = HostApplicationStrategy().decide(replace(snapshot(by), tiers=TIERS), None)
     moved = {**TIERS, KubeQoS.GUARANTEED: "/other"}
-    second, _ = HostApplications().decide(replace(snapshot(by), tiers=moved), memory)
+    second, _ = HostApplicationStrategy().decide(replace(snapshot(by), tiers=moved), memory)
     assert [*first.opinions, *second.opinions] == [
         Target("/nested/kubepods/x", "cpuset_cpus"),
         Target("/other/x", "cpuset_cpus"),

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from qosd.decide.reliefstate import ReliefState
 from qosd.decide.reliefsteps import MEMORY_FLOOR_BYTES
-from qosd.decide.shortage import Claim, Resource
+from qosd.decide.shortage import Resource, ShortageClaim
 from qosd.model.snapshot import NodeSnapshot
 from tests.fakes.clock import S
 from tests.qosd.decide.relief.threepods import EVICT, RECLAIM, RESTARTED, THROTTLE, at
@@ -101,7 +101,7 @@ def test_after_a_restart_of_the_daemon_its_cpu_stays_at_the_floor_until_calm() -
     ],
 )
 def test_the_next_pod_of_a_controller_stays_at_the_floor_of_all_that_lacks(
-    claims: Sequence[Claim], values: Mapping[tuple[str, str], int]
+    claims: Sequence[ShortageClaim], values: Mapping[tuple[str, str], int]
 ) -> None:
     run = Run()
     back = [structs.replace(under_way("b", RESTARTED, since_s=1, retry_s=999), is_replacement=True)]

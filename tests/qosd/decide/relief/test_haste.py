@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from qosd.decide.shortage import Claim, ReliefStep
+from qosd.decide.shortage import ReliefStep, ShortageClaim
 from qosd.model.metric import Scope
 from qosd.model.snapshot import Aggregate, NodeSnapshot, Window
 from qosd.sense.usage import USAGE
@@ -16,7 +16,7 @@ from tests.qosd.decide.relief.threepods import EVICT, FREEZE, THROTTLE, A, C, at
 from tests.qosd.decide.scenes import FILES_V1, FILES_V2, MEMORY, MIB, Run, bounds, evicted, lacks
 
 
-def lately(amount: int, left_s: float | None, *steps: ReliefStep) -> Claim:
+def lately(amount: int, left_s: float | None, *steps: ReliefStep) -> ShortageClaim:
     return lacks(amount, MEMORY, *steps, left_s=left_s, growth=GROWTH)
 
 

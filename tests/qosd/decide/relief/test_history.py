@@ -13,7 +13,7 @@ from qosd.decide.decision import Opinion
 from qosd.decide.relief import CALM_NS, relieve
 from qosd.decide.reliefstate import Relief, ReliefState
 from qosd.decide.reliefsteps import EVICTIONS_PER_MINUTE, FREEZE_MOST_NS, MEMORY_FLOOR_BYTES
-from qosd.decide.shortage import Claim, Measure, ReliefStep
+from qosd.decide.shortage import Measure, ReliefStep, ShortageClaim
 from qosd.decide.victims import is_pending
 from qosd.model.snapshot import EvictionState, NodeSnapshot
 from tests.fakes.clock import S
@@ -67,13 +67,13 @@ class World:
             if self.luck.random() < 0.8:
                 self.evictions[eviction.uid] = EvictionState(eviction.uid, eviction.pod, STOPPING, 1, self.now_ns, 0)
 
-    def grown(self, claim: Claim) -> Claim:
+    def grown(self, claim: ShortageClaim) -> ShortageClaim:
         """What lacks changes from tick to tick."""
         amount = claim.shortage.amount * self.luck.choice([1, 1, 1, 2, 5])
         return structs.replace(claim, shortage=structs.replace(claim.shortage, amount=amount))
 
 
-def _steps(names: frozenset[ReliefStep], claim: Claim) -> Claim:
+def _steps(names: frozenset[ReliefStep], claim: ShortageClaim) -> ShortageClaim:
     return structs.replace(claim, shortage=structs.replace(claim.shortage, steps=names))
 
 
@@ -98,7 +98,7 @@ PHASE = st.tuples(st.integers(1, 25), STATED, st.sampled_from([1, 2, 2, 2, 9, 40
 HISTORIES = st.lists(PHASE, min_size=1, max_size=6)
 
 
-def check_evictions(world: World, there: NodeSnapshot, claims: list[Claim], relief: Relief) -> None:
+def check_evictions(world: World, there: NodeSnapshot, claims: list[ShortageClaim], relief: Relief) -> None:
     """Nobody under way is ordered again; who was last was needed; the rate is kept."""
     going = {pod.uid for pod in there.pods if is_pending(pod, there)}
     assert not going & set(evicted(relief))
@@ -158,7 +158,7 @@ def check_samples(world: World, there: NodeSnapshot, fresh: set[tuple[str, str]]
         assert all(there.sampled_ns > at_ns for at_ns in world.evicted_ns if at_ns < there.monotonic_ns)
 
 
-def check_once(world: World, there: NodeSnapshot, claims: list[Claim], fresh: set[tuple[str, str]]) -> None:
+def check_once(world: World, there: NodeSnapshot, claims: list[ShortageClaim], fresh: set[tuple[str, str]]) -> None:
     """In one episode a claim takes each mild step at most once, and in their order."""
     for who in [who for who, at_ns in world.stated.items() if there.monotonic_ns - at_ns >= CALM_NS]:
         del world.stated[who], world.steps[who]
@@ -191,7 +191,7 @@ STATES, IS_CALM = [True, False, False], [False, False, False]
 @example([1], ALL_RUNGS, [(1, STATES, 1, False, True), (2, IS_CALM, 40, False, True), (1, STATES, 1, False, True)], 0)
 @example([1], ALL_RUNGS, [(1, STATES, 1, False, True), (2, IS_CALM, 40, False, False), (1, STATES, 1, True, True)], 0)
 @given(st.lists(st.integers(0, 1500), min_size=1, max_size=30), CLAIMS, HISTORIES, st.integers(0, 2**32))
-def test_any_history(uses: list[int], all_claims: list[Claim], history: list[Any], seed: int) -> None:
+def test_any_history(uses: list[int], all_claims: list[ShortageClaim], history: list[Any], seed: int) -> None:
     world = World(uses, random.Random(seed))
     for stated, halves, samples, is_known in (tick for count, *tick in history for _ in range(count)):
         claims = [world.grown(claim) for claim, is_stated in zip(all_claims, stated, strict=False) if is_stated]

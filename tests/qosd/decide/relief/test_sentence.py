@@ -10,7 +10,7 @@ from msgspec import structs
 from koord.model.qos import QoSClass
 from qosd.decide.relief import relieve
 from qosd.decide.reliefstate import ReliefState
-from qosd.decide.shortage import Claim, Victims
+from qosd.decide.shortage import ShortageClaim, Victims
 from qosd.model.snapshot import EvictionState
 from tests.qosd.decide.relief.threepods import EVICT, FREEZE, STOPPING, THROTTLE, at
 from tests.qosd.decide.scenes import CPU, GATE, MEMORY, MIB, Run, lacks, under_way
@@ -44,7 +44,7 @@ from tests.qosd.decide.scenes import CPU, GATE, MEMORY, MIB, Run, lacks, under_w
         ),
     ],
 )
-def test_sentence(claims: tuple[Claim, ...], evictions: list[EvictionState], sentence: str) -> None:
+def test_sentence(claims: tuple[ShortageClaim, ...], evictions: list[EvictionState], sentence: str) -> None:
     assert Run().tick(at(1, evictions=evictions), *claims).sentence == sentence
 
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from qosd.decide.reliefsteps import CPU_FLOOR_MILLI, RECLAIM_WAIT_NS, THROTTLE_WAIT_NS
-from qosd.decide.shortage import Claim, Measure, ReliefStep
+from qosd.decide.shortage import Measure, ReliefStep, ShortageClaim
 from qosd.model.snapshot import EvictionState, NodeSnapshot, PodView
 from tests.fakes.clock import S
 from tests.qosd.decide.relief.threepods import (
@@ -138,7 +138,7 @@ def test_who_goes_already_counts(pod_a: PodView, evictions: list[EvictionState],
         (lacks(1, CPU, EVICT, strategy="other", measure=Measure.REQUEST), "ab"),  # nobody tells a's request
     ],
 )
-def test_an_eviction_counts_for_every_later_claim(second: Claim, victims: str) -> None:
+def test_an_eviction_counts_for_every_later_claim(second: ShortageClaim, victims: str) -> None:
     pods = [A, be("b", cpu_request_milli=1), C]
     there = node(1, pods, USES, CPU_USES)
     assert "".join(evicted(Run().tick(there, lacks(1, MEMORY, EVICT), second))) == victims

@@ -19,7 +19,7 @@ from qosd.model.pod import Resources
 from qosd.model.policy import HostFacts
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.policy.scheduling import tier_milli
-from qosd.strategies.besteffort.strategy import BestEffort
+from qosd.strategies.besteffort.strategy import BestEffortStrategy
 from tests.qosd.contexts import V2, extended, policy
 from tests.qosd.podviews import EXITED, RUNNING, snapshot, view
 
@@ -49,7 +49,7 @@ def node(
 
 
 def decided(left: BestEffortScheduling, *pods: PodView) -> Decision:
-    return BestEffort().decide(node(left, *pods), None)[0]
+    return BestEffortStrategy().decide(node(left, *pods), None)[0]
 
 
 def files(decision: Decision, name: str) -> Files:
@@ -126,7 +126,9 @@ FAST_BATCH = view("fast", "BE", "Burstable", container_requested=PERIOD_10_MS)
 def test_quotas_are_of_the_period_of_their_cgroup_and_on_v1_within_the_tiers(
     host: HostFacts, cpu_milli: int, pods: Sequence[PodView], quotas: Files
 ) -> None:
-    decision, _ = BestEffort().decide(node(BestEffortScheduling(WHY, cpu_milli=cpu_milli), *pods, host=host), None)
+    decision, _ = BestEffortStrategy().decide(
+        node(BestEffortScheduling(WHY, cpu_milli=cpu_milli), *pods, host=host), None
+    )
     assert files(decision, "cpu_quota") == {cgroup: f"at most {value}" for cgroup, value in quotas.items()}
     for opinion in decision.opinions.values():
         assert recompute(opinion.inputs) == opinion.value
@@ -160,7 +162,7 @@ def test_what_the_least_of_many_containers_comes_to_is_said(
 def test_a_tier_that_somebody_fights_for_lets_nothing_be_promised() -> None:
     contested = {Target(TIER, "cpu_quota"): FileState(Phase.CONTESTED, base=-1, written=100_000)}
     fought = structs.replace(node(BestEffortScheduling(WHY, cpu_milli=1000), *JOBS), files=contested)
-    decision, _ = BestEffort().decide(fought, None)
+    decision, _ = BestEffortStrategy().decide(fought, None)
     assert "; 500 containers with at least 10m each come to 5000m; " in decision.sentence
 
 
@@ -174,16 +176,16 @@ def test_what_is_on_trial_is_temporary(on_trial: str, temporary: list[str]) -> N
 def test_where_somebody_fights_for_the_tiers_quota_containers_are_bounded_one_by_one() -> None:
     contested = {Target(TIER, "cpu_quota"): FileState(Phase.CONTESTED, base=-1, written=150_000)}
     fought = structs.replace(node(BestEffortScheduling(WHY, cpu_milli=1500), JOB, WEB), files=contested)
-    decision, memory = BestEffort().decide(fought, None)
+    decision, memory = BestEffortStrategy().decide(fought, None)
     quotas = {"besteffort": "at most 150000", "besteffort/podjob/main": "at most 150000"}
     assert files(decision, "cpu_quota") == quotas
     assert "container by container, since another writer keeps setting the tier's quota" in decision.sentence
-    decision, _ = BestEffort().decide(structs.replace(fought, files={}), memory)
+    decision, _ = BestEffortStrategy().decide(structs.replace(fought, files={}), memory)
     assert files(decision, "cpu_quota") == {"besteffort": "at most 150000"}
 
 
 def test_a_tier_that_nobody_knows_is_not_bounded() -> None:
-    found, _ = BestEffort().decide(node(BestEffortScheduling(WHY, cpu_milli=1500), JOB, tiers={}), None)
+    found, _ = BestEffortStrategy().decide(node(BestEffortScheduling(WHY, cpu_milli=1500), JOB, tiers={}), None)
     assert found.opinions == {}
 
 
@@ -222,18 +224,18 @@ def test_the_sentence_says_what_is_left_and_to_whom() -> None:
 def test_nothing_new_is_the_same_object() -> None:
     left = BestEffortScheduling(WHY, cpu_milli=1500, is_idle=True)
     first = node(left, JOB, MID)
-    decision, memory = BestEffort().decide(first, None)
-    again, memory = BestEffort().decide(structs.replace(first, monotonic_ns=10**9), memory)
+    decision, memory = BestEffortStrategy().decide(first, None)
+    again, memory = BestEffortStrategy().decide(structs.replace(first, monotonic_ns=10**9), memory)
     assert again is decision
-    other, _ = BestEffort().decide(structs.replace(first, pods=(JOB, MID)), memory)
+    other, _ = BestEffortStrategy().decide(structs.replace(first, pods=(JOB, MID)), memory)
     assert other is decision, "other objects that say the same"
 
 
 def test_a_container_that_comes_later_gets_its_part() -> None:
     left = BestEffortScheduling(WHY, cpu_milli=1500)
-    decision, memory = BestEffort().decide(node(left, JOB, GUEST), None)
+    decision, memory = BestEffortStrategy().decide(node(left, JOB, GUEST), None)
     two = view("job", "BE", "BestEffort", containers=(("main", RUNNING), ("side", RUNNING)))
-    decision, _ = BestEffort().decide(node(left, two, GUEST), memory)
+    decision, _ = BestEffortStrategy().decide(node(left, two, GUEST), memory)
     assert files(decision, "cpu_quota") == {
         "besteffort/podjob/main": "at most 75000",
         "besteffort/podjob/side": "at most 75000",

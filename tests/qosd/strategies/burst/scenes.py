@@ -17,7 +17,7 @@ from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.model.snapshot import Aggregate, NodeSnapshot, PodView
 from qosd.sense.usage import USAGE
 from qosd.strategies.burst.sharepool import NODE_USAGE, POD_USAGE
-from qosd.strategies.burst.strategy import CPUBurst
+from qosd.strategies.burst.strategy import BurstStrategy
 from tests.fakes.clock import S
 from tests.qosd.contexts import policy
 from tests.qosd.podviews import RUNNING, machine, snapshot, view
@@ -103,7 +103,7 @@ class Rounds:
         for name, value in changes.items():
             setattr(self.node, name, value)
         self.node.now_ns += round(seconds * S)
-        self.decision, self.memory = CPUBurst().decide(self.node.snapshot(), self.memory)
+        self.decision, self.memory = BurstStrategy().decide(self.node.snapshot(), self.memory)
         return self.decision
 
     def quota_us(self, target: Target, base_us: int = 100_000) -> int:

@@ -20,7 +20,7 @@ from qosd.model.pod import Resources, SpecContainer
 from qosd.model.policy import EffectivePolicy, Pool
 from qosd.model.snapshot import PodFacts, PodView
 from qosd.strategies import formulas
-from qosd.strategies.burst.candidates import Plan, PodCandidates, candidates, planned
+from qosd.strategies.burst.candidates import BurstPlan, PodCandidates, candidates, planned
 from tests.qosd.contexts import extended
 from tests.qosd.podviews import EXITED, NOT_READY, RUNNING, snapshot, view
 from tests.qosd.strategies.burst.scenes import HOST, buffer, bursting, limited
@@ -37,8 +37,8 @@ def found(pod: PodView, by: EffectivePolicy = BURSTING) -> PodCandidates:
 
 
 def plan(
-    *pods: PodView, last: Plan | None = None, by: EffectivePolicy = BURSTING, limits: BestEffortLimits = NO_LIMITS
-) -> Plan:
+    *pods: PodView, last: BurstPlan | None = None, by: EffectivePolicy = BURSTING, limits: BestEffortLimits = NO_LIMITS
+) -> BurstPlan:
     seen = snapshot(by, limits=limits)
     same = last is not None and last.pods == pods
     return planned(structs.replace(seen, pods=last.pods if last is not None and same else pods), last)

@@ -15,7 +15,7 @@ from koord.host.files import Target
 from koord.host.notes import KINDS
 from qosd.act.ownership import OWNERS
 from qosd.model.snapshot import PodView
-from qosd.strategies.burst.strategy import ROUND_NS, Memory
+from qosd.strategies.burst.strategy import ROUND_NS, BurstMemo
 from qosd.tickscheduler import TickReason
 from tests.qosd.strategies.burst import nodes
 from tests.qosd.strategies.burst.scenes import Node, Rounds, bursting, limited, made_of, quota
@@ -39,7 +39,7 @@ CHANGES = st.fixed_dictionaries(
 def test_in_any_history(history: list[dict[str, Any]]) -> None:
     """Quotas are within base and ceiling, the pod has the sum of what its containers have more, tokens within ±full."""
     run = Rounds(Node(()))
-    memory: Memory | None = None
+    memory: BurstMemo | None = None
     for changes in history:
         own = {"cfsQuotaBurstPeriodSeconds": changes["period"]}
         pod = limited("web", "LS", changes["quota_us"], "main", "side", burst=own)

@@ -16,7 +16,7 @@ from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import PodView
 from qosd.strategies import STRATEGIES, formulas
 from qosd.strategies.burst.bucket import Bucket
-from qosd.strategies.burst.strategy import CPUBurst
+from qosd.strategies.burst.strategy import BurstStrategy
 from tests.qosd.contexts import policy
 from tests.qosd.strategies.burst.scenes import Node, Rounds, buffer, bursting, held, limited, quota
 from tests.qosd.strategies.burst.test_steps import CLIMB, FALL
@@ -390,7 +390,7 @@ def test_buffers_stay_while_the_quota_bursts() -> None:
     ],
 )
 def test_when_it_is_on(by: EffectivePolicy, pods: tuple[PodView, ...], enabled: bool) -> None:
-    assert CPUBurst().enabled(Node(pods, by).snapshot()) is enabled
+    assert BurstStrategy().enabled(Node(pods, by).snapshot()) is enabled
 
 
 def test_its_place() -> None:

@@ -20,47 +20,47 @@ from qosd.strategies.memory.probe import (
     PERIODS_NS,
     SECOND_NS,
     STALL_BUDGET_US_PER_S,
-    Bounds,
-    Kind,
-    Probe,
-    Sample,
+    MemorySample,
+    ReclaimBounds,
+    ReclaimKind,
+    ReclaimProbe,
     next_step,
 )
 
 MIB, PAGE, S = 1 << 20, 4096, SECOND_NS
-IDLE = Bounds(Kind.IDLE, 16 * MIB, 16 * MIB)
-MARK = Bounds(Kind.MARK, 950 * MIB, 930 * MIB)
-CACHE = Bounds(Kind.CACHE, 100 * MIB, 100 * MIB)
-OF_FILE_PAGES = Bounds(Kind.CACHE, 100 * MIB, 100 * MIB, is_of_file_pages=True)
+IDLE = ReclaimBounds(ReclaimKind.IDLE, 16 * MIB, 16 * MIB)
+MARK = ReclaimBounds(ReclaimKind.MARK, 950 * MIB, 930 * MIB)
+CACHE = ReclaimBounds(ReclaimKind.CACHE, 100 * MIB, 100 * MIB)
+OF_FILE_PAGES = ReclaimBounds(ReclaimKind.CACHE, 100 * MIB, 100 * MIB, is_of_file_pages=True)
 BY_NAME = {formula.name: formula for formula in FORMULAS}
 NOW = 1000 * S
 
 
 def sample(
     charged_mib: float, reclaimable_mib: float | None = None, stall: float | None = 0.0, is_in_vain: bool = False
-) -> Sample:
+) -> MemorySample:
     charged = int(charged_mib * MIB)
-    return Sample(charged, charged if reclaimable_mib is None else int(reclaimable_mib * MIB), stall, is_in_vain)
+    return MemorySample(charged, charged if reclaimable_mib is None else int(reclaimable_mib * MIB), stall, is_in_vain)
 
 
-def taken(mib: float, refaulted_mib: float = 0, wait_s: int = 20, stall: float = 0.0) -> Probe:
-    return Probe(NOW, wait_s * S, int(mib * MIB), refaulted_mib * MIB, stall)
+def taken(mib: float, refaulted_mib: float = 0, wait_s: int = 20, stall: float = 0.0) -> ReclaimProbe:
+    return ReclaimProbe(NOW, wait_s * S, int(mib * MIB), refaulted_mib * MIB, stall)
 
 
 @pytest.mark.parametrize(
     ("bounds", "probe", "at", "order", "wait_s"),
     [
         # idle: 1 %, less the closer the stall comes to the budget
-        (IDLE, Probe(), sample(1000), 10 * MIB, 20),
-        (IDLE, Probe(), sample(1000, stall=500), 5 * MIB, 20),
-        (IDLE, Probe(), sample(1000, stall=1000), None, 40),
-        (IDLE, Probe(), sample(1000, stall=None), None, 0),
-        (IDLE, Probe(), sample(10_000), MOST_BYTES, 20),
-        (IDLE, Probe(), sample(1000, reclaimable_mib=3), 3 * MIB, 20),
-        (IDLE, Probe(), sample(1000, reclaimable_mib=0), None, 0),  # anonymous memory without swap
-        (IDLE, Probe(), sample(99), None, 0),  # less than is worth an order
-        (IDLE, Probe(), sample(16), None, 0),
-        (IDLE, Probe(NOW + 1), sample(1000), None, 0),
+        (IDLE, ReclaimProbe(), sample(1000), 10 * MIB, 20),
+        (IDLE, ReclaimProbe(), sample(1000, stall=500), 5 * MIB, 20),
+        (IDLE, ReclaimProbe(), sample(1000, stall=1000), None, 40),
+        (IDLE, ReclaimProbe(), sample(1000, stall=None), None, 0),
+        (IDLE, ReclaimProbe(), sample(10_000), MOST_BYTES, 20),
+        (IDLE, ReclaimProbe(), sample(1000, reclaimable_mib=3), 3 * MIB, 20),
+        (IDLE, ReclaimProbe(), sample(1000, reclaimable_mib=0), None, 0),  # anonymous memory without swap
+        (IDLE, ReclaimProbe(), sample(99), None, 0),  # less than is worth an order
+        (IDLE, ReclaimProbe(), sample(16), None, 0),
+        (IDLE, ReclaimProbe(NOW + 1), sample(1000), None, 0),
         # felt: half of it came back, or the stall is beyond the budget
         (IDLE, taken(10, 5), sample(1000), 10 * MIB, 20),
         (IDLE, taken(10, 5.1), sample(1000), None, 40),
@@ -73,32 +73,34 @@ def taken(mib: float, refaulted_mib: float = 0, wait_s: int = 20, stall: float =
         (IDLE, taken(10, 1, 600), sample(1000), 10 * MIB, 300),
         (IDLE, taken(10, 1, 30), sample(1000), 10 * MIB, 20),
         # marks: above the high one down to the low one, in steps
-        (MARK, Probe(), sample(951), 21 * MIB, 5),
-        (MARK, Probe(), sample(950), None, 0),
-        (MARK, Probe(), sample(999), MOST_BYTES, 5),
-        (MARK, Probe(), sample(951, reclaimable_mib=2), 2 * MIB, 5),
+        (MARK, ReclaimProbe(), sample(951), 21 * MIB, 5),
+        (MARK, ReclaimProbe(), sample(950), None, 0),
+        (MARK, ReclaimProbe(), sample(999), MOST_BYTES, 5),
+        (MARK, ReclaimProbe(), sample(951, reclaimable_mib=2), 2 * MIB, 5),
         (MARK, taken(21, 20, 5), sample(951), None, 10),
         # it stalls because it is at its bound: a step is tried, and another one only if that has relieved it
-        (MARK, Probe(), sample(951, stall=5000), 21 * MIB, 5),
+        (MARK, ReclaimProbe(), sample(951, stall=5000), 21 * MIB, 5),
         (MARK, taken(21, 0, 5, stall=5000), sample(951, stall=4999), 21 * MIB, 5),
         (MARK, taken(21, 0, 5, stall=5000), sample(951, stall=5000), None, 10),
         (MARK, taken(21, 0, 5, stall=900), sample(951, stall=999), 21 * MIB, 5),
         (MARK, taken(21, 0, 5), sample(951, stall=1000), None, 10),
-        (MARK, Probe(), sample(951, stall=None), None, 0),
+        (MARK, ReclaimProbe(), sample(951, stall=None), None, 0),
         # in vain: the kernel found less
         (IDLE, taken(10), sample(1000, is_in_vain=True), None, 40),
         (MARK, taken(21, 0, 5), sample(951, is_in_vain=True), None, 10),
         (CACHE, taken(30, 0, 5), sample(130, is_in_vain=True), None, 10),
         (CACHE, taken(0, 0, 10), sample(130, is_in_vain=True), 30 * MIB, 10),
         # a limit of file pages is a limit
-        (CACHE, Probe(), sample(130), 30 * MIB, 5),
-        (CACHE, Probe(), sample(130, stall=None), 30 * MIB, 5),
+        (CACHE, ReclaimProbe(), sample(130), 30 * MIB, 5),
+        (CACHE, ReclaimProbe(), sample(130, stall=None), 30 * MIB, 5),
         (CACHE, taken(30, 30, 5), sample(130, stall=9000), 30 * MIB, 5),
-        (CACHE, Probe(), sample(100.5), None, 0),
-        (OF_FILE_PAGES, Probe(), sample(130), f"{30 * MIB} swappiness=0", 5),
+        (CACHE, ReclaimProbe(), sample(100.5), None, 0),
+        (OF_FILE_PAGES, ReclaimProbe(), sample(130), f"{30 * MIB} swappiness=0", 5),
     ],
 )
-def test_next(bounds: Bounds, probe: Probe, at: Sample, order: int | str | None, wait_s: int) -> None:
+def test_next(
+    bounds: ReclaimBounds, probe: ReclaimProbe, at: MemorySample, order: int | str | None, wait_s: int
+) -> None:
     step, after = next_step(bounds, probe, at, PAGE, NOW)
     assert (None if step is None else step.value) == order
     if wait_s:
@@ -111,12 +113,14 @@ MEMORY = st.integers(0, 1 << 42)
 
 
 @given(
-    st.builds(Bounds, st.sampled_from(Kind), MEMORY, MEMORY, st.booleans()),
-    st.builds(Probe, st.integers(0, 10**12), st.integers(0, LONGEST_NS), st.integers(0, MOST_BYTES), st.floats(0, 1e9)),
-    st.builds(Sample, MEMORY, MEMORY, st.none() | st.floats(0, 1e6), st.booleans()),
+    st.builds(ReclaimBounds, st.sampled_from(ReclaimKind), MEMORY, MEMORY, st.booleans()),
+    st.builds(
+        ReclaimProbe, st.integers(0, 10**12), st.integers(0, LONGEST_NS), st.integers(0, MOST_BYTES), st.floats(0, 1e9)
+    ),
+    st.builds(MemorySample, MEMORY, MEMORY, st.none() | st.floats(0, 1e6), st.booleans()),
     st.integers(0, 10**12),
 )
-def test_what_no_step_does(bounds: Bounds, probe: Probe, at: Sample, now_ns: int) -> None:
+def test_what_no_step_does(bounds: ReclaimBounds, probe: ReclaimProbe, at: MemorySample, now_ns: int) -> None:
     step, after = next_step(bounds, probe, at, PAGE, now_ns)
     assert after.due_ns >= min(now_ns, probe.due_ns)
     assert after.wait_ns <= LONGEST_NS
@@ -127,8 +131,8 @@ def test_what_no_step_does(bounds: Bounds, probe: Probe, at: Sample, now_ns: int
     assert amount % PAGE == 0 and at.charged_bytes > bounds.above_bytes and now_ns >= probe.due_ns
     assert after.due_ns >= now_ns + PERIODS_NS[bounds.kind]
     stall = at.stall_us_per_s
-    assert bounds.kind is Kind.CACHE or stall is not None
-    assert bounds.kind is not Kind.IDLE or (stall is not None and stall < STALL_BUDGET_US_PER_S)
+    assert bounds.kind is ReclaimKind.CACHE or stall is not None
+    assert bounds.kind is not ReclaimKind.IDLE or (stall is not None and stall < STALL_BUDGET_US_PER_S)
     ROWS["memory.reclaim"].check(step.value, 2)
     assert formulas.recompute(step.inputs, BY_NAME) == step.value
 
@@ -187,8 +191,8 @@ class Controlled:
     """The plant under the controller: its stall is told as a mean over 10 s, its refaults every second."""
 
     plant: Plant
-    bounds: Bounds
-    probe: Probe = field(default_factory=Probe)
+    bounds: ReclaimBounds
+    probe: ReclaimProbe = field(default_factory=ReclaimProbe)
     stalls: list[float] = field(default_factory=list)
     orders: list[tuple[int, int]] = field(default_factory=list)
     told: float | None = None
@@ -202,7 +206,7 @@ class Controlled:
             if self.probe.taken_bytes:
                 self.probe = self.probe.with_refaults(self.plant.refaulted_mib * MIB)
             charged = len(self.plant.touched_s) * MIB
-            at = Sample(charged, charged, self.told)
+            at = MemorySample(charged, charged, self.told)
             step, self.probe = next_step(self.bounds, self.probe, at, PAGE, self.plant.now_s * S)
             if step is not None:
                 self.orders.append((self.plant.now_s, step.amount_bytes))
@@ -267,7 +271,7 @@ def test_who_needs_all_of_its_bound_is_left_alone_above_the_mark() -> None:
 
 def test_steps_of_any_kind_are_bounded_in_a_minute() -> None:
     for bounds in (IDLE, MARK, CACHE):
-        probe, asked = Probe(), 0
+        probe, asked = ReclaimProbe(), 0
         for second in range(60):
             step, probe = next_step(bounds, probe, sample(4000), PAGE, second * S)
             asked += step.amount_bytes if step is not None else 0

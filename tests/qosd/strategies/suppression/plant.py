@@ -11,7 +11,7 @@ from random import Random
 
 from qosd.strategies.suppression.cpuwait import CPUWait
 from qosd.strategies.suppression.formula import Steady
-from qosd.strategies.suppression.regulator import SECOND_NS, Bounds
+from qosd.strategies.suppression.regulator import SECOND_NS, LimitBounds
 from qosd.strategies.suppression.steps import SuppressionInput, SuppressionState, SuppressionStep, advanced
 
 CAPACITY_MILLI = 16_000
@@ -76,8 +76,8 @@ class Plant:
         return CAPACITY_MILLI * self.ceiling_percent // 100 - self.load_milli
 
     @property
-    def bounds(self) -> Bounds:
-        return Bounds(20, max(20, self.steady.milli), CAPACITY_MILLI, 1000 * self.set_point_ms)
+    def bounds(self) -> LimitBounds:
+        return LimitBounds(20, max(20, self.steady.milli), CAPACITY_MILLI, 1000 * self.set_point_ms)
 
     @property
     def limit_milli(self) -> int:

@@ -15,7 +15,7 @@ from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.suppression import allowance, formula
 from qosd.strategies.suppression.allowance import allowance_milli, uses_of
 from qosd.strategies.suppression.formula import Steady
-from qosd.strategies.suppression.strategy import CPUSuppress
+from qosd.strategies.suppression.strategy import SuppressionStrategy
 from tests.qosd.podviews import machine, view
 from tests.qosd.strategies.suppression.scenes import app, suppressing, using
 
@@ -217,7 +217,7 @@ def test_the_allowance_that_counts(allowances: list[int], steady: list[int]) -> 
 
 class TestPolicies:
     def decide(self, snapshot: NodeSnapshot, memory: Any = None) -> tuple[BestEffortScheduling, str, Any]:
-        decision, memory = CPUSuppress().decide(snapshot, memory)
+        decision, memory = SuppressionStrategy().decide(snapshot, memory)
         assert decision.best_effort is not None
         return decision.best_effort, decision.sentence, memory
 
@@ -290,4 +290,4 @@ class TestPolicies:
         ("node", "enable", "is_on"), [({}, True, True), ({}, False, False), ({"beCPUManager": True}, True, False)]
     )
     def test_enabled(self, node: dict[str, Any], enable: bool, is_on: bool) -> None:
-        assert CPUSuppress().enabled(using(suppressing(node=node, enable=enable), 0.0)) is is_on
+        assert SuppressionStrategy().enabled(using(suppressing(node=node, enable=enable), 0.0)) is is_on

@@ -12,7 +12,7 @@ from qosd.model.besteffort import BestEffortScheduling
 from qosd.model.policy import PressurePolicy
 from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.suppression.steps import SuppressionStep
-from qosd.strategies.suppression.strategy import SLICE_US, CPUSuppress
+from qosd.strategies.suppression.strategy import SLICE_US, SuppressionStrategy
 from tests.qosd.contexts import V2, policy
 from tests.qosd.podviews import machine, view
 from tests.qosd.strategies.suppression.scenes import suppressing, using
@@ -54,7 +54,7 @@ class Run:
             self.at_s += 1
             waited = waited_ms(self.left or WEIGHT) if callable(waited_ms) else waited_ms
             snapshot = node(waited, self.at_s, self.left if self.memory is None else None, self.slices)
-            decision, self.memory = CPUSuppress().decide(snapshot, self.memory)
+            decision, self.memory = SuppressionStrategy().decide(snapshot, self.memory)
             self.left, self.sentence = decision.best_effort, decision.sentence
         return self
 
@@ -115,7 +115,7 @@ def test_a_start_goes_on_from_what_they_have(
 
 def test_without_pressure_it_falls_back_to_the_formula_and_says_so() -> None:
     snapshot = replace(node(float("nan"), 1), absent={"stalls": "no cgroup has pressure files"})
-    decision, _ = CPUSuppress().decide(snapshot, None)
+    decision, _ = SuppressionStrategy().decide(snapshot, None)
     assert decision.best_effort is not None
     assert (decision.best_effort.has_lowest_weight, decision.best_effort.cpus) == (False, "0-1")
     assert decision.sentence.startswith(
@@ -125,7 +125,7 @@ def test_without_pressure_it_falls_back_to_the_formula_and_says_so() -> None:
 
 def test_where_nobody_is_latency_sensitive_nobody_suffers() -> None:
     by = suppressing(topology=FOUR, node=PRESSURE, pods=(JOB,))
-    decision, _ = CPUSuppress().decide(using(by, 3.0, (JOB, 3.0), topology=FOUR), None)
+    decision, _ = SuppressionStrategy().decide(using(by, 3.0, (JOB, 3.0), topology=FOUR), None)
     assert decision.best_effort == WEIGHT
     assert "no container waits 0.0 ms/s" in decision.sentence
 
