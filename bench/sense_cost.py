@@ -22,7 +22,7 @@ from koord.host.cgroup import Tree, detect
 from koord.host.reader import KeptFiles
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
-from qosd.model.pod import HookStage, PodContext, Request, Resources
+from qosd.model.pod import HookStage, PodContext, Resources, RuntimeRequest
 from qosd.model.snapshot import ContainerView, PodView
 from qosd.sense.host import CollectorHost
 from qosd.sense.sampler import Sampler
@@ -159,7 +159,7 @@ def _processes(tree: Tree, pods: Sequence[PodView], idle: bool) -> Iterator[None
 
 
 def _pod(cgroup: str, number: int) -> PodView:
-    request = Request(
+    request = RuntimeRequest(
         HookStage.CREATE, "bench", f"pod{number}", f"uid{number}", {}, {}, cgroup.rpartition("/")[0], Resources()
     )
     containers = tuple(

@@ -6,7 +6,7 @@ import logging
 
 from koord.host.files import UnknownRow, row
 from koord.host.reconcile.plan import DONE
-from qosd.act.plan import Result
+from qosd.act.plan import TickResult
 from qosd.hooks.edits import Edits
 from qosd.metrics import Metrics
 from qosd.model.pod import PodContext
@@ -27,7 +27,7 @@ def account(metrics: Metrics, pod: PodContext, edits: Edits, caller: str, *, act
     metrics.hook_calls[pod.stage.value, caller, result] += 1
 
 
-def account_writes(metrics: Metrics, result: Result) -> None:
+def account_writes(metrics: Metrics, result: TickResult) -> None:
     """Count what a tick's acts came to, and how long writes took."""
     for outcome in result.outcomes:
         metrics.writes[outcome.result] += 1

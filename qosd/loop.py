@@ -18,7 +18,7 @@ from koord.model.qos import KubeQoS
 from koord.overcommit.amounts import ParsedAmounts
 from qosd.act.actuator import Actuator
 from qosd.act.leftovers import NOTHING_SAID, KubeletSays
-from qosd.act.plan import Plan, Result
+from qosd.act.plan import TickPlan, TickResult
 from qosd.decide.decision import AnyStrategy
 from qosd.decide.runner import (
     BY_OPERATOR,
@@ -95,7 +95,7 @@ class NodeLoop:
         self.snapshot: NodeSnapshot | None = None
         self.report = self._new_report(None, NOT_DECIDED, None)
 
-    def tick(self, inputs: TickInputs, reason: TickReason = TickReason.BEAT) -> Result | None:
+    def tick(self, inputs: TickInputs, reason: TickReason = TickReason.BEAT) -> TickResult | None:
         """Look, decide, act; what was executed, None if nothing may be."""
         self.look(inputs, reason)
         plan = self.decide()
@@ -191,14 +191,14 @@ class NodeLoop:
             self._windows = window.aggregates(self._sense.store, declared, sampled_ns)
         return self._windows
 
-    def decide(self) -> Plan:
+    def decide(self) -> TickPlan:
         """Decide on the newest snapshot and keep what the strategies remember."""
         assert self.snapshot is not None
         decisions, self._states = self._decided(self.snapshot)
         self.snapshot = self.snapshot.limited(decisions.limits)
         return self._actuator.plan(decisions)
 
-    def plan(self) -> Plan | None:
+    def plan(self) -> TickPlan | None:
         """What the next tick would write if nothing changed until then; None before the first snapshot.
 
         Nothing is written or remembered.

@@ -28,7 +28,7 @@ from qosd.accounting import account_writes
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Journal
 from qosd.act.leftovers import KubeletSays
-from qosd.act.plan import Plan, Result
+from qosd.act.plan import TickPlan, TickResult
 from qosd.clusterstatus import ClusterStatus
 from qosd.frontends import FrontEnds
 from qosd.hookserver.server import HookServer
@@ -175,7 +175,7 @@ class Node:
         self.policy.load()
         self.scheduler.wake()
 
-    async def tick(self, reason: TickReason) -> Result | None:
+    async def tick(self, reason: TickReason) -> TickResult | None:
         """One turn of the loop, in its thread; what it came to is counted and said. None once it is to end."""
         if self._is_ending:
             return None
@@ -203,7 +203,7 @@ class Node:
         if self.policy.bound_tier(self.tier_cpus.read(self.locator.tiers, time.monotonic_ns())):
             self.scheduler.wake()
 
-    async def plan(self) -> Plan | None:
+    async def plan(self) -> TickPlan | None:
         """What the next tick would write."""
         return await self.in_thread(self.loop.plan)
 

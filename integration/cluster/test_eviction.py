@@ -27,12 +27,12 @@ from koord.kube.recorder import EventRecorder
 from koord.model.eventreasons import EVICTED, NOT_EVICTED
 from qosd.act.cristop import CRIStop
 from qosd.act.evictor import EvictionRefused, Evictor
-from qosd.act.journal import Entry, Journal
+from qosd.act.journal import Journal, JournalEntry
 from qosd.cluster.apieviction import CALL_S, evicting_by_api
 from qosd.cluster.evictionrequest import BOUNDS, Bounds, EvictionRequest, NotByAPI
 from qosd.decide.decision import Decision, Eviction, Stage
 from qosd.decide.reliefstate import Relief
-from qosd.decide.runner import Decisions, State, StrategyResult
+from qosd.decide.runner import Decisions, StrategyResult, StrategyStatus
 from qosd.decide.shortage import Resource, Shortage, Victims
 from qosd.model.snapshot import EvictionPhase
 from qosd.pods.cri import Runtime
@@ -233,8 +233,8 @@ class Rig:
         self._ticks += 1
         lack = Shortage(Resource.MEMORY_BYTES, 1, Victims(None, "BEMemoryEvict"), (), "97 % are in use", left_s=left_s)
         results = (
-            StrategyResult("beMemoryEvict", Stage.RELIEF, State.ACTIVE, Decision("", shortages=(lack,))),
-            StrategyResult("eviction", Stage.RELIEF, State.ACTIVE, Relief("", evictions=(eviction,))),
+            StrategyResult("beMemoryEvict", Stage.RELIEF, StrategyStatus.ACTIVE, Decision("", shortages=(lack,))),
+            StrategyResult("eviction", Stage.RELIEF, StrategyStatus.ACTIVE, Relief("", evictions=(eviction,))),
         )
         decisions = Decisions(self._ticks, time.time_ns(), time.monotonic_ns(), results)
         (outcome,) = self._evictor.apply(decisions, self._evictor.plan(decisions))
@@ -247,7 +247,7 @@ class Rig:
                 await asyncio.sleep(0.05)
         return self._evictor.under_way[eviction.uid].phase
 
-    def rows(self, eviction: Eviction) -> list[Entry]:
+    def rows(self, eviction: Eviction) -> list[JournalEntry]:
         assert self._journal.flush()
         return [*reversed(self._journal.query(pod=eviction.pod))]
 

@@ -16,9 +16,9 @@ from koord.model.podtotal import Role
 from koord.model.quantity import Bytes, MilliCPU
 from koord.model.requirements import ContainerAmounts
 from qosd.act.actuator import Actuator
-from qosd.act.plan import Result
+from qosd.act.plan import TickResult
 from qosd.decide.decision import Decision, Opinion, Stage
-from qosd.decide.runner import Decisions, State, StrategyResult
+from qosd.decide.runner import Decisions, StrategyResult, StrategyStatus
 from qosd.model.pod import Resources, SpecContainer
 from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.enforcement import MEMORY, QUOTA, Enforcement
@@ -69,13 +69,13 @@ class Node:
     def seen(self) -> NodeSnapshot:
         return structs.replace(snapshot(on_v1(policy(V2)), self.pod), files=self.actuator.files.report.states)
 
-    def tick(self) -> Result:
+    def tick(self) -> TickResult:
         self.now_ns += S
         decision, _ = Enforcement().decide(self.seen(), None)
         self.sentence = decision.sentence
         results = (
-            StrategyResult("hooks", Stage.SPEC, State.ACTIVE, Decision("", self.opinions)),
-            StrategyResult("enforcement", Stage.ENFORCEMENT, State.ACTIVE, decision),
+            StrategyResult("hooks", Stage.SPEC, StrategyStatus.ACTIVE, Decision("", self.opinions)),
+            StrategyResult("enforcement", Stage.ENFORCEMENT, StrategyStatus.ACTIVE, decision),
         )
         return self.actuator.tick(Decisions(0, self.now_ns, self.now_ns, results))
 

@@ -21,7 +21,7 @@ from koord.host.undoable import Outcome
 from koord.host.writer import RULES, Unsupported, Vanished, WriteError
 from qosd.act.oneshots import OneShotWriter
 from qosd.decide.decision import Decision, OneShot, Stage
-from qosd.decide.runner import Decisions, State, StrategyResult
+from qosd.decide.runner import Decisions, StrategyResult, StrategyStatus
 from tests.qosd.act.rig import Recorded
 
 
@@ -192,7 +192,7 @@ def test_an_order_reclaims_what_is_cached(kernel: Groups, tmp_path: Path) -> Non
         current = Target(box, "memory.current")
         before = kernel.writer.read(current)
         order = OneShot(Target(box, "memory.force_empty"), 0, "memory lacks")
-        result = StrategyResult("toy", Stage.SPEC, State.ACTIVE, Decision("", one_shots=(order,)))
+        result = StrategyResult("toy", Stage.SPEC, StrategyStatus.ACTIVE, Decision("", one_shots=(order,)))
         decisions = Decisions(1, 1, 1, (result,))
         orders.apply(decisions, orders.plan(decisions))
         until = time.monotonic() + 10

@@ -23,7 +23,7 @@ from integration.harness.processes import HarnessError, wait_for
 from integration.node import cpusets, doctor, trouble
 from integration.node.conftest import MakeDaemon
 from integration.node.daemon import Daemon
-from qosd.act.journal import Entry, Journal
+from qosd.act.journal import Journal, JournalEntry
 
 SOON_S = 8.0
 
@@ -185,9 +185,9 @@ def test_a_full_disk_under_the_journal(make_daemon: MakeDaemon, groups: list[str
         assert " warning " in says(daemon, f"journal: {2 * len(groups)} entries are lost")
 
 
-def entry(number: int) -> Entry:
+def entry(number: int) -> JournalEntry:
     """One that fills a page of the database."""
-    return Entry(number, number, number, "hooks", "", "/g", "cpu_quota", "/p", 1, 2, "done", "x" * 4096)
+    return JournalEntry(number, number, number, "hooks", "", "/g", "cpu_quota", "/p", 1, 2, "done", "x" * 4096)
 
 
 def test_what_the_journal_s_queue_cannot_hold_is_counted(tmp_path: Path) -> None:

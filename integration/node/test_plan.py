@@ -25,7 +25,7 @@ from integration.node.churn import FOREIGN, Node, churning
 from integration.node.daemon import Row, read_journal
 from koord.host.reconcile.plan import PlannedWrite
 from koord.pb.koord import inspect_pb2 as inspect
-from qosd.act.plan import Plan, Result
+from qosd.act.plan import TickPlan, TickResult
 from qosd.assembly import assemble
 from qosd.inspect import plan
 from qosd.inspect.inspector import Inspector
@@ -64,7 +64,7 @@ class Seen:
     groups: set[str] = field(default_factory=set)
     """Cgroups of all pods and containers that any snapshot had."""
 
-    def add(self, tick: int, result: Result) -> None:
+    def add(self, tick: int, result: TickResult) -> None:
         """What the journal must tell of this tick."""
         self.outcomes[tick] = [(one.write.path, str(one.write.after), one.result) for one in result.outcomes]
 
@@ -126,13 +126,13 @@ async def tick(qosd: Qosd, world: Node, cri: Cri, seen: Seen) -> None:
     reason = TickReason.CHANGE if number % BEAT else TickReason.BEAT
     snapshot = await qosd.in_thread(lambda: qosd.loop.look(scene, reason))
     before = shown(await plan.answer(inspector, inspect.PlanRequest()))
-    decided: Plan = await qosd.in_thread(qosd.loop.decide)
+    decided: TickPlan = await qosd.in_thread(qosd.loop.decide)
     after = shown(await plan.answer(inspector, inspect.PlanRequest()))
     compare(before, lasting([planned(write) for write in decided.writes], before, after), after, seen)
     if decided.writes and chance.random() < KILLED:
         victim = chance.choice(decided.writes).pod
         await asyncio.to_thread(world.remove, cri, victim)
-    result: Result = await qosd.in_thread(lambda: qosd.actuator.execute(decided))
+    result: TickResult = await qosd.in_thread(lambda: qosd.actuator.execute(decided))
     note(decided, result, snapshot.tick, seen)
     seen.groups |= groups_of(snapshot)
 
@@ -201,7 +201,7 @@ def difference(decided: Sequence[Write], planned: Sequence[Write]) -> str:
     return f"decided {[write[0] for write in decided]}, planned in the order {[write[0] for write in planned]}"
 
 
-def note(decided: Plan, result: Result, number: int, seen: Seen) -> None:
+def note(decided: TickPlan, result: TickResult, number: int, seen: Seen) -> None:
     """Every decided write was tried, in order, and none besides; one that vanished has no directory any more."""
     if [outcome.write for outcome in result.outcomes] != list(decided.writes):
         seen.wrong.append(f"tick {number}: decided {decided.writes}, executed {result.outcomes}")

@@ -23,11 +23,11 @@ from koord.host.undo import UndoRecord
 from koord.host.undoable import Outcome
 from koord.host.writer import WriteError, Writer
 from qosd.act.actuator import Actuator
-from qosd.act.journal import Entry
+from qosd.act.journal import JournalEntry
 from qosd.act.mover import RECHECK_S
 from qosd.act.moves import MoveOutcome
 from qosd.decide.decision import Decision, Stage
-from qosd.decide.runner import Decisions, State, StrategyResult
+from qosd.decide.runner import Decisions, StrategyResult
 
 TOP = f"/koord-resctrl-{os.getpid()}"
 BOX, NESTED = f"{TOP}/box", f"{TOP}/box/nested"
@@ -61,17 +61,17 @@ class Node:
     def __init__(self, root: Path, groups: Groups, mount: Path) -> None:
         self.tree = replace(groups.tree, resctrl=mount)
         self.groups, self.undo = groups, UndoRecord(root / "undo", "boot")
-        self.writer, self.entries = Writer(self.tree), list[Entry]()
+        self.writer, self.entries = Writer(self.tree), list[JournalEntry]()
         self.actuator = Actuator(self.writer, self.undo, self)
         self.now_ns = 0
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: JournalEntry) -> None:
         self.entries.append(entry)
 
     def tick(self, memberships: Memberships, seconds: float = 1.0) -> int:
         """How many tasks were moved."""
         self.now_ns += int(seconds * S)
-        turn = StrategyResult("resctrl", Stage.SPEC, State.ACTIVE, Decision("", acts=memberships))
+        turn = StrategyResult("resctrl", Stage.SPEC, StrategyStatus.ACTIVE, Decision("", acts=memberships))
         result = self.actuator.tick(Decisions(1, self.now_ns, self.now_ns, (turn,)))
         assert set(result.results) <= {"done"}, result.outcomes
         return sum(outcome.tasks for outcome in result.outcomes if isinstance(outcome, MoveOutcome))

@@ -15,7 +15,7 @@ import msgspec
 
 from koord.host.files import Target
 from koord.host.reconcile.plan import Notice, Outcome, PlannedWrite
-from qosd.act.journal import Entry
+from qosd.act.journal import JournalEntry
 from qosd.decide.decision import Act
 from qosd.decide.runner import Decisions
 from qosd.model.snapshot import PodView
@@ -80,9 +80,9 @@ class Actor(Protocol[P]):
         """One outcome for each act that is shown, in that order; each act, or what it comes to, is journaled."""
 
 
-def entry_of(decisions: Decisions, act: PlannedWrite | Notice, result: str, why: str) -> Entry:
+def entry_of(decisions: Decisions, act: PlannedWrite | Notice, result: str, why: str) -> JournalEntry:
     """The journal's row about ``act``, with the clocks of the decisions' tick."""
-    return Entry(
+    return JournalEntry(
         wall_ns=decisions.wall_ns,
         monotonic_ns=decisions.monotonic_ns,
         tick=decisions.tick,

@@ -16,11 +16,11 @@ from koord.host.writer import Writer
 from qosd.act.actor import Actor, ActReport
 from qosd.act.evictor import Evictor
 from qosd.act.fileactor import FileActor
-from qosd.act.journal import Recorder
+from qosd.act.journal import JournalWriter
 from qosd.act.mover import TaskMover
 from qosd.act.oneshots import OneShotWriter
 from qosd.act.ownership import OWNERS, Ownership
-from qosd.act.plan import Plan, Result
+from qosd.act.plan import TickPlan, TickResult
 from qosd.act.rehearsals import Rehearsals
 from qosd.act.taskattributes import TaskAttributeWriter
 from qosd.decide.runner import Decisions
@@ -39,7 +39,7 @@ class Actuator:
         self,
         writer: Writer,
         undo: UndoRecord,
-        journal: Recorder,
+        journal: JournalWriter,
         owners: Mapping[str, Ownership] = OWNERS,
         page_bytes: int = mmap.PAGESIZE,
         units: Units | None = None,
@@ -61,17 +61,17 @@ class Actuator:
         """What each has left, in their order."""
         return tuple([actor.report for actor in self.actors])
 
-    def plan(self, decisions: Decisions) -> Plan:
+    def plan(self, decisions: Decisions) -> TickPlan:
         """What ``execute`` would do now. Reads; changes nothing."""
-        return Plan(decisions, tuple(actor.plan(decisions) for actor in self.actors))
+        return TickPlan(decisions, tuple(actor.plan(decisions) for actor in self.actors))
 
-    def execute(self, plan: Plan) -> Result:
+    def execute(self, plan: TickPlan) -> TickResult:
         """Do what the plan shows. Raises StalePlan if another was executed since it was made."""
         self._warn_of_unfollowed(plan.decisions)
         acts = zip(self.actors, plan.parts, strict=True)
-        return Result(tuple(outcome for actor, part in acts for outcome in actor.apply(plan.decisions, part)))
+        return TickResult(tuple(outcome for actor, part in acts for outcome in actor.apply(plan.decisions, part)))
 
-    def tick(self, decisions: Decisions) -> Result:
+    def tick(self, decisions: Decisions) -> TickResult:
         """Plan and execute."""
         return self.execute(self.plan(decisions))
 

@@ -42,7 +42,7 @@ from qosd.act.evictioncase import (
     succeeded,
 )
 from qosd.act.evictionreport import RUNNING, STOPPED, EvictionReport
-from qosd.act.journal import Entry, Recorder
+from qosd.act.journal import JournalEntry, JournalWriter
 from qosd.decide.decision import Eviction
 from qosd.decide.runner import Decisions
 from qosd.decide.victims import LATE_S
@@ -99,7 +99,7 @@ class Evictor(Actor[EvictionPlan]):
     def __init__(
         self,
         undo: UndoRecord,
-        journal: Recorder,
+        journal: JournalWriter,
         executor: Executor | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
         *,
@@ -370,7 +370,7 @@ class Evictor(Actor[EvictionPlan]):
         """Records a row in the journal. ``values``: before and after."""
         eviction = case.eviction
         self._journal.record(
-            Entry(
+            JournalEntry(
                 wall_ns=self._wall(),
                 monotonic_ns=self._monotonic(),
                 tick=case.tick,

@@ -21,7 +21,7 @@ from qosd.act.actor import Actor, entry_of
 from qosd.act.created import CreatedContainers
 from qosd.act.filereport import FileReport
 from qosd.act.intents import Changes, TickIntents
-from qosd.act.journal import Recorder
+from qosd.act.journal import JournalWriter
 from qosd.act.leftovers import Leftovers
 from qosd.act.ownership import Ownership
 from qosd.decide.runner import Decisions
@@ -41,7 +41,7 @@ class FileActor(Actor[Plan]):
         self,
         writer: Writer,
         undo: UndoRecord,
-        journal: Recorder,
+        journal: JournalWriter,
         owners: Mapping[str, Ownership],
         page_bytes: int,
         units: Units | None,

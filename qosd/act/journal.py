@@ -50,7 +50,7 @@ _COLUMNS = "wall_ns, monotonic_ns, tick, who, pod, cgroup, name, path, before, a
 _log = logging.getLogger(__name__)
 
 
-class Entry(msgspec.Struct, frozen=True):
+class JournalEntry(msgspec.Struct, frozen=True):
     """One line: a write with its result, or what was noticed instead of one (see ``koord.host.reconcile.plan``).
 
     ``cgroup`` and ``name`` are the target's, ``path`` is its file. ``after``: the value written or meant to be.
@@ -71,10 +71,10 @@ class Entry(msgspec.Struct, frozen=True):
     inputs: Inputs = NO_INPUTS
 
 
-class Recorder(Protocol):
+class JournalWriter(Protocol):
     """The journal, as far as actors need it."""
 
-    def record(self, entry: Entry) -> None: ...
+    def record(self, entry: JournalEntry) -> None: ...
 
 
 class _OtherSchema(sqlite3.DatabaseError):
@@ -86,7 +86,7 @@ class Journal:
 
     def __init__(self, file: Path, max_rows: int = MAX_ROWS, queue_size: int = _QUEUE, pause_s: float = 1.0) -> None:
         self._file, self._max_rows, self._pause_s = file, max_rows, pause_s
-        self._queue: queue.Queue[Entry | None] = queue.Queue(queue_size)
+        self._queue: queue.Queue[JournalEntry | None] = queue.Queue(queue_size)
         self._closing = threading.Event()
         self.dropped = 0
         self.failures = 0
@@ -95,7 +95,7 @@ class Journal:
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: JournalEntry) -> None:
         """Take ``entry`` to be written soon; never waits."""
         try:
             self._queue.put_nowait(entry)
@@ -104,7 +104,7 @@ class Journal:
 
     def query(
         self, *, pod: str = "", file: str = "", strategy: str = "", since_ns: int = 0, limit: int = 100
-    ) -> Sequence[Entry]:
+    ) -> Sequence[JournalEntry]:
         """Entries, newest first; blocks on the disk. What cannot be read is said in ``problem``, and is nothing.
 
         ``file``: a path, ``<cgroup>/<row name>``, or a row name. ``since_ns``: wall clock.
@@ -150,7 +150,7 @@ class Journal:
         if database is not None:
             database.close()
 
-    def _take(self) -> list[Entry | None]:
+    def _take(self) -> list[JournalEntry | None]:
         """What is queued, at most a batch; waits for the first."""
         taken = [self._queue.get()]
         with contextlib.suppress(queue.Empty):
@@ -158,7 +158,7 @@ class Journal:
                 taken.append(self._queue.get_nowait())
         return taken
 
-    def _write_out(self, database: sqlite3.Connection | None, batch: list[Entry]) -> sqlite3.Connection | None:
+    def _write_out(self, database: sqlite3.Connection | None, batch: list[JournalEntry]) -> sqlite3.Connection | None:
         """Store ``batch``, however often that takes; once closing, only one more attempt is made."""
         pause_s = self._pause_s
         while True:
@@ -192,7 +192,7 @@ class Journal:
             raise
         return database
 
-    def _store(self, database: sqlite3.Connection, batch: list[Entry]) -> None:
+    def _store(self, database: sqlite3.Connection, batch: list[JournalEntry]) -> None:
         """One transaction for the batch, and now and then for what has become too old."""
         if not batch:
             return
@@ -255,8 +255,8 @@ def _conditions(pod: str, file: str, strategy: str, since_ns: int) -> tuple[list
     return conditions, arguments
 
 
-def _row(entry: Entry) -> tuple[Value | None, ...]:
-    fields = (getattr(entry, name) for name in Entry.__struct_fields__[:-1])
+def _row(entry: JournalEntry) -> tuple[Value | None, ...]:
+    fields = (getattr(entry, name) for name in JournalEntry.__struct_fields__[:-1])
     return (*map(_storable, fields), msgspec.json.encode(dict(entry.inputs)).decode())
 
 
@@ -265,5 +265,7 @@ def _storable(value: Value | None) -> Value | None:
     return str(value) if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63 else value
 
 
-def _entry(row: tuple[Any, ...]) -> Entry:
-    return Entry(**dict(zip(Entry.__struct_fields__, (*row[:-1], msgspec.json.decode(row[-1])), strict=True)))
+def _entry(row: tuple[Any, ...]) -> JournalEntry:
+    return JournalEntry(
+        **dict(zip(JournalEntry.__struct_fields__, (*row[:-1], msgspec.json.decode(row[-1])), strict=True))
+    )

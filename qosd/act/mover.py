@@ -28,7 +28,7 @@ from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import Writer
 from qosd.act.actor import Actor, entry_of
 from qosd.act.desired import DesiredActs
-from qosd.act.journal import Recorder
+from qosd.act.journal import JournalWriter
 from qosd.act.misplaced import examine
 from qosd.act.moves import NEVER_NS, Finding, MoveOutcome, MoveReport, Moves, PlannedMove, TasksState
 from qosd.decide.runner import Decisions
@@ -49,7 +49,7 @@ class TaskMover(Actor[Moves]):
     """
 
     def __init__(
-        self, writer: Writer, undo: UndoRecord, journal: Recorder, classes: Collection[str] = CLASS_GROUPS
+        self, writer: Writer, undo: UndoRecord, journal: JournalWriter, classes: Collection[str] = CLASS_GROUPS
     ) -> None:
         self._writer, self._undo, self._journal, self._classes = writer, undo, journal, classes
         self._held = {one.cgroup: TasksState(EARLIER_RUN, placed=one) for one in undo.all(Placed)}
@@ -143,7 +143,7 @@ class _Execution:
         self,
         writer: Writer,
         undo: UndoRecord,
-        journal: Recorder,
+        journal: JournalWriter,
         classes: Collection[str],
         decisions: Decisions,
     ) -> None:

@@ -22,7 +22,7 @@ from koord.host.files import Target
 from koord.host.reconcile.plan import DONE, REFUSED, STARTED, Outcome, PlannedWrite, result_of
 from koord.host.writer import WriteError, Writer
 from qosd.act.actor import Actor, entry_of
-from qosd.act.journal import Recorder
+from qosd.act.journal import JournalWriter
 from qosd.decide.decision import OneShot
 from qosd.decide.runner import Decisions
 
@@ -43,7 +43,7 @@ _NOTHING = OneShotPlan()
 class OneShotWriter(Actor[OneShotPlan]):
     """Writes through ``writer``; ``executor``: the thread, else one is made with the first write."""
 
-    def __init__(self, writer: Writer, journal: Recorder, executor: Executor | None = None) -> None:
+    def __init__(self, writer: Writer, journal: JournalWriter, executor: Executor | None = None) -> None:
         self._writer, self._journal, self._executor = writer, journal, executor
         self._under_way: set[Target] = set()
         self._lock = threading.Lock()

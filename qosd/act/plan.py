@@ -11,7 +11,7 @@ from qosd.act.actor import Part
 from qosd.decide.runner import Decisions
 
 
-class Plan(msgspec.Struct, frozen=True):
+class TickPlan(msgspec.Struct, frozen=True):
     """What ``decisions`` come to: each actor's part, in the actors' order."""
 
     decisions: Decisions
@@ -23,7 +23,7 @@ class Plan(msgspec.Struct, frozen=True):
         return tuple(act for part in self.parts for act in part.writes)
 
 
-class Result(msgspec.Struct, frozen=True):
+class TickResult(msgspec.Struct, frozen=True):
     """One executed plan: an outcome for each act that it showed, in the same order."""
 
     outcomes: tuple[Outcome, ...]

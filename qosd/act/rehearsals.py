@@ -11,7 +11,7 @@ import msgspec
 
 from koord.host.reconcile.plan import Outcome, PlannedWrite
 from qosd.act.actor import Actor, ActReport, ExplainedAct, entry_of
-from qosd.act.journal import Recorder
+from qosd.act.journal import JournalWriter
 from qosd.decide.decision import Act
 from qosd.decide.rehearsal import Rehearsed
 from qosd.decide.runner import Decisions
@@ -46,7 +46,7 @@ class RehearsalReport(ActReport, frozen=True, eq=False):
 class Rehearsals(Actor[RehearsalPlan]):
     """One thread at a time."""
 
-    def __init__(self, journal: Recorder) -> None:
+    def __init__(self, journal: JournalWriter) -> None:
         self._journal = journal
         self._acts: _Acts = ()
 

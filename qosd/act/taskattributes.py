@@ -30,7 +30,7 @@ from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import WriteError, Writer
 from qosd.act.actor import Actor, ActReport, ExplainedAct, entry_of
 from qosd.act.desired import DesiredActs
-from qosd.act.journal import Recorder
+from qosd.act.journal import JournalWriter
 from qosd.decide.runner import Decisions
 from qosd.model.snapshot import PodView
 
@@ -106,7 +106,7 @@ class AttributeReport(ActReport, frozen=True, eq=False):
 class TaskAttributeWriter(Actor[AttributePlan]):
     """Writes attributes through ``writer``. One thread at a time."""
 
-    def __init__(self, writer: Writer, undo: UndoRecord, journal: Recorder) -> None:
+    def __init__(self, writer: Writer, undo: UndoRecord, journal: JournalWriter) -> None:
         self._writer, self._undo, self._journal = writer, undo, journal
         self._held = {
             one.target: AttributeState(EARLIER_RUN, written=one, due_ns=NEVER_NS) for one in undo.all(WrittenTasks)

@@ -43,7 +43,7 @@ class UndeclaredLimits(AssertionError):
     """A strategy limits best-effort pods that does not say that it may: an error of ours."""
 
 
-class State(StrEnum):
+class StrategyStatus(StrEnum):
     ACTIVE = "active"
     FROZEN = "frozen"
     DISABLED = "disabled"
@@ -82,7 +82,7 @@ class StrategyResult(msgspec.Struct, frozen=True):
 
     name: str
     stage: Stage
-    state: State
+    state: StrategyStatus
     decision: Decision
     decided: bool = True
     errors: int = 0
@@ -98,7 +98,7 @@ class StrategyResult(msgspec.Struct, frozen=True):
     @property
     def is_off(self) -> bool:
         """Has it no opinions, and lets go of what it held?"""
-        return self.state in (State.DISABLED, State.GATED)
+        return self.state in (StrategyStatus.DISABLED, StrategyStatus.GATED)
 
 
 class Decisions(msgspec.Struct, frozen=True):
@@ -223,12 +223,12 @@ def with_relief(
         strategy,
         state,
         lambda: (
-            _off(strategy, state, State.DISABLED, f"disabled {off_by}")
+            _off(strategy, state, StrategyStatus.DISABLED, f"disabled {off_by}")
             if strategy.name in switched_off
             else _decided(snapshot, strategy, state)
         ),
     )
-    if result.state is State.FAILED:
+    if result.state is StrategyStatus.FAILED:
         result = msgspec.structs.replace(result, decision=Decision(result.sentence))
     return (
         msgspec.structs.replace(decisions, results=(*decisions.results, result)),
@@ -254,21 +254,21 @@ def _evaluate(
     snapshot: NodeSnapshot, strategy: Strategy[S], state: StrategyState[S], off_by: str
 ) -> tuple[StrategyResult, StrategyState[S]]:
     if off_by:
-        return _off(strategy, state, State.DISABLED, f"disabled {off_by}")
+        return _off(strategy, state, StrategyStatus.DISABLED, f"disabled {off_by}")
     if snapshot.policy.policy_unknown:
         why = f"no policy is known ({snapshot.policy.policy_unknown})"
-        return _standing(strategy, State.FROZEN, why, state)
+        return _standing(strategy, StrategyStatus.FROZEN, why, state)
     if shut := gates.why_shut(strategy, snapshot.policy):
-        return _off(strategy, state, State.GATED, f"{State.GATED}: {shut}")
+        return _off(strategy, state, StrategyStatus.GATED, f"{StrategyStatus.GATED}: {shut}")
     if not strategy.enabled(snapshot):
-        return _off(strategy, state, State.DISABLED, "disabled by configuration")
+        return _off(strategy, state, StrategyStatus.DISABLED, "disabled by configuration")
     windows = strategy.windows_under(snapshot.policy)
     stale = _stale(snapshot, strategy, windows)
     if stale:
-        return _standing(strategy, State.FROZEN, stale, state)
+        return _standing(strategy, StrategyStatus.FROZEN, stale, state)
     is_seen = state.decided and state.sampled_ns == snapshot.sampled_ns
     if windows and is_seen and not strategy.counts_samples:
-        return _result_of(strategy, State.ACTIVE, state.decision, state), state
+        return _result_of(strategy, StrategyStatus.ACTIVE, state.decision, state), state
     return _decided(snapshot, strategy, state)
 
 
@@ -283,18 +283,18 @@ def _guarded(
         if text != state.error:
             _log.error("strategy %s: %s", strategy.name, text, exc_info=error)
         state = msgspec.structs.replace(state, errors=state.errors + 1, error=text)
-        return _standing(strategy, State.FAILED, text, state)
+        return _standing(strategy, StrategyStatus.FAILED, text, state)
 
 
 def _off(
-    strategy: Strategy[S], state: StrategyState[S], off: State, why: str
+    strategy: Strategy[S], state: StrategyState[S], off: StrategyStatus, why: str
 ) -> tuple[StrategyResult, StrategyState[S]]:
     result = StrategyResult(strategy.name, strategy.stage, off, Decision(why), errors=state.errors)
     return result, StrategyState(decided=True, errors=state.errors)
 
 
 def _standing(
-    strategy: Strategy[S], standing: State, why: str, state: StrategyState[S]
+    strategy: Strategy[S], standing: StrategyStatus, why: str, state: StrategyState[S]
 ) -> tuple[StrategyResult, StrategyState[S]]:
     """The last opinions stay in force, the shortages do not."""
     stays = f"what was decided stays ({state.decision.sentence})" if state.decided else "it has not decided yet"
@@ -302,7 +302,9 @@ def _standing(
     return _result_of(strategy, standing, decision, state), state
 
 
-def _result_of(strategy: Strategy[S], state: State, decision: Decision, after: StrategyState[S]) -> StrategyResult:
+def _result_of(
+    strategy: Strategy[S], state: StrategyStatus, decision: Decision, after: StrategyState[S]
+) -> StrategyResult:
     return StrategyResult(strategy.name, strategy.stage, state, decision, after.decided, after.errors)
 
 
@@ -348,7 +350,7 @@ def _decided(
     after = StrategyState(
         own, decision.opinions, in_force.lasting(), True, state.errors, sampled_ns=snapshot.sampled_ns
     )
-    return _result_of(strategy, State.ACTIVE, in_force, after), after
+    return _result_of(strategy, StrategyStatus.ACTIVE, in_force, after), after
 
 
 def _without_keeps(opinions: Opinions, last: Opinions) -> Opinions:

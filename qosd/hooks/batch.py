@@ -18,7 +18,7 @@ from koord.model.quantity import MilliCPU
 from qosd.hooks import batchpod
 from qosd.hooks.edits import Edit, Edits
 from qosd.model.besteffort import BestEffortLimits
-from qosd.model.pod import MID, Amounts, PodContext
+from qosd.model.pod import MID, ExtendedAmounts, PodContext
 from qosd.model.policy import EffectivePolicy
 
 
@@ -29,7 +29,7 @@ def decide(pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits) -
     return Edits() if amounts is None else Edits((*_cpu(amounts, pod, policy), *_memory(amounts)))
 
 
-def _cpu(amounts: Amounts, pod: PodContext, policy: EffectivePolicy) -> tuple[Edit, ...]:
+def _cpu(amounts: ExtendedAmounts, pod: PodContext, policy: EffectivePolicy) -> tuple[Edit, ...]:
     if not amounts.decides_cpu:
         return ()
     request_milli = MilliCPU(amounts.cpu_request_milli)
@@ -38,7 +38,7 @@ def _cpu(amounts: Amounts, pod: PodContext, policy: EffectivePolicy) -> tuple[Ed
     return (Edit(Field.CPU_SHARES, cfs.shares(request_milli), why, computed=fed), _quota(amounts, pod, policy))
 
 
-def _quota(amounts: Amounts, pod: PodContext, policy: EffectivePolicy) -> Edit:
+def _quota(amounts: ExtendedAmounts, pod: PodContext, policy: EffectivePolicy) -> Edit:
     kind, limit_milli = amounts.kind, MilliCPU(amounts.cpu_limit_milli)
     if not limit_milli:
         return Edit(Field.CPU_QUOTA, UNLIMITED, f"no {kind}-cpu limit")
@@ -54,7 +54,7 @@ def _quota(amounts: Amounts, pod: PodContext, policy: EffectivePolicy) -> Edit:
     return Edit(Field.CPU_QUOTA, quota_us, why, computed=fed)
 
 
-def _memory(amounts: Amounts) -> tuple[Edit, ...]:
+def _memory(amounts: ExtendedAmounts) -> tuple[Edit, ...]:
     if amounts.memory_limit_bytes:
         return (Edit(Field.MEMORY_LIMIT, amounts.memory_limit_bytes, f"{amounts.kind}-memory limit"),)
     if amounts.kind == MID:

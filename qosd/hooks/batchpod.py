@@ -23,7 +23,7 @@ from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
 from koord.model.requirements import ContainerAmounts
 from qosd.hooks.edits import Abstention, Edit, Edits
-from qosd.model.pod import BATCH, OVERHEAD, Amounts, PodContext, SpecContainer
+from qosd.model.pod import BATCH, OVERHEAD, ExtendedAmounts, PodContext, SpecContainer
 from qosd.model.policy import EffectivePolicy
 
 NATIVE = "native"
@@ -78,7 +78,7 @@ def _spec_containers(pod: PodContext) -> Sequence[SpecContainer] | None:
     return [SpecContainer(name, role, _NOTHING) for name, role in roles.items()]
 
 
-def _abstentions(pod: PodContext, amounts: Sequence[Amounts]) -> tuple[Abstention, ...]:
+def _abstentions(pod: PodContext, amounts: Sequence[ExtendedAmounts]) -> tuple[Abstention, ...]:
     cpu = (Field.CPU_SHARES, Field.CPU_QUOTA) if any(each.decides_cpu for each in amounts) else ()
     memory = (Field.MEMORY_LIMIT,) if any(each.decides_memory for each in amounts) else ()
     others = [name for name in pod.seen_containers if pod.amounts_of(name) is None]

@@ -29,7 +29,7 @@ from qosd.hooks.edits import Edits
 from qosd.hookserver import translate
 from qosd.metrics import Metrics
 from qosd.model.besteffort import BestEffortLimits
-from qosd.model.pod import HookStage, PodContext, Request
+from qosd.model.pod import HookStage, PodContext, RuntimeRequest
 from qosd.model.policy import EffectivePolicy
 from qosd.originals import OriginalsRecorder
 
@@ -67,7 +67,7 @@ class _Form:
     """How one of the two request kinds is read and answered."""
 
     parse: Callable[[bytes], Any]
-    read: Callable[[Any, HookStage], Request]
+    read: Callable[[Any, HookStage], RuntimeRequest]
     sparse: Callable[[Edits], Message]
     echo: Callable[[Any, Edits], Message]
 
@@ -115,7 +115,7 @@ class HookServer:
         seen: Callable[[PodContext], None] = lambda pod: None,
         room_for: Callable[[str], Awaitable[object] | None] = lambda uid: None,
         originals: OriginalsRecorder | None = None,
-        as_listed: Callable[[Request], Request] = lambda request: request,
+        as_listed: Callable[[RuntimeRequest], RuntimeRequest] = lambda request: request,
     ) -> None:
         self._in_force, self._metrics, self._clock = in_force, metrics, clock
         self._acts, self._seen, self._room_for, self._originals = acts, seen, room_for, originals

@@ -18,7 +18,7 @@ from koord.pb.hooks import api_pb2 as hooks
 from qosd.hooks import normalization, resctrl
 from qosd.hooks.edits import Edits
 from qosd.hooks.originals import RequestedResources
-from qosd.model.pod import HookStage, Request, Resources
+from qosd.model.pod import HookStage, Resources, RuntimeRequest
 
 LABELS = tuple(table.LABELS)
 ANNOTATIONS = (*table.ANNOTATIONS, resctrl.ANNOTATION)
@@ -51,8 +51,8 @@ def key_of(request: hooks.ContainerResourceHookRequest) -> ContainerKey:
     return ContainerKey(request.pod_meta.uid, request.container_meta.name, request.container_meta.attempt)
 
 
-def sandbox_request(request: hooks.PodSandboxHookRequest, stage: HookStage) -> Request:
-    return Request(
+def sandbox_request(request: hooks.PodSandboxHookRequest, stage: HookStage) -> RuntimeRequest:
+    return RuntimeRequest(
         stage=stage,
         namespace=request.pod_meta.namespace,
         name=request.pod_meta.name,
@@ -64,8 +64,8 @@ def sandbox_request(request: hooks.PodSandboxHookRequest, stage: HookStage) -> R
     )
 
 
-def container_request(request: hooks.ContainerResourceHookRequest, stage: HookStage) -> Request:
-    return Request(
+def container_request(request: hooks.ContainerResourceHookRequest, stage: HookStage) -> RuntimeRequest:
+    return RuntimeRequest(
         stage=stage,
         namespace=request.pod_meta.namespace,
         name=request.pod_meta.name,

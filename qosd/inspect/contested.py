@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from koord.host.files import Target
 from koord.host.reconcile.state import FREE
-from qosd.decide.runner import State
+from qosd.decide.runner import StrategyStatus
 from qosd.report import TickReport
 from qosd.strategies.enforcement import Enforcement, NotEnforced, bound_above
 
@@ -20,7 +20,7 @@ def _above(report: TickReport, target: Target) -> str:
     result = next((each for each in report.decisions.results if each.name == Enforcement.name), None)
     if snapshot is None or result is None or target not in snapshot.files:
         return "enforced one level up from the next tick on, if it can be"
-    if result.state is State.DISABLED:
+    if result.state is StrategyStatus.DISABLED:
         return f"not enforced one level up: {result.name} is {result.sentence}"
     try:
         bound = bound_above(snapshot, target)

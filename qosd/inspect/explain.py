@@ -22,7 +22,7 @@ from koord.http2.grpc import FAILED_PRECONDITION, INVALID_ARGUMENT, NOT_FOUND
 from koord.http2.server import Refusal
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.act.composition import Composed
-from qosd.act.journal import Entry, Journal
+from qosd.act.journal import Journal, JournalEntry
 from qosd.decide.decision import Op, Opinion
 from qosd.decide.runner import StrategyResult
 from qosd.inspect import acts, contested, convert
@@ -85,7 +85,7 @@ def _pods(snapshot: NodeSnapshot, namespace: str, name: str) -> list[PodView]:
 
 def _of_pods(view: _View, found: Sequence[PodView], store: SampleStore) -> inspect.ExplainResponse:
     targets: list[Target] = []
-    history: list[Entry] = []
+    history: list[JournalEntry] = []
     for pod in found:
         containers = [container.cgroup for container in pod.containers if container.cgroup and not container.is_sandbox]
         cgroups = {*containers, *(container.cgroup for container in pod.containers), pod.cgroup} - {""}
@@ -182,16 +182,16 @@ class _View:
         paths = (self.tree.path(target, for_write) for for_write in (True, False))
         return {f"{target.cgroup}/{target.name}", *(str(path) for path in paths if path is not None)}
 
-    def history_of(self, target: Target) -> Sequence[Entry]:
+    def history_of(self, target: Target) -> Sequence[JournalEntry]:
         path = self.tree.path(target, for_write=True)
         return () if path is None else self.journal.query(file=str(path), limit=_HISTORY)
 
     def explained(
-        self, targets: Iterable[Target], history: Sequence[Entry], bounding: frozenset[str] = frozenset()
+        self, targets: Iterable[Target], history: Sequence[JournalEntry], bounding: frozenset[str] = frozenset()
     ) -> inspect.ExplainResponse:
         """The files, with the strategies that speak of them, those that are ``bounding`` their pod, and what all of
         these need."""
-        by_path: dict[str, list[Entry]] = {}
+        by_path: dict[str, list[JournalEntry]] = {}
         for entry in history:
             by_path.setdefault(entry.path, []).append(entry)
         wanted = list(targets)
@@ -206,7 +206,7 @@ class _View:
             policy=self.daemon.policy,
         )
 
-    def _file(self, target: Target, by_path: dict[str, list[Entry]]) -> inspect.ExplainedFile:
+    def _file(self, target: Target, by_path: dict[str, list[JournalEntry]]) -> inspect.ExplainedFile:
         path, files = self.tree.path(target, for_write=True), self.report.files
         state = files.states.get(target, FREE)
         composed = files.composed(target)
@@ -274,13 +274,13 @@ class _View:
             return ""
         return f"kubelet requested it; the container was made with {original.edited}"
 
-    def _foreign(self, entry: Entry) -> inspect.Foreign:
+    def _foreign(self, entry: JournalEntry) -> inspect.Foreign:
         value = "" if entry.after is None else str(entry.after)
         age_s = max(0.0, (self.now_ns - entry.wall_ns) / 1e9)
         return inspect.Foreign(unix_ns=entry.wall_ns, age_s=age_s, value=value, detail=entry.why)
 
 
-def _before(entries: Sequence[Entry]) -> str | None:
+def _before(entries: Sequence[JournalEntry]) -> str | None:
     """What the file held before the newest write that was carried out."""
     newest = next((entry for entry in entries if entry.result == DONE), None)
     return None if newest is None or newest.before is None else str(newest.before)

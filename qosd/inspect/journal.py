@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from koord.pb.koord import inspect_pb2 as inspect
-from qosd.act.journal import Entry, Journal
+from qosd.act.journal import Journal, JournalEntry
 from qosd.inspect import convert
 from qosd.inspect.inspector import Inspector
 
@@ -30,7 +30,7 @@ def _read(journal: Journal, request: inspect.JournalRequest) -> inspect.JournalR
     return inspect.JournalResponse(entries=_entries(entries), dropped=journal.dropped, problem=journal.problem)
 
 
-def _entries(entries: Sequence[Entry]) -> list[inspect.JournalEntry]:
+def _entries(entries: Sequence[JournalEntry]) -> list[inspect.JournalEntry]:
     return [
         inspect.JournalEntry(
             unix_ns=each.wall_ns,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from koord.host.evictions import EVICTION
 from koord.host.reconcile.plan import PlannedWrite
 from koord.pb.koord import inspect_pb2 as inspect
-from qosd.act.plan import Plan
+from qosd.act.plan import TickPlan
 from qosd.act.rehearsals import DRY_RUN
 from qosd.decide.rehearsal import Rehearsed
 from qosd.inspect import convert
@@ -16,7 +16,7 @@ async def answer(inspector: Inspector, request: inspect.PlanRequest) -> inspect.
     return message(await inspector.node.plan(), inspector.policy())
 
 
-def message(plan: Plan | None, policy: inspect.Policy) -> inspect.PlanResponse:
+def message(plan: TickPlan | None, policy: inspect.Policy) -> inspect.PlanResponse:
     """The next tick's writes and evictions; of ``plan`` None, before the first tick, nothing."""
     if plan is None:
         return inspect.PlanResponse(policy=policy)

@@ -16,7 +16,7 @@ from qosd.act.evictionreport import RECENT_S, EvictionReport
 from qosd.decide.decision import Decision
 from qosd.koordlet.scrape import Sample, Scrape
 from qosd.model.metric import Metric
-from qosd.model.pod import Amounts
+from qosd.model.pod import ExtendedAmounts
 from qosd.model.policy import Pool
 from qosd.model.snapshot import ContainerView, PodView, has_cgroup
 from qosd.sense.exposition import label_text
@@ -195,7 +195,7 @@ def limits(scrape: Scrape) -> Iterator[Sample]:
     return _amounts(scrape, lambda each: (each.cpu_limit_milli, each.memory_limit_bytes))
 
 
-def _amounts(scrape: Scrape, of: Callable[[Amounts], tuple[int, int]]) -> Iterator[Sample]:
+def _amounts(scrape: Scrape, of: Callable[[ExtendedAmounts], tuple[int, int]]) -> Iterator[Sample]:
     for pod, container in _containers(scrape):
         amounts = pod.context.amounts_of(container.name)
         if amounts is None:

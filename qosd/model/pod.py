@@ -96,7 +96,7 @@ class Resources(msgspec.Struct, frozen=True):
         )
 
 
-class Request(msgspec.Struct, frozen=True):
+class RuntimeRequest(msgspec.Struct, frozen=True):
     """One request to the runtime, in plain values. ``container`` is "" for the sandbox itself."""
 
     stage: HookStage
@@ -117,7 +117,7 @@ class Request(msgspec.Struct, frozen=True):
     """The batch and mid amounts of the pod's spec, by kubelet's pod list; None: nobody tells."""
 
 
-class Amounts(msgspec.Struct, frozen=True):
+class ExtendedAmounts(msgspec.Struct, frozen=True):
     """A container's batch or mid resources (``kind``); 0 = not set."""
 
     kind: str
@@ -156,7 +156,7 @@ class SpecContainer(msgspec.Struct, frozen=True):
 class PodContext(msgspec.Struct, frozen=True):
     """A request with what its pod says, and what every hook asks of it worked out once."""
 
-    request: Request
+    request: RuntimeRequest
     annotations: PodAnnotations
     kube_qos: KubeQoS | None
     """None outside kubelet's cgroups, where Burstable is assumed."""
@@ -176,7 +176,7 @@ class PodContext(msgspec.Struct, frozen=True):
     """The names of those that the runtime has made so far. Of the pod's own cgroup only."""
 
     @classmethod
-    def read(cls, request: Request) -> PodContext:
+    def read(cls, request: RuntimeRequest) -> PodContext:
         """Decode labels and annotations; raises nothing, whatever they say."""
         annotations, claims = _as_listed(PodAnnotations.read(request.labels, request.annotations), request.extended)
         kube_qos = cgroup_parent.kube_qos(request.cgroup_parent)
@@ -259,7 +259,7 @@ class PodContext(msgspec.Struct, frozen=True):
         by_hook = qos.hook_class(self.raw_qos, bool(self.bound_cpus))
         return by_hook or self.derived(rules, running=False).qos
 
-    def amounts_of(self, container: str) -> Amounts | None:
+    def amounts_of(self, container: str) -> ExtendedAmounts | None:
         """What ``container`` has of batch resources (pods labelled BE), else of mid resources."""
         resources = self.extended_of(container)
         if resources is None:
@@ -297,7 +297,7 @@ def _as_listed(
     return replace(annotations, extended_resource_spec=counts), tuple(problems)
 
 
-def _is_more(amounts: Amounts, spec: Amounts) -> bool:
+def _is_more(amounts: ExtendedAmounts, spec: ExtendedAmounts) -> bool:
     """A limit that is left out is more than any."""
     pairs = (
         (amounts.cpu_request_milli, spec.cpu_request_milli or spec.cpu_limit_milli),
@@ -308,7 +308,9 @@ def _is_more(amounts: Amounts, spec: Amounts) -> bool:
     return amounts.any and any(has > may for has, may in pairs)
 
 
-def _bound_cpus(annotations: PodAnnotations, request: Request, kube_qos: KubeQoS | None) -> tuple[str, tuple[str, ...]]:
+def _bound_cpus(
+    annotations: PodAnnotations, request: RuntimeRequest, kube_qos: KubeQoS | None
+) -> tuple[str, tuple[str, ...]]:
     """Returns the CPUs that ``resource-status`` gives the pod, at most as many as it requests, and what is wrong there.
 
     The annotation is the scheduler's, but a cluster without the webhook takes it from anybody. Requests of an amplified
@@ -324,7 +326,7 @@ def _bound_cpus(annotations: PodAnnotations, request: Request, kube_qos: KubeQoS
     return str(kept), (f"{why}; it has {kept or 'none of them'}",)
 
 
-def _requested_milli(request: Request, kube_qos: KubeQoS | None) -> int | None:
+def _requested_milli(request: RuntimeRequest, kube_qos: KubeQoS | None) -> int | None:
     """The pod's CPU request: by kubelet's list, else by its tier, else by the shares that kubelet asks for it.
 
     Of a container whose pod's shares nobody tells its own count, which are no more. Who requests nothing has the least
@@ -350,9 +352,9 @@ def _is_best_effort(annotations: PodAnnotations, kube_qos: KubeQoS | None, is_fr
     return qos.is_best_effort(raw_qos, kube_qos or KubeQoS.BURSTABLE, is_free=is_free, is_mid=is_mid)
 
 
-def _amounts(kind: str, resources: ContainerResources) -> Amounts:
+def _amounts(kind: str, resources: ContainerResources) -> ExtendedAmounts:
     cpu, memory = _NAMES[kind]
-    return Amounts(
+    return ExtendedAmounts(
         kind=kind,
         cpu_request_milli=resources.request_milli(cpu) or 0,
         cpu_limit_milli=resources.limit_milli(cpu) or 0,

@@ -22,7 +22,7 @@ from qosd.hooks import engine
 from qosd.hooks.edits import Edits
 from qosd.metrics import Metrics
 from qosd.model.besteffort import BestEffortLimits
-from qosd.model.pod import HookStage, PodContext, Request
+from qosd.model.pod import HookStage, PodContext, RuntimeRequest
 from qosd.model.policy import EffectivePolicy
 from qosd.nri import mux, translate
 from qosd.nri.connection import Method
@@ -95,7 +95,7 @@ class Hooks:
         later: Callable[..., object] = lambda function, *arguments: function(*arguments),
         originals: OriginalsRecorder | None = None,
         has_resctrl_group: Callable[[str], bool] = lambda name: True,
-        as_listed: Callable[[Request], Request] = lambda request: request,
+        as_listed: Callable[[RuntimeRequest], RuntimeRequest] = lambda request: request,
     ) -> None:
         self._originals, self._has_resctrl_group, self._as_listed = originals, has_resctrl_group, as_listed
         self._in_force, self._metrics, self._acting = in_force, metrics, acting
@@ -190,7 +190,7 @@ class Hooks:
             self._metrics.hook_calls[call, CALLER, "error"] += 1
             return otherwise
 
-    def _decide(self, request: Request) -> tuple[PodContext, EffectivePolicy, Edits] | None:
+    def _decide(self, request: RuntimeRequest) -> tuple[PodContext, EffectivePolicy, Edits] | None:
         """None while another front end acts."""
         if not self._acting():
             self._metrics.hook_calls[request.stage.value, CALLER, "yielded"] += 1

@@ -33,7 +33,7 @@ from qosd.hooks import engine, resctrl
 from qosd.hooks.edits import Edit, Edits
 from qosd.hooks.originals import RequestedResources
 from qosd.hooks.table import HOOKS
-from qosd.model.pod import HookStage, PodContext, Request, Resources
+from qosd.model.pod import HookStage, PodContext, Resources, RuntimeRequest
 from qosd.model.policy import EffectivePolicy
 
 ParentSets = Callable[[Target], str]
@@ -76,14 +76,14 @@ class SpecResources(NamedTuple):
         return None if not value or field.same(value, has) else value
 
 
-def create_request(pod: nri.PodSandbox, container: nri.Container, spec: SpecResources) -> Request:
+def create_request(pod: nri.PodSandbox, container: nri.Container, spec: SpecResources) -> RuntimeRequest:
     """A container that is about to be made: its spec is what kubelet requested."""
     return _request(HookStage.CREATE, pod, container, Resources.of(spec.request.values))
 
 
 def update_request(
     pod: nri.PodSandbox, container: nri.Container, spec: SpecResources, update: nri.LinuxResources
-) -> Request:
+) -> RuntimeRequest:
     """A container that exists; ``update`` is what kubelet asks for now, if it does."""
     values = {**spec.request.values, Field.CPU_QUOTA: update.cpu.quota.value}
     return _request(HookStage.UPDATE, pod, container, Resources.of(values))
@@ -95,7 +95,7 @@ def key_of(pod: nri.PodSandbox, container: nri.Container) -> ContainerKey:
     return ContainerKey(pod.uid, container.name, int(attempt) if attempt.isdecimal() else 0)
 
 
-def _request(stage: HookStage, pod: nri.PodSandbox, container: nri.Container, requested: Resources) -> Request:
+def _request(stage: HookStage, pod: nri.PodSandbox, container: nri.Container, requested: Resources) -> RuntimeRequest:
     return with_values(
         pod_request(pod),
         stage=stage,
@@ -106,9 +106,9 @@ def _request(stage: HookStage, pod: nri.PodSandbox, container: nri.Container, re
     )
 
 
-def pod_request(pod: nri.PodSandbox) -> Request:
+def pod_request(pod: nri.PodSandbox) -> RuntimeRequest:
     """A pod whose sandbox is being made."""
-    return Request(
+    return RuntimeRequest(
         stage=HookStage.RUN_SANDBOX,
         namespace=pod.namespace,
         name=pod.name,

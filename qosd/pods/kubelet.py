@@ -20,7 +20,7 @@ from koord.model.podtotal import Role
 from koord.model.priority import CPU, EXTENDED_RESOURCES, MEMORY
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU, QuantityError
-from qosd.model.pod import OVERHEAD, Request, Resources, SpecContainer
+from qosd.model.pod import OVERHEAD, Resources, RuntimeRequest, SpecContainer
 from qosd.model.snapshot import NO_FACTS, Owner, PodFacts
 from qosd.pods.http import Access, FetchError, get
 
@@ -71,7 +71,7 @@ class KubeletPod(msgspec.Struct, frozen=True):
     def ended(self) -> bool:
         return self.phase in TERMINAL
 
-    def completed(self, request: Request) -> Request:
+    def completed(self, request: RuntimeRequest) -> RuntimeRequest:
         """A request to the runtime for this pod, with what its spec says."""
         return msgspec.structs.replace(request, cpu_request_milli=self.cpu_request_milli, extended=self.extended)
 

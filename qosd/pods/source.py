@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 
 from koord.model.qos import DerivationRules
-from qosd.model.pod import Request
+from qosd.model.pod import RuntimeRequest
 from qosd.model.snapshot import PodView
 from qosd.pods.cri import Runtime, RuntimeUnreachable, RuntimeVersion
 from qosd.pods.events import RuntimeEvents
@@ -154,7 +154,7 @@ class PodSource:
     def version(self) -> RuntimeVersion | None:
         return self._version
 
-    def as_listed(self, request: Request) -> Request:
+    def as_listed(self, request: RuntimeRequest) -> RuntimeRequest:
         """``request`` with what kubelet's list says of its pod, if it has that."""
         pod = self._kubelet_pods.get(request.uid)
         return request if pod is None else pod.completed(request)

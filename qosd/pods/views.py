@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from koord.model import cgroup_parent, priority, qos
 from koord.model.qos import DerivationRules, KubeQoS
 from koord.model.slices import container_path
-from qosd.model.pod import HookStage, PodContext, Request, Resources
+from qosd.model.pod import HookStage, PodContext, Resources, RuntimeRequest
 from qosd.model.snapshot import ContainerView, PodView
 from qosd.pods.cri import SANDBOX_READY, Container, Detail, Sandbox
 from qosd.pods.kubelet import UNLISTED, KubeletPod
@@ -82,7 +82,7 @@ def _context(inputs: PodInputs, old: PodView | None) -> PodContext:
     assert told is not None
     said: Sandbox | KubeletPod = listed or told
     detail = _detail(inputs)
-    request = Request(
+    request = RuntimeRequest(
         stage=HookStage.RUN_SANDBOX,
         namespace=told.namespace,
         name=told.name,

@@ -10,7 +10,7 @@ from typing import Any
 
 from qosd.hooks import engine
 from qosd.hooks.edits import Edits
-from qosd.model.pod import HookStage, PodContext, Request, Resources
+from qosd.model.pod import HookStage, PodContext, Resources, RuntimeRequest
 from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.policy.pools import Pools
 from qosd.policy.rulesfile import read
@@ -66,7 +66,7 @@ def pod(
         for key, value in annotations.items()
     }
     return PodContext.read(
-        Request(
+        RuntimeRequest(
             stage=stage,
             namespace="default",
             name="p",

@@ -12,7 +12,7 @@ from koord.host.reconcile.plan import Outcome, PlannedWrite
 from koord.host.undo import UndoError
 from koord.model.lattice import Value
 from qosd.accounting import account_writes
-from qosd.act.plan import Result
+from qosd.act.plan import TickResult
 from qosd.decide.decision import Opinion
 from qosd.metrics import Metrics
 from tests.qosd.act.rig import CPUS, QUOTA, SHARES, Rig
@@ -38,7 +38,7 @@ def outcome(name: str, result: str, took_s: float | None) -> Outcome:
 )
 def test_kinds_and_results(name: str, result: str, took_s: float | None, counted: dict[tuple[str, str], int]) -> None:
     metrics = Metrics()
-    account_writes(metrics, Result((outcome(name, result, took_s),)))
+    account_writes(metrics, TickResult((outcome(name, result, took_s),)))
     assert metrics.writes == {result: 1}
     assert {labels: sum(times.counts) for labels, times in metrics.write_seconds.items()} == counted
 

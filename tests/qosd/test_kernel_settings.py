@@ -26,7 +26,7 @@ from koord.host.writer import RULES, WriteError, Writer
 from koord.model.qos import KubeQoS
 from qosd.act.actuator import Actuator
 from qosd.act.evictor import Evictor
-from qosd.act.journal import Entry
+from qosd.act.journal import JournalEntry
 from qosd.decide.decision import Strategy
 from qosd.loop import NodeLoop, TickInputs
 from qosd.model.snapshot import PodView
@@ -150,7 +150,7 @@ class Node:
         for pod in (view("web", "LS"), view("job", "BE", "BestEffort"), view("db", "LSR", "Guaranteed")):
             self.run(pod)
         self.before = self.state()
-        self.entries: list[Entry] = []
+        self.entries: list[JournalEntry] = []
         self.clock = Clock()
         self.number = 0
         self.start()
@@ -178,7 +178,7 @@ class Node:
         predictor = Predictor(lambda bank: None)
         self.loop = NodeLoop(sense, strategies, self.actuator, predictor, wall=self.clock, monotonic=self.clock)
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: JournalEntry) -> None:
         self.entries.append(entry)
 
     def tick(self) -> None:

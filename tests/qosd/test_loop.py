@@ -22,11 +22,11 @@ from koord.model.slo import NodeSLOSpec, ResourceThresholds
 from koord.overcommit.amounts import ParsedAmounts
 from qosd.act.actuator import Actuator
 from qosd.act.evictionreport import EvictionReport
-from qosd.act.journal import Entry
+from qosd.act.journal import JournalEntry
 from qosd.act.moves import MoveReport
 from qosd.act.ownership import Ownership
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
-from qosd.decide.runner import State
+from qosd.decide.runner import StrategyStatus
 from qosd.loop import NodeLoop, TickInputs
 from qosd.metrics import Metrics
 from qosd.model.metric import Scope
@@ -132,7 +132,7 @@ class Rig:
     strategies: Sequence[Strategy[Any]] = ()
     dry: bool = False
     log: list[str] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[JournalEntry] = field(default_factory=list)
     clock: Clock = field(default_factory=Clock)
     booted_ns: int = 1_790_000_000 * S
     kept: list[Bank] = field(default_factory=list)
@@ -162,7 +162,7 @@ class Rig:
         )  # fmt: skip
         return self.loop
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: JournalEntry) -> None:
         self.log.append("act")
         self.entries.append(entry)
 
@@ -214,8 +214,8 @@ class TestTrouble:
         rig.start()
         rig.tick()
         states = {result.name: (result.state, result.errors) for result in rig.loop.report.decisions.results}
-        active = (State.ACTIVE, 0)
-        assert states == {"failing": (State.FAILED, 1), "hooks": active, "eviction": active}
+        active = (StrategyStatus.ACTIVE, 0)
+        assert states == {"failing": (StrategyStatus.FAILED, 1), "hooks": active, "eviction": active}
         assert rig.holds() == 1000
         assert rig.loop.report.ended_ns == rig.clock.ns
 
@@ -241,7 +241,7 @@ class TestTrouble:
         rig.tick()
         rig.meter.failing = True
         rig.tick(4)
-        assert rig.loop.report.decisions.results[0].state is State.FROZEN
+        assert rig.loop.report.decisions.results[0].state is StrategyStatus.FROZEN
         assert rig.holds() == 1000
 
     def test_a_group_that_vanished_is_no_error(self, rig: Rig) -> None:
@@ -325,7 +325,7 @@ def test_a_report_is_of_a_whole_tick_and_never_changes(rig: Rig) -> None:
 
 def test_a_tick_that_an_error_of_our_own_ends_leaves_the_last_report(tmp_path: Path) -> None:
     class Broken(Rig):
-        def record(self, entry: Entry) -> None:
+        def record(self, entry: JournalEntry) -> None:
             raise ZeroDivisionError("of its own")
 
     rig = Broken(tmp_path)

@@ -28,9 +28,9 @@ from koord.model.qos import KubeQoS
 from koord.model.quantity import Bytes
 from koord.model.requirements import ContainerAmounts
 from qosd.act.actuator import Actuator
-from qosd.act.journal import Entry
+from qosd.act.journal import JournalEntry
 from qosd.act.oneshots import OneShotWriter
-from qosd.decide.runner import State
+from qosd.decide.runner import StrategyStatus
 from qosd.hooks import memory
 from qosd.loop import NodeLoop, TickInputs
 from qosd.model.metric import Scope
@@ -162,7 +162,7 @@ class Node:
             self.processes.start(f"{cgroup}/main", score)
             self.processes.start(f"{cgroup}/main", 0)
         self.clock = Clock()
-        self.entries: list[Entry] = []
+        self.entries: list[JournalEntry] = []
         self.before = self.state()
         self.settings: Mapping[str, Any] = {}
         self.gates: Mapping[str, bool] = {}
@@ -187,7 +187,7 @@ class Node:
             sense, STRATEGIES, self.actuator, Predictor(lambda bank: None), wall=self.clock, monotonic=self.clock
         )
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: JournalEntry) -> None:
         self.entries.append(entry)
 
     def policy(self) -> EffectivePolicy:
@@ -294,7 +294,7 @@ def test_every_level_holds_what_it_is_to_hold_and_nothing_when_it_is_off(tmp_pat
     node.ticks(3)
     assert (node.state(), node.writer.acts) == (node.before, 0), "enabled, but the gate is off"
     states = {result.name: result.state for result in node.loop.report.decisions.results}
-    assert states["memoryTiers"] is states["memoryReclaim"] is states["oomScoreAdj"] is State.GATED
+    assert states["memoryTiers"] is states["memoryReclaim"] is states["oomScoreAdj"] is StrategyStatus.GATED
     node.gates = GATES
     node.ticks(2)
     wanted = expected(node)

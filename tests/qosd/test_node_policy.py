@@ -14,7 +14,7 @@ from koord.host.files import Target
 from koord.host.writer import Writer
 from koord.model import core
 from qosd import gauges
-from qosd.decide.runner import EvictionStrategy, State, StrategyResult
+from qosd.decide.runner import EvictionStrategy, StrategyResult, StrategyStatus
 from qosd.inspect import daemon
 from qosd.node import POLICY
 from qosd.policy.provenance import Origin
@@ -83,7 +83,7 @@ async def test_a_restart_without_a_good_file_releases_nothing(
             assert (policy.origin, alive.writes_done, low(machine, container)) == (Origin.LAST_GOOD, 0, PROTECTED)
             assert policy.taken_unix_s is not None and policy.problem
             assert daemon.warnings(alive.node)[0].endswith("the last good rules stay")
-            assert all(result.state is not State.FROZEN for result in _turns(alive))
+            assert all(result.state is not StrategyStatus.FROZEN for result in _turns(alive))
 
 
 async def test_a_restart_while_kubelet_is_silent_releases_nothing(machine: Machine) -> None:
@@ -116,8 +116,8 @@ async def test_a_policy_that_nobody_can_tell_freezes(machine: Machine, change: C
             assert (alive.node.policy.file.provenance.origin, alive.writes_done) == (Origin.UNKNOWN, 0)
             assert low(machine, container) == PROTECTED
             states = {result.name: result.state for result in _turns(alive)}
-            assert states.pop(EvictionStrategy.name) is State.ACTIVE, "without a shortage it holds nothing"
-            assert set(states.values()) == {State.FROZEN}
+            assert states.pop(EvictionStrategy.name) is StrategyStatus.ACTIVE, "without a shortage it holds nothing"
+            assert set(states.values()) == {StrategyStatus.FROZEN}
             assert "no policy is known" in _turns(alive)[0].sentence
             machine.put("rules.yaml", "spec: {}\n")
             alive.node.reload_policy()
@@ -175,7 +175,7 @@ async def test_the_clusters_policy_is_waited_for_and_outlives_the_cluster(machin
             _, container = await alive.batch_pod()
             await ticked(alive)
             assert alive.writes_done == 0, "nobody has said what shall be"
-            assert {result.state for result in _turns(alive)} <= {State.FROZEN, State.ACTIVE}
+            assert {result.state for result in _turns(alive)} <= {StrategyStatus.FROZEN, StrategyStatus.ACTIVE}
             alive.node.cluster_policy.take_slo(SPEC, 7)
             alive.node.cluster_policy.take_node(NODE)
             await alive.until(lambda: low(machine, container) == PROTECTED, "a protected container")

@@ -30,7 +30,7 @@ from koord.host.writer import Writer
 from koord.model.qos import KubeQoS
 from qosd.act.actuator import Actuator
 from qosd.act.evictor import Evictor
-from qosd.act.journal import Entry
+from qosd.act.journal import JournalEntry
 from qosd.act.oneshots import OneShotWriter
 from qosd.act.ownership import Ownership
 from qosd.decide.decision import Eviction
@@ -136,7 +136,7 @@ class Node:
             self.machine.cgroups.put(cgroup, {"freezer.state": "THAWED"} if version == 1 else {"cgroup.freeze": "0"})
         self.machine.cgroups.put(JOB, {"memory.force_empty" if version == 1 else "memory.reclaim": ""})
         self.before = self.state()
-        self.entries: list[Entry] = []
+        self.entries: list[JournalEntry] = []
         self.clock = Clock()
         self.jobs, self.gone_until_ns = 0, 0
         self.start()
@@ -155,7 +155,7 @@ class Node:
         )
         self.is_killed = False
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: JournalEntry) -> None:
         self.entries.append(entry)
 
     async def evict(self, eviction: Eviction) -> None:

@@ -13,7 +13,7 @@ from koord.host.placement import Membership
 from koord.model import formulas
 from koord.model.formulas import FORMULA
 from qosd.decide.decision import Decision, Opinion, Stage
-from qosd.decide.runner import State, StrategyResult
+from qosd.decide.runner import StrategyResult, StrategyStatus
 from tests.koordctl.commands.fullnode import full_scene, lines_of
 from tests.koordctl.runs import koordctl
 from tests.qosd.inspect.scenes import batch_scene, inspecting, v1_files
@@ -66,15 +66,18 @@ async def test_explain_shows_every_stage_of_a_composition(tmp_path: Path) -> Non
         StrategyResult(
             "half",
             Stage.NORMALIZATION,
-            State.ACTIVE,
+            StrategyStatus.ACTIVE,
             Decision("", {QUOTA: Opinion.scale(Fraction(1, 2), "a faster CPU")}),
         ),
-        StrategyResult("other", Stage.SPEC, State.ACTIVE, Decision("", {QUOTA: Opinion.set(1, "mine")})),
+        StrategyResult("other", Stage.SPEC, StrategyStatus.ACTIVE, Decision("", {QUOTA: Opinion.set(1, "mine")})),
         StrategyResult(
-            "limit", Stage.SUPPRESSION, State.ACTIVE, Decision("", {QUOTA: Opinion.at_most(90_000, "busy")})
+            "limit", Stage.SUPPRESSION, StrategyStatus.ACTIVE, Decision("", {QUOTA: Opinion.at_most(90_000, "busy")})
         ),
         StrategyResult(
-            "floor", Stage.ENFORCEMENT, State.ACTIVE, Decision("", {QUOTA: Opinion.at_least(95_000, "a promise")})
+            "floor",
+            Stage.ENFORCEMENT,
+            StrategyStatus.ACTIVE,
+            Decision("", {QUOTA: Opinion.at_least(95_000, "a promise")}),
         ),
     ]
     async with inspecting(tmp_path / "i.sock", node) as path:
@@ -94,7 +97,7 @@ async def test_explain_shows_every_stage_of_a_composition(tmp_path: Path) -> Non
 async def test_explain_says_in_which_resctrl_group_tasks_are_kept(tmp_path: Path) -> None:
     node = full_scene(tmp_path)
     membership = (Membership(QUOTA.cgroup, "BE", "BE pods belong to group BE", "default/job"),)
-    node.results.append(StrategyResult("resctrl", Stage.SPEC, State.ACTIVE, Decision("", acts=membership)))
+    node.results.append(StrategyResult("resctrl", Stage.SPEC, StrategyStatus.ACTIVE, Decision("", acts=membership)))
     node.placed = {QUOTA.cgroup: "BE"}
     async with inspecting(tmp_path / "i.sock", node) as path:
         _, out, _ = await koordctl("explain", "pod", "job", "--socket", path)

@@ -12,11 +12,11 @@ from koord.host.reconcile.systemd_sync import Units
 from koord.host.undo import UndoRecord
 from koord.host.writer import Reading, WriteError, Writer
 from qosd.act.actuator import Actuator
-from qosd.act.journal import Entry
+from qosd.act.journal import JournalEntry
 from qosd.act.ownership import Ownership
-from qosd.act.plan import Plan, Result
+from qosd.act.plan import TickPlan, TickResult
 from qosd.decide.decision import Decision, Opinion, Opinions, Stage
-from qosd.decide.runner import Decisions, State, StrategyResult
+from qosd.decide.runner import Decisions, StrategyResult, StrategyStatus
 from tests.fakes.cgroups import Cgroups
 from tests.fakes.clock import S
 from tests.support.opened import opened
@@ -80,9 +80,9 @@ class Recorded:
     """A journal in memory."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[JournalEntry] = []
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: JournalEntry) -> None:
         self.entries.append(entry)
 
     def results(self) -> list[str]:
@@ -102,7 +102,7 @@ class Rig:
         self.now_ns = 1000 * S
         self.ticks = 0
         self.opinions: dict[str, Opinions] = {}
-        self.states: dict[str, State] = {}
+        self.states: dict[str, StrategyStatus] = {}
         self.undecided: set[str] = set()
         self._start()
 
@@ -149,9 +149,9 @@ class Rig:
             StrategyResult(
                 name,
                 line.stage,
-                self.states.get(name, State.ACTIVE),
+                self.states.get(name, StrategyStatus.ACTIVE),
                 Decision(
-                    "disabled by the operator" if self.states.get(name) is State.DISABLED else "",
+                    "disabled by the operator" if self.states.get(name) is StrategyStatus.DISABLED else "",
                     self.opinions.get(name, {}),
                 ),
                 decided=name not in self.undecided,
@@ -159,10 +159,10 @@ class Rig:
             for name, line in self.owners.items()
         )
 
-    def plan(self) -> Plan:
+    def plan(self) -> TickPlan:
         return self.actuator.plan(self.decisions())
 
-    def tick(self, seconds: float = 1.0) -> Result:
+    def tick(self, seconds: float = 1.0) -> TickResult:
         """One tick; asserts that a dry run before it shows just that, and that writing changes nothing else."""
         self.ticks += 1
         self.now_ns += int(seconds * S)
@@ -192,6 +192,6 @@ def wants(value: Value, why: str = "spec", pod: str = "default/a") -> Opinion:
     return Opinion.set(value, why, {"formula": "given", "value": value}, pod)
 
 
-def journalled_writes(entries: Iterable[Entry]) -> list[tuple[Target, Value | None]]:
+def journalled_writes(entries: Iterable[JournalEntry]) -> list[tuple[Target, Value | None]]:
     """What the journal says was written."""
     return [(Target(entry.cgroup, entry.name), entry.after) for entry in entries if entry.result == "done"]

@@ -15,7 +15,7 @@ from koord.host.order import Change, order
 from koord.host.originals import ContainerKey, Original, Originals, Pending
 from koord.host.restoring import claim, expect, restore
 from qosd.act.created import UNSEEN_S
-from qosd.decide.runner import State
+from qosd.decide.runner import StrategyStatus
 from qosd.model.snapshot import PodView
 from tests.fakes.cgroupstates import Machine, Scene
 from tests.fakes.clock import S
@@ -71,7 +71,7 @@ def test_taken_over_without_a_write_and_given_back_as_asked(rig: Rig, dies: bool
         rig.crash()
     tick(rig)
     assert (len(rig.journal.entries), rig.writer.tried) == (2, [])
-    rig.states = dict.fromkeys(OWNERS, State.DISABLED)
+    rig.states = dict.fromkeys(OWNERS, StrategyStatus.DISABLED)
     rig.say("hooks")
     tick(rig)
     assert (rig.holds(QUOTA), rig.holds(SHARES)) == (-1, 2)

@@ -15,7 +15,7 @@ from koord.host.undo import UndoRecord
 from qosd.act.actuator import Actuator
 from qosd.act.desired import DesiredActs
 from qosd.decide.decision import Acts, Decision, Stage
-from qosd.decide.runner import Decisions, State, StrategyResult
+from qosd.decide.runner import Decisions, StrategyResult, StrategyStatus
 from tests.fakes.resctrl import ResctrlNode
 from tests.qosd.act.rig import BOOT, Recorded
 from tests.support.opened import opened
@@ -27,7 +27,7 @@ FOLLOWED = (BOX, SLICES)
 
 def decisions(undecided: str = "", **acts: Acts) -> Decisions:
     results = tuple(
-        StrategyResult(name, Stage.SPEC, State.ACTIVE, Decision("", acts=said), decided=name != undecided)
+        StrategyResult(name, Stage.SPEC, StrategyStatus.ACTIVE, Decision("", acts=said), decided=name != undecided)
         for name, said in acts.items()
     )
     return Decisions(1, 1, 1, results)

@@ -25,7 +25,7 @@ from koord.host.writer import Reading, WriteError
 from qosd.act.actuator import Actuator
 from qosd.act.ownership import Ownership
 from qosd.decide.decision import Decision, Opinion, Stage
-from qosd.decide.runner import Decisions, State, StrategyResult
+from qosd.decide.runner import Decisions, StrategyResult, StrategyStatus
 from tests.fakes.cgroupstates import Machine, Scene, scenes
 from tests.fakes.clock import S
 from tests.fakes.kernel import PAGE_BYTES
@@ -185,7 +185,7 @@ class Histories(RuleBasedStateMachine):
         """Every strategy is disabled: after a recheck of all files, what others wrote last is what is there."""
         said = dict(self.rig.opinions)
         self.rig.opinions.clear()
-        self.rig.states = dict.fromkeys(OWNERS, State.DISABLED)
+        self.rig.states = dict.fromkeys(OWNERS, StrategyStatus.DISABLED)
         self.rig.tick()
         self.rig.tick(seconds=60)
         assert {target: self.rig.holds(target) for target in self.base} == self.base
@@ -264,7 +264,7 @@ class Life:
 
     def tick(self, opinions: dict[Target, Opinion], decided: bool = True) -> None:
         self.now_ns += S
-        hooks = StrategyResult("hooks", Stage.SPEC, State.ACTIVE, Decision("", opinions), decided=decided)
+        hooks = StrategyResult("hooks", Stage.SPEC, StrategyStatus.ACTIVE, Decision("", opinions), decided=decided)
         decisions = Decisions(0, self.now_ns, self.now_ns, (hooks,))
         dry = self.actuator.plan(decisions)
         result = self.actuator.tick(decisions)

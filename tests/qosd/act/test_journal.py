@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from qosd.act.journal import SCHEMA, Entry, Journal
+from qosd.act.journal import SCHEMA, Journal, JournalEntry
 from tests.support.waiting import wait_until
 
-ENTRY = Entry(
+ENTRY = JournalEntry(
     wall_ns=10,
     monotonic_ns=20,
     tick=1,

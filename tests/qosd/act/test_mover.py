@@ -16,12 +16,12 @@ from koord.host.placement import TASKS, Membership, Placed
 from koord.host.restoring import restore
 from koord.host.undo import UndoError, UndoRecord
 from qosd.act.actuator import Actuator
-from qosd.act.journal import Entry
+from qosd.act.journal import JournalEntry
 from qosd.act.mover import RECHECK_S, REPORT_S
 from qosd.act.moves import Moves
-from qosd.act.plan import Plan, Result
+from qosd.act.plan import TickPlan, TickResult
 from qosd.decide.decision import Decision, Stage
-from qosd.decide.runner import Decisions, State, StrategyResult
+from qosd.decide.runner import Decisions, StrategyResult, StrategyStatus
 from tests.fakes.clock import S
 from tests.fakes.resctrl import ResctrlNode
 from tests.qosd.act.rig import BOOT, Recorded
@@ -38,7 +38,7 @@ class Rig:
         self.root, self.node, self.journal = root, ResctrlNode(root), Recorded()
         self.now_ns, self.ticks = 1000 * S, 0
         self.memberships: tuple[Membership, ...] = ()
-        self.state, self.decided = State.ACTIVE, True
+        self.state, self.decided = StrategyStatus.ACTIVE, True
         self._start()
 
     def _start(self) -> None:
@@ -62,16 +62,16 @@ class Rig:
         )
 
     def disable(self) -> None:
-        self.state, self.memberships = State.DISABLED, ()
+        self.state, self.memberships = StrategyStatus.DISABLED, ()
 
-    def plan(self) -> Plan:
-        sentence = "disabled by the operator" if self.state is State.DISABLED else ""
+    def plan(self) -> TickPlan:
+        sentence = "disabled by the operator" if self.state is StrategyStatus.DISABLED else ""
         result = StrategyResult(
             "resctrl", Stage.SPEC, self.state, Decision(sentence, acts=self.memberships), decided=self.decided
         )
         return self.actuator.plan(Decisions(self.ticks, self.now_ns, self.now_ns, (result,)))
 
-    def tick(self, seconds: float = 1.0) -> Result:
+    def tick(self, seconds: float = 1.0) -> TickResult:
         """One tick; asserts that a dry run before it shows just that, and moves and tells nothing."""
         self.ticks += 1
         self.now_ns += int(seconds * S)
@@ -83,7 +83,7 @@ class Rig:
         assert tuple(outcome.write for outcome in result.outcomes) == dry.writes
         return result
 
-    def moves(self, plan: Plan) -> Moves:
+    def moves(self, plan: TickPlan) -> Moves:
         """The mover's part."""
         (moves,) = (part for part in plan.parts if isinstance(part, Moves))
         return moves
@@ -292,7 +292,7 @@ class TestGivingBack:
         tasks = set(rig.node.start(BOX))
         rig.want(BOX="BE")
         rig.tick()
-        rig.state = State.FROZEN
+        rig.state = StrategyStatus.FROZEN
         tasks |= set(rig.node.start(BOX))
         rig.pass_time(20)
         assert rig.node.members("BE") == tasks
@@ -411,7 +411,7 @@ def _tasks(rig: Rig, cgroup: str) -> set[int]:
     return set(map(int, file.read_text().split())) if file.exists() else set()
 
 
-def _check_the_journal(entries: list[Entry], rig: Rig) -> None:
+def _check_the_journal(entries: list[JournalEntry], rig: Rig) -> None:
     """Nothing but moves that took place, and at most one entry per cgroup and tick."""
     assert {entry.result for entry in entries} <= {"done", "yielded"}
     assert len({(entry.tick, entry.cgroup) for entry in entries}) == len(entries)

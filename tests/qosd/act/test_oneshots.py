@@ -14,7 +14,7 @@ from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
 from qosd.act.oneshots import MOST_REMEMBERED, MOST_UNDER_WAY, OneShotWriter
 from qosd.decide.decision import Decision, OneShot, Stage
-from qosd.decide.runner import Decisions, State, StrategyResult
+from qosd.decide.runner import Decisions, StrategyResult, StrategyStatus
 from tests.qosd.act.rig import CountingWriter, Recorded
 
 POD = "/kubepods/pod1"
@@ -49,7 +49,7 @@ class Rig:
 
     def tick(self, *orders: OneShot) -> list[str]:
         """The results."""
-        result = StrategyResult("toy", Stage.SPEC, State.ACTIVE, Decision("", one_shots=orders))
+        result = StrategyResult("toy", Stage.SPEC, StrategyStatus.ACTIVE, Decision("", one_shots=orders))
         decisions = Decisions(7, 1000, 2000, (result,))
         plan, again = self.orders.plan(decisions), self.orders.plan(decisions)
         assert plan == again
@@ -161,7 +161,7 @@ def test_on_v1_all_that_is_reclaimable_goes(tmp_path: Path) -> None:
 def test_a_thread_of_its_own(rig: Rig, tmp_path: Path) -> None:
     """The tick does not wait; closing waits for nobody."""
     own = OneShotWriter(rig.writer, rig.journal)
-    result = StrategyResult("toy", Stage.SPEC, State.ACTIVE, Decision("", one_shots=(order(),)))
+    result = StrategyResult("toy", Stage.SPEC, StrategyStatus.ACTIVE, Decision("", one_shots=(order(),)))
     decisions = Decisions(1, 1, 1, (result,))
     (outcome,) = own.apply(decisions, own.plan(decisions))
     assert outcome.result == "started"

@@ -10,7 +10,7 @@ from koord.host.files import ROWS, Target
 from koord.model.crifields import SCALARS
 from qosd.act.ownership import OWNERS, arbitrate
 from qosd.decide.decision import Decision, Op, Opinion, Stage
-from qosd.decide.runner import EvictionStrategy, State, StrategyResult
+from qosd.decide.runner import EvictionStrategy, StrategyResult, StrategyStatus
 from qosd.hooks.table import HOOKS, ROWS_OF_HOOKS, Hook
 from qosd.strategies import STRATEGIES
 from tests.qosd.act.rig import CPUS, QUOTA, SHARES, wants
@@ -18,7 +18,7 @@ from tests.qosd.act.rig import OWNERS as TABLE
 
 
 def result(name: str, stage: Stage, *opinions: tuple[Target, Opinion], decided: bool = True) -> StrategyResult:
-    return StrategyResult(name, stage, State.ACTIVE, Decision("", dict(opinions)), decided=decided)
+    return StrategyResult(name, stage, StrategyStatus.ACTIVE, Decision("", dict(opinions)), decided=decided)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from koord.host.files import Target
 from qosd.act.rehearsals import DRY_RUN, Rehearsals
 from qosd.decide.decision import Decision, Stage
 from qosd.decide.rehearsal import Rehearsed
-from qosd.decide.runner import Decisions, State, StrategyResult
+from qosd.decide.runner import Decisions, StrategyResult, StrategyStatus
 from tests.qosd.act.rig import Recorded
 from tests.qosd.podviews import view
 
@@ -17,7 +17,7 @@ GONE = Rehearsed(Target(JOB, EVICTION), "stopped", "far too much", {}, "default/
 
 
 def said(*acts: Rehearsed) -> Decisions:
-    result = StrategyResult("eviction", Stage.RELIEF, State.ACTIVE, Decision("", acts=acts))
+    result = StrategyResult("eviction", Stage.RELIEF, StrategyStatus.ACTIVE, Decision("", acts=acts))
     return Decisions(7, 1, 2, (result,))
 
 

@@ -14,10 +14,10 @@ from koord.host.taskattributes import OOM_SCORE, TaskAttribute, WrittenTasks
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.undoable import Outcome
 from qosd.act.actuator import Actuator
-from qosd.act.plan import Plan, Result
+from qosd.act.plan import TickPlan, TickResult
 from qosd.act.taskattributes import MOST_TASKS, RECHECK_S, AttributePlan, AttributeReport
 from qosd.decide.decision import Decision, Stage
-from qosd.decide.runner import Decisions, State, StrategyResult
+from qosd.decide.runner import Decisions, StrategyResult, StrategyStatus
 from tests.fakes.clock import S
 from tests.fakes.processes import Processes, ScoreWriter
 from tests.qosd.act.rig import BOOT, Recorded
@@ -48,7 +48,7 @@ class Rig:
         self.processes = Processes(self.tree)
         self.now_ns, self.ticks = 1000 * S, 0
         self.acts: tuple[TaskAttribute, ...] = ()
-        self.state, self.is_decided = State.ACTIVE, True
+        self.state, self.is_decided = StrategyStatus.ACTIVE, True
         self.journal = Recorded()
         self.writer = Dying(self.tree)
         self._start()
@@ -74,18 +74,18 @@ class Rig:
         )
 
     def disable(self) -> None:
-        self.state, self.acts = State.DISABLED, ()
+        self.state, self.acts = StrategyStatus.DISABLED, ()
 
     def decisions(self) -> Decisions:
-        sentence = "disabled by the operator" if self.state is State.DISABLED else ""
+        sentence = "disabled by the operator" if self.state is StrategyStatus.DISABLED else ""
         decision = Decision(sentence, acts=self.acts)
         result = StrategyResult("oomScoreAdj", Stage.SPEC, self.state, decision, decided=self.is_decided)
         return Decisions(self.ticks, self.now_ns, self.now_ns, (result,))
 
-    def plan(self) -> Plan:
+    def plan(self) -> TickPlan:
         return self.actuator.plan(self.decisions())
 
-    def tick(self, seconds: float = 1.0) -> Result:
+    def tick(self, seconds: float = 1.0) -> TickResult:
         """One tick; asserts that a dry run before it shows just that, and writes and tells nothing."""
         self.ticks += 1
         self.now_ns += int(seconds * S)

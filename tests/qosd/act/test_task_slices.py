@@ -17,7 +17,7 @@ from koord.host.writer import Reading, Vanished, WriteError
 from qosd.act.actuator import Actuator
 from qosd.act.taskattributes import RECHECK_S
 from qosd.decide.decision import Decision, Stage
-from qosd.decide.runner import Decisions, State, StrategyResult
+from qosd.decide.runner import Decisions, StrategyResult, StrategyStatus
 from tests.fakes.clock import S
 from tests.fakes.resctrl import MortalWriter
 from tests.qosd.act.rig import BOOT, Recorded
@@ -93,7 +93,7 @@ class Rig:
         self.ticks += 1
         self.now_ns += int(seconds * S)
         acts = (TaskAttribute(SLICE, JOB, slice_us, "busy", "default/job"),) if slice_us else ()
-        result = StrategyResult("bestEffortSlices", Stage.SUPPRESSION, State.ACTIVE, Decision("", acts=acts))
+        result = StrategyResult("bestEffortSlices", Stage.SUPPRESSION, StrategyStatus.ACTIVE, Decision("", acts=acts))
         decisions = Decisions(self.ticks, self.now_ns, self.now_ns, (result,))
         return [outcome.result for outcome in self.actuator.tick(decisions).outcomes]
 

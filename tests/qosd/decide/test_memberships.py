@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from koord.host.undo import UndoRecord
 from qosd.act.actuator import Actuator
 from qosd.decide.decision import Decision
-from qosd.decide.runner import State, StrategyResult, StrategyStates, decide_all
+from qosd.decide.runner import StrategyResult, StrategyStates, StrategyStatus, decide_all
 from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.resctrl import ResctrlGroups
 from tests.fakes.clock import S
@@ -60,7 +60,7 @@ class Node:
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     node = Node(tmp_path)
-    assert node.tick().state is State.ACTIVE
+    assert node.tick().state is StrategyStatus.ACTIVE
     assert node.world.members("BE") == node.tasks
     return node
 
@@ -68,20 +68,20 @@ def node(tmp_path: Path) -> Node:
 def test_a_stale_input_leaves_them_where_they_are(node: Node) -> None:
     before = node.tick().decision.acts
     result = node.tick(age_s=1000.0)
-    assert (result.state, result.decision.acts) == (State.FROZEN, before)
+    assert (result.state, result.decision.acts) == (StrategyStatus.FROZEN, before)
     assert result.decision.acts is before
     assert node.world.members("BE") == node.tasks
 
 
 def test_so_does_an_error(node: Node) -> None:
     node.strategy.broken = True
-    assert node.tick().state is State.FAILED
+    assert node.tick().state is StrategyStatus.FAILED
     assert node.world.members("BE") == node.tasks
 
 
 def test_switched_off_and_on_again(node: Node) -> None:
     result = node.tick("resctrl")
-    assert (result.state, result.decision.acts) == (State.DISABLED, ())
+    assert (result.state, result.decision.acts) == (StrategyStatus.DISABLED, ())
     assert node.world.members() == node.tasks
     node.tick()
     assert node.world.members("BE") == node.tasks

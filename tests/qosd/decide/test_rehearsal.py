@@ -10,7 +10,7 @@ from koord.host.evictions import EVICTION
 from qosd.decide.decision import NO_OPINIONS, Decision, Stage
 from qosd.decide.rehearsal import Rehearsed
 from qosd.decide.reliefstate import Relief
-from qosd.decide.runner import NO_STATES, Decisions, State, StrategyResult, StrategyStates, with_relief
+from qosd.decide.runner import NO_STATES, Decisions, StrategyResult, StrategyStates, StrategyStatus, with_relief
 from qosd.decide.shortage import ReliefStep, ShortageClaim
 from qosd.model.snapshot import EvictionPhase, NodeSnapshot
 from tests.qosd.decide.scenes import MEMORY, MIB, WHO, be, evicted, lacks, node, under_way
@@ -34,7 +34,7 @@ class Run:
 
     def tick(self, there: NodeSnapshot, *claims: ShortageClaim) -> Relief:
         stated = Decision("", shortages=tuple(claim.shortage for claim in claims))
-        results = (StrategyResult(WHO, Stage.RELIEF, State.ACTIVE, stated),)
+        results = (StrategyResult(WHO, Stage.RELIEF, StrategyStatus.ACTIVE, stated),)
         decisions, self.states = with_relief(there, Decisions(1, 0, there.monotonic_ns, results), {}, self.states)
         relief = decisions.results[-1].decision
         assert isinstance(relief, Relief)

@@ -18,9 +18,9 @@ from qosd.decide import relief
 from qosd.decide.decision import Decision, OneShot, Op, Opinion, Stage, Strategy
 from qosd.decide.runner import (
     Decisions,
-    State,
     StrategyResult,
     StrategyStates,
+    StrategyStatus,
     decide_all,
     triggers_of,
     windows_of,
@@ -106,18 +106,18 @@ def test_an_error_is_contained_counted_and_said(snapshot: NodeSnapshot, caplog: 
     broken.says = failing
     for errors in (1, 2):
         result, second = run.tick()
-        assert (result.state, result.errors, result.opinions) == (State.FAILED, errors, opinions(a=1))
+        assert (result.state, result.errors, result.opinions) == (StrategyStatus.FAILED, errors, opinions(a=1))
         assert result.sentence == "failed: ZeroDivisionError: no CPU; what was decided stays (one)"
-        assert second.state is State.ACTIVE
+        assert second.state is StrategyStatus.ACTIVE
     assert len(caplog.records) == 1, "the same error is logged once"
     broken.says = Decision("fine again", opinions(b=2), shortages=(LACK,))
     result, _ = run.tick()
-    assert (result.state, result.opinions, result.decision.shortages) == (State.ACTIVE, opinions(b=2), (LACK,))
+    assert (result.state, result.opinions, result.decision.shortages) == (StrategyStatus.ACTIVE, opinions(b=2), (LACK,))
 
 
 def test_an_error_of_the_first_decision_decides_nothing(snapshot: NodeSnapshot) -> None:
     (result,) = Run(snapshot, Scripted(says=failing)).tick()
-    assert (result.decided, result.opinions, result.state) == (False, {}, State.FAILED)
+    assert (result.decided, result.opinions, result.state) == (False, {}, StrategyStatus.FAILED)
     assert result.sentence.endswith("it has not decided yet")
 
 
@@ -132,9 +132,13 @@ def test_stale_inputs_freeze(snapshot: NodeSnapshot, ages_s: dict[str, float], w
     strategy = Scripted(needs={"pods": 60.0, "node": 5.0}, says=ORDERED)
     run = Run(snapshot, strategy)
     (first,) = run.tick(**ages_s)
-    assert (first.state, first.decided, first.opinions, strategy.asked) == (State.FROZEN, False, {}, 0)
+    assert (first.state, first.decided, first.opinions, strategy.asked) == (StrategyStatus.FROZEN, False, {}, 0)
     (fresh,) = run.tick(pods=1.0, node=5.0)
-    assert (fresh.state, fresh.decision.one_shots, fresh.decision.shortages) == (State.ACTIVE, (ORDER,), (LACK,))
+    assert (fresh.state, fresh.decision.one_shots, fresh.decision.shortages) == (
+        StrategyStatus.ACTIVE,
+        (ORDER,),
+        (LACK,),
+    )
     (frozen,) = run.tick(**ages_s)
     assert frozen.sentence == f"frozen: {why}; what was decided stays (one)"
     assert frozen.opinions is fresh.opinions
@@ -154,7 +158,7 @@ def test_disabled_has_no_opinions_and_forgets(snapshot: NodeSnapshot, switched_o
     run.tick()
     strategy.is_enabled = switched_off
     (result,) = run.tick(*(["scripted"] if switched_off else []))
-    assert (result.state, result.opinions, result.decided) == (State.DISABLED, {}, True)
+    assert (result.state, result.opinions, result.decided) == (StrategyStatus.DISABLED, {}, True)
     assert result.sentence == f"disabled by {'the operator' if switched_off else 'configuration'}"
     strategy.is_enabled = True
     run.tick()
@@ -184,7 +188,10 @@ def test_a_strategy_behind_a_gate_that_is_off_does_not_run(
     strategy, other = Scripted(gate=gate, says=Decision("one", opinions(a=1))), Scripted("other")
     run = Run(replace(snapshot, policy=ruled(flags, features)), strategy, other)
     result, beside = run.tick()
-    assert (result.state, beside.state) == (State.GATED if shut else State.ACTIVE, State.ACTIVE)
+    assert (result.state, beside.state) == (
+        StrategyStatus.GATED if shut else StrategyStatus.ACTIVE,
+        StrategyStatus.ACTIVE,
+    )
     assert result.sentence == (f"switched off: {shut}" if shut else "one")
     assert (strategy.asked, result.is_off, result.decided) == (0 if shut else 1, bool(shut), True)
     assert result.opinions == ({} if shut else opinions(a=1))
@@ -206,7 +213,7 @@ def test_a_gate_is_switched_live_and_what_the_strategy_knew_is_forgotten(snapsho
         run.snapshot = replace(snapshot, policy=ruled({}, features))
         (result,) = run.tick()
         found.append((result.state, bool(result.opinions)))
-    active, gated = (State.ACTIVE, True), (State.GATED, False)
+    active, gated = (StrategyStatus.ACTIVE, True), (StrategyStatus.GATED, False)
     assert found == [gated, active, active, gated, active]
     assert remembered == [None, 1, None]
 
@@ -240,7 +247,7 @@ def test_nobody_is_gated_while_no_policy_is_known(snapshot: NodeSnapshot) -> Non
     """``node.features`` might have said otherwise, and what is held must stay."""
     unknown = EffectivePolicy(policy_unknown="rules.yaml: is not YAML", gate_flags={"CPUBurst": False})
     (result,) = Run(replace(snapshot, policy=unknown), Scripted(gate="CPUBurst")).tick()
-    assert result.state is State.FROZEN
+    assert result.state is StrategyStatus.FROZEN
 
 
 def test_unchanged_opinions_keep_their_identity(snapshot: NodeSnapshot) -> None:
@@ -318,10 +325,10 @@ def test_a_policy_that_nobody_can_tell_freezes_all_and_disables_none(snapshot: N
     run.tick()
     run.snapshot = replace(snapshot, policy=EffectivePolicy(policy_unknown="rules.yaml: is not YAML"))
     results = run.tick()
-    assert [result.state for result in results] == [State.FROZEN, State.FROZEN]
+    assert [result.state for result in results] == [StrategyStatus.FROZEN, StrategyStatus.FROZEN]
     assert results[0].opinions == opinions(a=1)
     assert results[0].sentence.startswith("frozen: no policy is known (rules.yaml: is not YAML)")
-    assert run.tick("first")[0].state is State.DISABLED, "the operator's own word counts"
+    assert run.tick("first")[0].state is StrategyStatus.DISABLED, "the operator's own word counts"
 
 
 # --- windows ---------------------------------------------------------------------------------------------------------
@@ -353,7 +360,7 @@ def test_a_strategy_with_windows_sees_each_set_of_samples_once(snapshot: NodeSna
         again, _ = decide_all(picture_now, [bucket], states)
         assert again.results[0].opinions is result.opinions
         assert again.results[0].decision.one_shots == ()
-    active = State.ACTIVE
+    active = StrategyStatus.ACTIVE
     assert seen == [
         (active, *each) for each in (("0", 0, 1), ("0", 0, 0), ("1", 1, 1), ("1", 1, 0), ("1", 1, 0), ("2", 2, 1))
     ]
@@ -382,7 +389,7 @@ def test_who_decides_at_every_tick(snapshot: NodeSnapshot, strategy: Scripted, a
 )
 def test_a_window_with_too_few_samples_freezes(snapshot: NodeSnapshot, counts: Mapping[str, int], why: str) -> None:
     (result,) = Run(at(snapshot, 1, counts), Scripted(windows=(LOAD,))).tick()
-    assert (result.state, why in result.sentence) == (State.FROZEN if why else State.ACTIVE, True)
+    assert (result.state, why in result.sentence) == (StrategyStatus.FROZEN if why else StrategyStatus.ACTIVE, True)
 
 
 def test_an_error_is_tried_again_with_the_same_samples(snapshot: NodeSnapshot) -> None:
@@ -392,18 +399,18 @@ def test_an_error_is_tried_again_with_the_same_samples(snapshot: NodeSnapshot) -
     run.tick()
     strategy.says = Decision("better", opinions(a=1))
     (result,) = run.tick()
-    assert (result.state, result.sentence) == (State.ACTIVE, "better")
+    assert (result.state, result.sentence) == (StrategyStatus.ACTIVE, "better")
 
 
 def test_what_a_node_cannot_have_freezes_nobody_and_what_is_late_does(snapshot: NodeSnapshot) -> None:
     strategy = Scripted(needs={"pressure": 5.0, "node": 5.0})
     without = replace(snapshot, absent={"pressure": "PSI is off"})
     (result,) = Run(without, strategy).tick(node=1.0)
-    assert result.state is State.ACTIVE
+    assert result.state is StrategyStatus.ACTIVE
     (result,) = Run(without, strategy).tick(node=6.0)
-    assert (result.state, "input node is 6.0 s old" in result.sentence) == (State.FROZEN, True)
+    assert (result.state, "input node is 6.0 s old" in result.sentence) == (StrategyStatus.FROZEN, True)
     (result,) = Run(snapshot, strategy).tick(node=1.0)
-    assert (result.state, "pressure has never been read" in result.sentence) == (State.FROZEN, True)
+    assert (result.state, "pressure has never been read" in result.sentence) == (StrategyStatus.FROZEN, True)
 
 
 # --- the CPUs that are left to best-effort ---------------------------------------------------------------------------
@@ -423,7 +430,7 @@ class TestRelief:
 
     def test_it_is_one_result_more_with_a_state_of_its_own(self) -> None:
         result, states = self.tick({}, 1)
-        assert (result.name, result.stage, result.state) == ("eviction", Stage.RELIEF, State.ACTIVE)
+        assert (result.name, result.stage, result.state) == ("eviction", Stage.RELIEF, StrategyStatus.ACTIVE)
         assert [order.target.name for order in result.decision.one_shots] == ["memory.reclaim"]
         result, _ = self.tick(states, 1)
         assert result.decision.one_shots == (), "of these samples the step has been made"
@@ -439,7 +446,7 @@ class TestRelief:
         result, states = self.tick(states, 4)
         assert result.opinions
         result, _ = self.tick(states, 5, switched_off={"eviction"})
-        assert (result.state, result.opinions) == (State.DISABLED, {})
+        assert (result.state, result.opinions) == (StrategyStatus.DISABLED, {})
 
     def test_if_it_fails_it_lets_go(self, monkeypatch: pytest.MonkeyPatch) -> None:
         _, states = self.tick({}, 1)
@@ -452,9 +459,9 @@ class TestRelief:
         with monkeypatch.context() as patch:
             patch.setattr(relief, "relieve", raising)
             result, states = self.tick(states, 5)
-            assert (result.state, result.opinions) == (State.FAILED, {})
+            assert (result.state, result.opinions) == (StrategyStatus.FAILED, {})
         result, _ = self.tick(states, 6)
-        assert (result.state, bool(result.opinions)) == (State.ACTIVE, True)
+        assert (result.state, bool(result.opinions)) == (StrategyStatus.ACTIVE, True)
 
 
 ONE_CPU, EARLIER = BestEffortScheduling("busy", "0"), BestEffortScheduling("by an earlier run", "1")
@@ -503,4 +510,4 @@ def test_all_others_go_by_it_in_the_same_tick_and_it_by_what_was_left_before(sna
 
 def test_a_strategy_that_limits_them_and_does_not_say_that_it_may_has_failed(snapshot: NodeSnapshot) -> None:
     decisions, _ = decide_all(snapshot, (Scripted("hold", says=Decision("held", best_effort=ONE_CPU)),))
-    assert (decisions.results[0].state, decisions.limits) == (State.FAILED, NO_LIMITS)
+    assert (decisions.results[0].state, decisions.limits) == (StrategyStatus.FAILED, NO_LIMITS)

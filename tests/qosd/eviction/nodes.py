@@ -13,7 +13,7 @@ from koord.model import quantity, slo_defaults
 from koord.model.qos import KubeQoS
 from koord.model.slo import NodeSLOSpec, ResourceThresholds
 from qosd.decide.decision import Decision, Strategy
-from qosd.decide.runner import State, StrategyResult, StrategyStates, decide_all
+from qosd.decide.runner import StrategyResult, StrategyStates, StrategyStatus, decide_all
 from qosd.decide.shortage import Shortage
 from qosd.model.metric import Metric, Scope
 from qosd.model.policy import EffectivePolicy, NodeSettings
@@ -111,7 +111,7 @@ def turn(strategy: Strategy[Any], at: NodeSnapshot, states: StrategyStates | Non
 
 def decided(strategy: Strategy[Any], at: NodeSnapshot) -> Decision:
     result = turn(strategy, at)
-    assert result.state is State.ACTIVE, result.sentence
+    assert result.state is StrategyStatus.ACTIVE, result.sentence
     return result.decision
 
 

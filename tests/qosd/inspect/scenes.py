@@ -21,13 +21,13 @@ from koord.host.reconcile.state import FileState
 from koord.model.formulas import FORMULA, Inputs
 from qosd.act.actuator import Actuator
 from qosd.act.evictionreport import EvictionReport
-from qosd.act.journal import Entry
+from qosd.act.journal import JournalEntry
 from qosd.act.moves import MoveReport
 from qosd.act.ownership import Ownership
 from qosd.assembly import assemble
 from qosd.clusterstatus import ClusterStatus
 from qosd.decide.decision import Decision, Opinion, Stage
-from qosd.decide.runner import Decisions, State, StrategyResult
+from qosd.decide.runner import Decisions, StrategyResult, StrategyStatus
 from qosd.hookserver import server as hookserver
 from qosd.inspect.inspector import Inspector
 from qosd.inspect.service import listening
@@ -57,10 +57,10 @@ V1 = HostFacts(memory_total_bytes=16 << 30)
 POLICY = Provenance(Origin.SOURCE, "/etc/koord/qosd-rules.yaml", 880.0)
 
 
-def entry(path: str, after: Value, result: str = FOREIGN, ago_s: int = 1, why: str = "unknown") -> Entry:
+def entry(path: str, after: Value, result: str = FOREIGN, ago_s: int = 1, why: str = "unknown") -> JournalEntry:
     """A line of the journal about the quota of default/job's container."""
     when_ns, cgroup = NOW_NS - ago_s * SECOND, "/kubepods/besteffort/podjob/worker"
-    return Entry(when_ns, 0, 7, "hooks", "default/job", cgroup, "cpu_quota", path, 200_000, after, result, why)
+    return JournalEntry(when_ns, 0, 7, "hooks", "default/job", cgroup, "cpu_quota", path, 200_000, after, result, why)
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Scene:
     collectors: dict[str, CollectorHealth] = field(default_factory=dict)
     written: dict[Path, str] = field(default_factory=dict)
     """By somebody else, after the tick."""
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[JournalEntry] = field(default_factory=list)
     """More of the journal."""
     dropped: int = 0
     history: Mapping[Metric, Sequence[tuple[int, float]]] = field(default_factory=dict)
@@ -191,8 +191,8 @@ def batch_scene(tmp_path: Path, quota: str = "200000", qos: str = "BE") -> Scene
         tmp_path,
         replace(snapshot(policy(V1), job), wall_ns=NOW_NS, monotonic_ns=UP_NS),
         [
-            StrategyResult("hooks", Stage.SPEC, State.ACTIVE, Decision("1 value of 1 pod", opinions)),
-            StrategyResult("burst", Stage.BURST, State.DISABLED, Decision("disabled by configuration")),
+            StrategyResult("hooks", Stage.SPEC, StrategyStatus.ACTIVE, Decision("1 value of 1 pod", opinions)),
+            StrategyResult("burst", Stage.BURST, StrategyStatus.DISABLED, Decision("disabled by configuration")),
         ],
         collectors={"node": CollectorHealth(UP_NS - 9 * SECOND // 10, duration_us=850.0)},
         written={tmp_path / f"cpu{cgroup}/cpu.cfs_quota_us": quota},

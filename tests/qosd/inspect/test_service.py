@@ -30,10 +30,10 @@ from koord.model.requirements import ContainerAmounts
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd import strategies
 from qosd.act.evictor import EvictionPlan
-from qosd.act.plan import Plan
+from qosd.act.plan import TickPlan
 from qosd.decide.decision import Decision, Eviction, Opinion, Stage, Strategy
 from qosd.decide.reliefstate import Relief
-from qosd.decide.runner import Decisions, State, StrategyResult, decide_all
+from qosd.decide.runner import Decisions, StrategyResult, StrategyStatus, decide_all
 from qosd.inspect import daemon, plan
 from qosd.inspect.inspector import Inspector
 from qosd.inspect.service import SERVICE, answer_of, listening
@@ -147,9 +147,11 @@ async def test_the_socket_is_the_owners_alone(tmp_path: Path) -> None:
         client.close()
 
 
-@pytest.mark.parametrize(("state", "lacks"), [(State.ACTIVE, "CAP_X, /proc/sys/vm/min_free_kbytes"), (State.GATED, "")])
+@pytest.mark.parametrize(
+    ("state", "lacks"), [(StrategyStatus.ACTIVE, "CAP_X, /proc/sys/vm/min_free_kbytes"), (StrategyStatus.GATED, "")]
+)
 async def test_a_strategy_that_is_on_says_what_the_unit_does_not_allow(
-    tmp_path: Path, state: State, lacks: str
+    tmp_path: Path, state: StrategyStatus, lacks: str
 ) -> None:
     host = dataclasses.replace(V1, lacking={"SystemConfig": ("CAP_X", "/proc/sys/vm/min_free_kbytes")})
     node = Scene(tmp_path, snapshot(policy(host)))
@@ -202,7 +204,7 @@ async def test_pods_with_desired_and_actual(tmp_path: Path) -> None:
 async def test_what_the_actuator_composed_counts_before_the_hooks_wish(tmp_path: Path) -> None:
     node = batch_scene(tmp_path, quota="120000")
     cap = {QUOTA: Opinion.at_most(120_000, "BE may use 1.2 cores")}
-    node.results.append(StrategyResult("suppress", Stage.SUPPRESSION, State.ACTIVE, Decision("", cap)))
+    node.results.append(StrategyResult("suppress", Stage.SUPPRESSION, StrategyStatus.ACTIVE, Decision("", cap)))
     answer = await ask(node, tmp_path, "ListPods", inspect.ListPodsRequest(), inspect.ListPodsResponse)
     assert shown(answer.pods[0].containers[0])["cpu_quota"] == ("120000", "120000")
 
@@ -313,8 +315,10 @@ async def test_what_bounds_a_pod_from_above_is_explained_with_it(
     opinions = {tier: Opinion.at_most(85_000, "850m of CPU time") for tier in tiers}
     left = Decision("850m are left", best_effort=BestEffortScheduling("65 % of 2000m", cpu_milli=850))
     scene.results += [
-        StrategyResult("cpuSuppress", Stage.SUPPRESSION, State.ACTIVE, left),
-        StrategyResult("bestEffort", Stage.SUPPRESSION, State.ACTIVE, Decision("by the tier's quota", opinions)),
+        StrategyResult("cpuSuppress", Stage.SUPPRESSION, StrategyStatus.ACTIVE, left),
+        StrategyResult(
+            "bestEffort", Stage.SUPPRESSION, StrategyStatus.ACTIVE, Decision("by the tier's quota", opinions)
+        ),
     ]
     answer = await explain(scene, tmp_path, inspect.ExplainRequest(pod={"name": "job"}))
     assert [file.cgroup for file in answer.files if file.owner == "bestEffort"] == files
@@ -335,14 +339,14 @@ async def test_a_base_that_was_never_in_the_file(tmp_path: Path, requested: int,
 @pytest.mark.parametrize(
     ("state", "wanted", "says"),
     [
-        (State.ACTIVE, 50_000, "enforced one level up: {pod}/cpu_quota is at most 50000"),
-        (State.ACTIVE, -1, "not enforced one level up: container worker has no limit"),
-        (State.DISABLED, 50_000, "not enforced one level up: enforcement is off"),
+        (StrategyStatus.ACTIVE, 50_000, "enforced one level up: {pod}/cpu_quota is at most 50000"),
+        (StrategyStatus.ACTIVE, -1, "not enforced one level up: container worker has no limit"),
+        (StrategyStatus.DISABLED, 50_000, "not enforced one level up: enforcement is off"),
         (None, 50_000, "enforced one level up from the next tick on, if it can be"),
     ],
 )
 async def test_whether_a_contested_file_is_enforced_one_level_up(
-    tmp_path: Path, state: State | None, wanted: int, says: str
+    tmp_path: Path, state: StrategyStatus | None, wanted: int, says: str
 ) -> None:
     node = batch_scene(tmp_path)
     assert node.snapshot is not None
@@ -368,16 +372,16 @@ async def test_stages_foreign_writers_and_contest(tmp_path: Path) -> None:
         StrategyResult(
             "suppress",
             Stage.SUPPRESSION,
-            State.FROZEN,
+            StrategyStatus.FROZEN,
             Decision("node is 9 s old", {QUOTA: Opinion.at_most(90_000, "full")}),
         ),
         StrategyResult(
             "norm",
             Stage.NORMALIZATION,
-            State.ACTIVE,
+            StrategyStatus.ACTIVE,
             Decision("", {QUOTA: Opinion.scale(Fraction(1, 2), "ratio 2", ratio)}),
         ),
-        StrategyResult("other", Stage.SPEC, State.ACTIVE, Decision("", {QUOTA: Opinion.set(1, "mine")})),
+        StrategyResult("other", Stage.SPEC, StrategyStatus.ACTIVE, Decision("", {QUOTA: Opinion.set(1, "mine")})),
     ]
     node.states[QUOTA] = replace(A_FIGHT, base=-1)
     path = f"{tmp_path}/cpu{GROUP}/cpu.cfs_quota_us"
@@ -422,7 +426,7 @@ async def test_the_nodes_own_files(tmp_path: Path) -> None:
     tier = Target("/kubepods/besteffort", "cpu_quota")
     opinions = {tier: Opinion.set(200_000, "usage", {FORMULA: "given", "value": 200_000})}
     node.results.append(
-        StrategyResult("suppress", Stage.SUPPRESSION, State.ACTIVE, Decision("BE may use 2 cores", opinions))
+        StrategyResult("suppress", Stage.SUPPRESSION, StrategyStatus.ACTIVE, Decision("BE may use 2 cores", opinions))
     )
     answer = await explain(node, tmp_path, inspect.ExplainRequest(node={}))
     assert [(file.cgroup, file.owner) for file in answer.files] == [("/kubepods/besteffort", "suppress")]
@@ -455,7 +459,7 @@ async def test_the_node(tmp_path: Path) -> None:
 async def test_in_which_resctrl_group_a_pods_tasks_are(tmp_path: Path, kept_in: dict[str, str], actual: str) -> None:
     node = batch_scene(tmp_path)
     membership = (Membership(GROUP, "BE", "BE pods belong to group BE", "default/job"),)
-    node.results.append(StrategyResult("resctrl", Stage.SPEC, State.ACTIVE, Decision("", acts=membership)))
+    node.results.append(StrategyResult("resctrl", Stage.SPEC, StrategyStatus.ACTIVE, Decision("", acts=membership)))
     node.placed = kept_in
     answer = await explain(node, tmp_path, inspect.ExplainRequest(pod={"name": "job", "namespace": "default"}))
     (file,) = (file for file in answer.files if file.name == "resctrl.tasks")
@@ -502,9 +506,9 @@ async def test_the_plan(tmp_path: Path) -> None:
 def test_the_plans_evictions() -> None:
     order = Eviction("uid", "default/job", "memory")
     decisions = Decisions(
-        2, NOW_NS, 0, (StrategyResult("evict", Stage.SPEC, State.ACTIVE, Relief("", evictions=(order,))),)
+        2, NOW_NS, 0, (StrategyResult("evict", Stage.SPEC, StrategyStatus.ACTIVE, Relief("", evictions=(order,))),)
     )
-    answer = plan.message(Plan(decisions, (EvictionPlan((("evict", order),)),)), inspect.Policy())
+    answer = plan.message(TickPlan(decisions, (EvictionPlan((("evict", order),)),)), inspect.Policy())
     assert [(each.pod, each.uid, each.strategy) for each in answer.evictions] == [("default/job", "uid", "evict")]
     assert list(answer.writes) == [], "an eviction is told once"
 

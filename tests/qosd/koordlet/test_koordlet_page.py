@@ -21,7 +21,7 @@ from qosd.act.evictionreport import EvictionCount, EvictionReport
 from qosd.act.filereport import FileReport
 from qosd.act.ownership import Ownership
 from qosd.decide.decision import Decision, Opinion, Stage
-from qosd.decide.runner import Decisions, State, StrategyResult
+from qosd.decide.runner import Decisions, StrategyResult, StrategyStatus
 from qosd.koordlet.page import KoordletPage, ScrapeInputs
 from qosd.koordlet.table import KOORDLET, PREFIX, KoordletMetric
 from qosd.metrics import Metrics
@@ -197,7 +197,7 @@ class Scene:
 
 
 def of_strategy(name: str, decision: Decision, stage: Stage = Stage.SPEC) -> StrategyResult:
-    return StrategyResult(name, stage, State.ACTIVE, decision)
+    return StrategyResult(name, stage, StrategyStatus.ACTIVE, decision)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from qosd.model.pod import HookStage, PodContext, Request, Resources
+from qosd.model.pod import HookStage, PodContext, Resources, RuntimeRequest
 
 RUN, CREATE, UPDATE = HookStage.RUN_SANDBOX, HookStage.CREATE, HookStage.UPDATE
 
@@ -21,7 +21,7 @@ def context(
 ) -> PodContext:
     annotations = {"scheduling.koordinator.sh/resource-status": json.dumps({"cpuset": cpus})}
     requested = Resources(cpu_shares=shares)
-    request = Request(stage, "default", "p", "u", {}, annotations, "/kubepods/podu", requested)
+    request = RuntimeRequest(stage, "default", "p", "u", {}, annotations, "/kubepods/podu", requested)
     return PodContext.read(replace(request, cpu_request_milli=request_milli, pod_shares=pod_shares))
 
 
@@ -68,7 +68,7 @@ def test_whoever_is_of_kubelets_best_effort_tier_requests_nothing() -> None:
     annotations = {"scheduling.koordinator.sh/resource-status": json.dumps({"cpuset": "1-63"})}
     parent = "/kubepods/besteffort/podu"
     pod = PodContext.read(
-        Request(HookStage.RUN_SANDBOX, "default", "p", "u", {}, annotations, parent, Resources(cpu_shares=2))
+        RuntimeRequest(HookStage.RUN_SANDBOX, "default", "p", "u", {}, annotations, parent, Resources(cpu_shares=2))
     )
     assert pod.bound_cpus == ""
     assert pod.problems[0].endswith("it has none of them")

@@ -9,7 +9,7 @@ import pytest
 
 from koord.model import quantity
 from koord.model.annotations import ContainerResources, ExtendedResourceSpec
-from qosd.model.pod import HookStage, PodContext, Request, Resources
+from qosd.model.pod import HookStage, PodContext, Resources, RuntimeRequest
 
 CPU, MEMORY, MID_CPU = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory", "kubernetes.io/mid-cpu"
 Texts = Mapping[str, str]
@@ -31,7 +31,7 @@ def context(
     extended = None if spec is None else ExtendedResourceSpec(containers=spec)
     stage, parent = HookStage.POD_CGROUP, "/kubepods/besteffort/podu"
     return PodContext.read(
-        Request(stage, "default", "p", "u", labels, annotations, parent, requested, extended=extended)
+        RuntimeRequest(stage, "default", "p", "u", labels, annotations, parent, requested, extended=extended)
     )
 
 

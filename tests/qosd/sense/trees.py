@@ -10,7 +10,7 @@ from koord.host.cgroup import Tree
 from koord.host.reader import KeptFiles
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
-from qosd.model.pod import HookStage, PodContext, Request, Resources
+from qosd.model.pod import HookStage, PodContext, Resources, RuntimeRequest
 from qosd.model.snapshot import ContainerView, PodView
 from qosd.sense.host import CollectorHost
 from qosd.sense.row import Panel, Row
@@ -114,7 +114,9 @@ def pod(
 ) -> PodView:
     cgroup = f"{tier}/pod{name}"
     labels = {"koordinator.sh/qosClass": qos.value}
-    request = Request(HookStage.CREATE, "default", name, f"uid-{name}", labels, annotations or {}, tier, Resources())
+    request = RuntimeRequest(
+        HookStage.CREATE, "default", name, f"uid-{name}", labels, annotations or {}, tier, Resources()
+    )
     views = [ContainerView("sandbox", "", f"{cgroup}/sandbox", "CONTAINER_RUNNING", Resources(), {}, is_sandbox=True)]
     views += [
         ContainerView(f"{name}-{one}", one, f"{cgroup}/{one}", "CONTAINER_RUNNING", Resources(), {})

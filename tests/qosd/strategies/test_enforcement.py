@@ -17,7 +17,7 @@ from koord.model.quantity import Bytes, MilliCPU
 from koord.model.requirements import ContainerAmounts
 from qosd.act.ownership import OWNERS
 from qosd.decide.decision import Decision, Opinion
-from qosd.decide.runner import State, StrategyResult
+from qosd.decide.runner import StrategyResult, StrategyStatus
 from qosd.model.pod import OVERHEAD, Resources, SpecContainer
 from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView
 from qosd.strategies.enforcement import CPUS, MEMORY, QUOTA, Enforcement, NotEnforced, bound_above
@@ -198,12 +198,14 @@ class Node:
     def results(self) -> tuple[StrategyResult, ...]:
         node = structs.replace(snapshot(ON_V2, self.pod), files=self.rig.actuator.files.report.states)
         decision, _ = Enforcement().decide(node, None)
-        bounds = StrategyResult(Enforcement.name, Enforcement.stage, State.ACTIVE, decision)
+        bounds = StrategyResult(Enforcement.name, Enforcement.stage, StrategyStatus.ACTIVE, decision)
         if self.is_off:
             bounds = StrategyResult(
-                Enforcement.name, Enforcement.stage, State.DISABLED, Decision("disabled by the operator")
+                Enforcement.name, Enforcement.stage, StrategyStatus.DISABLED, Decision("disabled by the operator")
             )
-        hooks = StrategyResult(HookReconciler.name, HookReconciler.stage, State.ACTIVE, Decision("", self.opinions))
+        hooks = StrategyResult(
+            HookReconciler.name, HookReconciler.stage, StrategyStatus.ACTIVE, Decision("", self.opinions)
+        )
         return (hooks, bounds)
 
     def fight(self) -> None:

@@ -11,7 +11,7 @@ from msgspec import structs
 from koord.host.files import Target
 from koord.model.qos import KubeQoS
 from qosd.decide.decision import Decision, Op
-from qosd.decide.runner import State, decide_all
+from qosd.decide.runner import StrategyStatus, decide_all
 from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.strategies.groupidentity import GroupIdentity
@@ -155,12 +155,12 @@ def test_without_its_gate_the_switch_of_system_strategy_means_nothing() -> None:
 @pytest.mark.parametrize(
     ("spec", "node", "state"),
     [
-        (LS_BE, {}, State.ACTIVE),
-        ({}, {}, State.DISABLED),
-        (LS_BE, {"features": {"GroupIdentity": False}}, State.GATED),
+        (LS_BE, {}, StrategyStatus.ACTIVE),
+        ({}, {}, StrategyStatus.DISABLED),
+        (LS_BE, {"features": {"GroupIdentity": False}}, StrategyStatus.GATED),
     ],
 )
-def test_its_state(spec: dict[str, Any], node: dict[str, Any], state: State) -> None:
+def test_its_state(spec: dict[str, Any], node: dict[str, Any], state: StrategyStatus) -> None:
     decisions, _ = decide_all(picture(policy(VENDOR[2], spec, **node)), [GroupIdentity()])
     assert decisions.results[0].state is state
 

@@ -11,7 +11,7 @@ import pytest
 from koord.host.files import Target
 from koord.model.formulas import recompute
 from qosd.decide.decision import Decision, Op
-from qosd.decide.runner import State, decide_all
+from qosd.decide.runner import StrategyStatus, decide_all
 from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.policy.rulesfile import read
 from qosd.strategies import formulas
@@ -150,12 +150,14 @@ def test_features_that_cannot_be_listed_are_left_to_whoever_writes_them() -> Non
     assert values(decide({"schedFeatures": {"WARP_SPEED": True}}, locked)) == {"sched_features@WARP_SPEED": 1}
 
 
-@pytest.mark.parametrize(("gate", "state", "count"), [(True, State.ACTIVE, 1), (False, State.GATED, 0)])
-def test_the_gate_is_off_by_default_and_releases(gate: bool, state: State, count: int) -> None:
+@pytest.mark.parametrize(
+    ("gate", "state", "count"), [(True, StrategyStatus.ACTIVE, 1), (False, StrategyStatus.GATED, 0)]
+)
+def test_the_gate_is_off_by_default_and_releases(gate: bool, state: StrategyStatus, count: int) -> None:
     decisions, _ = decide_all(snapshot(of({"watermarkScaleFactor": 150}, gate=gate)), [SystemConfig()])
     assert (decisions.results[0].state, len(decisions.results[0].opinions)) == (state, count)
     plain = policy(HOST, {"systemStrategy": {"watermarkScaleFactor": 150}})
-    assert decide_all(snapshot(plain), [SystemConfig()])[0].results[0].state is State.GATED
+    assert decide_all(snapshot(plain), [SystemConfig()])[0].results[0].state is StrategyStatus.GATED
 
 
 def test_a_setting_that_is_unset_is_released() -> None:

@@ -7,7 +7,7 @@ import pytest
 from koord.host.restoring import restore
 from koord.host.writer import Reading
 from qosd.decide.decision import Opinion
-from qosd.decide.runner import State
+from qosd.decide.runner import StrategyStatus
 from tests.qosd.act.rig import CPUS, IDLE, OWNERS, QUOTA, SHARES, Rig, wants
 
 
@@ -82,7 +82,7 @@ def test_disabling_all_rolls_back(rig: Rig) -> None:
     rig.say("suppress", (QUOTA, Opinion.at_most(5000, "busy")))
     rig.tick()
     rig.opinions.clear()
-    rig.states = dict.fromkeys(OWNERS, State.DISABLED)
+    rig.states = dict.fromkeys(OWNERS, StrategyStatus.DISABLED)
     rig.tick()
     assert {target: rig.holds(target) for target in before} == before
     assert rig.actuator.files.report.owned == {}

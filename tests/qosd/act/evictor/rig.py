@@ -10,10 +10,10 @@ from typing import cast
 from koord.host.evictions import NotedEviction
 from koord.host.undo import UndoError, UndoRecord
 from qosd.act.evictor import Evictor, Executor
-from qosd.act.journal import Entry
+from qosd.act.journal import JournalEntry
 from qosd.decide.decision import Decision, Eviction, Stage
 from qosd.decide.reliefstate import Relief
-from qosd.decide.runner import Decisions, State, StrategyResult
+from qosd.decide.runner import Decisions, StrategyResult, StrategyStatus
 from qosd.decide.shortage import Shortage
 from qosd.model.snapshot import EvictionPhase, PodView
 from tests.fakes.clock import Clock, S
@@ -26,9 +26,9 @@ WEB = Eviction("web", "default/web", "memory is short", GROUP, grace_s=3)
 
 class Journal:
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[JournalEntry] = []
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: JournalEntry) -> None:
         self.entries.append(entry)
 
     @property
@@ -94,10 +94,13 @@ def start(
 ) -> tuple[tuple[str, str], ...]:
     """Result and detail of each strategy's order; a plan before shows just these, and orders nothing."""
     results = [
-        StrategyResult(who, Stage.RELIEF, State.ACTIVE, Relief("", evictions=(eviction,))) for who, eviction in orders
+        StrategyResult(who, Stage.RELIEF, StrategyStatus.ACTIVE, Relief("", evictions=(eviction,)))
+        for who, eviction in orders
     ]
     if lacks is not None:
-        results.append(StrategyResult("memoryEvict", Stage.RELIEF, State.ACTIVE, Decision("", shortages=(lacks,))))
+        results.append(
+            StrategyResult("memoryEvict", Stage.RELIEF, StrategyStatus.ACTIVE, Decision("", shortages=(lacks,)))
+        )
     decisions = Decisions(tick, 7 * S, 1000 * S, tuple(results))
     plan = evictor.plan(decisions)
     outcomes = evictor.apply(decisions, plan)

@@ -13,7 +13,7 @@ from koord.host.undo import UndoRecord
 from koord.kube.recorder import EventRecorder
 from qosd.act.cristop import CRIStop
 from qosd.act.evictor import Evictor, Executor
-from qosd.act.journal import Entry
+from qosd.act.journal import JournalEntry
 from qosd.cluster.apieviction import APIEviction, evicting_by_api
 from qosd.pods.cri import Runtime
 from tests.kube.support import client
@@ -21,7 +21,7 @@ from tests.qosd.cluster.apieviction.webpod import Cluster
 
 
 class Journal:
-    def record(self, entry: Entry) -> None: ...
+    def record(self, entry: JournalEntry) -> None: ...
 
 
 class NoNotes:

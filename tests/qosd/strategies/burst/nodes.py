@@ -18,9 +18,9 @@ from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
 from koord.model.requirements import ContainerAmounts
 from qosd.act.actuator import Actuator
-from qosd.act.journal import Entry
+from qosd.act.journal import JournalEntry
 from qosd.act.ownership import OWNERS, Ownership
-from qosd.act.plan import Result
+from qosd.act.plan import TickResult
 from qosd.decide.decision import Decision, Opinion, Opinions, Stage, Strategy
 from qosd.loop import NodeLoop, TickInputs
 from qosd.model.metric import Metric, Scope
@@ -129,7 +129,7 @@ class Node:
         self.pods: tuple[PodView, ...] = (structs.replace(WEB, containers=WEB.containers[:2]) if is_alone else WEB,)
         self.quotas_us = (100_000, 100_000, 100_000) if is_alone else QUOTAS_US
         self.meter, self.suppress = Meter(), Bounding()
-        self.clock, self.entries = Clock(), list[Entry]()
+        self.clock, self.entries = Clock(), list[JournalEntry]()
         for cgroup, quota_us in zip(GROUPS, self.quotas_us, strict=True):
             Writer(self.tree).write(Target(cgroup, "cpu_quota"), quota_us)
         self.before = self.state()
@@ -148,7 +148,7 @@ class Node:
             wall=self.clock, monotonic=self.clock,
         )  # fmt: skip
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: JournalEntry) -> None:
         self.entries.append(entry)
 
     def set_rules(self, policy: str = "auto", node: Mapping[str, Any] | None = None, **strategy: Any) -> None:
@@ -159,7 +159,7 @@ class Node:
         self.clock.ns += GAPS_NS[reason]
         tiers = {KubeQoS.GUARANTEED: "/kubepods"}
         result = self.loop.tick(TickInputs(self.pods, self.policy, cpus(4), tiers, {}, {"pods": 0.5}), reason)
-        assert isinstance(result, Result)
+        assert isinstance(result, TickResult)
         assert set(result.results) <= {"done"}, result.sentence
         writes = [each.write for each in result.outcomes]
         return [(each.target.cgroup.removeprefix(WEB.cgroup), each.target.name, each.after) for each in writes]

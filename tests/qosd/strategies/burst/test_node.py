@@ -15,7 +15,7 @@ from koord.host.restoring import restore
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
 from qosd.act.ownership import OWNERS
-from qosd.decide.runner import State
+from qosd.decide.runner import StrategyStatus
 from qosd.tickscheduler import TickReason
 from tests.fakes.kernelwriter import Killed
 from tests.qosd.strategies.burst.nodes import GROUPS, QUOTAS_US, WEB, Node, resized
@@ -253,7 +253,7 @@ def test_a_report_tells_what_is_scaled_and_to_what(node: Node) -> None:
     report = node.loop.report
     result = next(each for each in report.decisions.results if each.name == "cpuBurst")
     assert (result.state, set(result.opinions)) == (
-        State.ACTIVE, {POD, MAIN, *(Target(cgroup, "cpu.max.burst") for cgroup in GROUPS)}
+        StrategyStatus.ACTIVE, {POD, MAIN, *(Target(cgroup, "cpu.max.burst") for cgroup in GROUPS)}
     )  # fmt: skip
     held = {target: report.files.states[target] for target in result.opinions}
     assert {target: state.written for target, state in held.items() if target.name == "cpu_quota"} == {

@@ -11,7 +11,7 @@ from msgspec import structs
 from koord.model.formulas import recompute
 from koord.model.priority import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY, PriorityClass
 from qosd.decide.decision import Decision
-from qosd.decide.runner import State, decide_all
+from qosd.decide.runner import StrategyStatus, decide_all
 from qosd.decide.shortage import Measure, ReliefStep, Resource
 from qosd.model.snapshot import PodView
 from qosd.strategies import formulas
@@ -155,9 +155,9 @@ def test_settings_that_make_no_sense_cost_their_own_strategy(settings: Mapping[s
 def test_what_is_too_old_evicts_nobody(name: str) -> None:
     limit_s = 3.0 if name == "usage" else 90.0
     there = node(ruled(ALL, **SETTINGS), asks("a", "30000"))
-    for age_s, state in ((limit_s, State.ACTIVE), (limit_s + 0.001, State.FROZEN)):
+    for age_s, state in ((limit_s, StrategyStatus.ACTIVE), (limit_s + 0.001, StrategyStatus.FROZEN)):
         result = turn(CPU, structs.replace(there, ages_s={**YOUNG, name: age_s}))
-        assert (result.state, bool(result.decision.shortages)) == (state, state is State.ACTIVE)
+        assert (result.state, bool(result.decision.shortages)) == (state, state is StrategyStatus.ACTIVE)
 
 
 def test_requests_are_summed_again_only_if_pods_or_the_threshold_changed() -> None:

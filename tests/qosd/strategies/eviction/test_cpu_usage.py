@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from koord.model.formulas import recompute
-from qosd.decide.runner import State
+from qosd.decide.runner import StrategyStatus
 from qosd.decide.shortage import Measure, ReliefStep, Resource
 from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import NodeSnapshot
@@ -98,7 +98,9 @@ def test_a_window_longer_than_samples_are_kept_is_refused(seconds: int, is_refus
     result = turn(EVICTING, at(27_200, policy=policy))
     said = f"resourceUsedThresholdWithBE.cpuEvictTimeWindowSeconds: {seconds} is more than 1800, the seconds for which"
     assert result.sentence.startswith(said) is is_refused
-    assert result.state is (State.ACTIVE if is_refused else State.FROZEN), "60 samples are less than a third of 1800"
+    assert result.state is (StrategyStatus.ACTIVE if is_refused else StrategyStatus.FROZEN), (
+        "60 samples are less than a third of 1800"
+    )
     assert not result.decision.shortages
 
 
@@ -106,7 +108,7 @@ def test_a_window_longer_than_samples_are_kept_is_refused(seconds: int, is_refus
 def test_a_third_of_the_windows_samples_is_needed(seconds: int | None, count: int, is_frozen: bool) -> None:
     policy = ruled(**SETTINGS, cpu_evict_time_window_seconds=seconds)
     result = turn(EVICTING, at(27_200, policy=policy, count=count))
-    assert (result.state is State.FROZEN, bool(result.decision.shortages)) == (is_frozen, not is_frozen)
+    assert (result.state is StrategyStatus.FROZEN, bool(result.decision.shortages)) == (is_frozen, not is_frozen)
 
 
 def test_what_is_not_measured_evicts_nobody() -> None:
@@ -118,9 +120,9 @@ def test_what_is_not_measured_evicts_nobody() -> None:
 @pytest.mark.parametrize("name", ["node", "usage", "pods", "kubelet"])
 def test_what_is_too_old_evicts_nobody(name: str) -> None:
     limit_s = 90.0 if name in ("pods", "kubelet") else 3.0
-    for age_s, state in ((limit_s, State.ACTIVE), (limit_s + 0.001, State.FROZEN)):
+    for age_s, state in ((limit_s, StrategyStatus.ACTIVE), (limit_s + 0.001, StrategyStatus.FROZEN)):
         result = turn(EVICTING, structs.replace(at(27_200), ages_s={**YOUNG, name: age_s}))
-        assert (result.state, bool(result.decision.shortages)) == (state, state is State.ACTIVE)
+        assert (result.state, bool(result.decision.shortages)) == (state, state is StrategyStatus.ACTIVE)
 
 
 def test_it_rests_on_the_oldest_of_its_samples() -> None:

@@ -11,7 +11,7 @@ from msgspec import structs
 from koord.model.formulas import recompute
 from koord.model.qos import KubeQoS, QoSClass
 from qosd.decide.decision import Strategy
-from qosd.decide.runner import State
+from qosd.decide.runner import StrategyStatus
 from qosd.decide.shortage import Measure, ReliefStep, Resource, Shortage
 from qosd.model.metric import Metric, Scope
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
@@ -336,9 +336,12 @@ def test_a_missing_priority_does_not_stop_best_effort() -> None:
 def test_what_is_too_old_evicts_nobody(strategy: Strategy[Any], name: str) -> None:
     limit_s = {"limits": 30.0, "pods": 90.0, "kubelet": 90.0}.get(name, 3.0)
     is_needed = name != "kubelet" or strategy is BY_PRIORITY  # else a label says who goes, and what was told holds
-    for age_s, state in ((limit_s, State.ACTIVE), (limit_s + 0.001, State.FROZEN if is_needed else State.ACTIVE)):
+    for age_s, state in (
+        (limit_s, StrategyStatus.ACTIVE),
+        (limit_s + 0.001, StrategyStatus.FROZEN if is_needed else StrategyStatus.ACTIVE),
+    ):
         result = turn(strategy, structs.replace(at(memory(75 * GIB)), ages_s={**YOUNG, name: age_s}))
-        assert (result.state, bool(result.decision.shortages)) == (state, state is State.ACTIVE)
+        assert (result.state, bool(result.decision.shortages)) == (state, state is StrategyStatus.ACTIVE)
 
 
 @BOTH

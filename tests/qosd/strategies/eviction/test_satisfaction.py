@@ -12,7 +12,7 @@ from koord.model.formulas import recompute
 from koord.model.priority import BATCH_CPU
 from koord.model.qos import QoSClass
 from koord.model.slo import CPUEvictPolicy
-from qosd.decide.runner import State
+from qosd.decide.runner import StrategyStatus
 from qosd.decide.shortage import Measure, ReliefStep, Resource
 from qosd.model.metric import Metric
 from qosd.model.policy import EffectivePolicy
@@ -161,26 +161,30 @@ def test_a_window_longer_than_samples_are_kept_is_refused(seconds: int, is_refus
     result = turn(EVICTING, at((9500, 20000, 10000), policy=policy))
     said = f"resourceUsedThresholdWithBE.cpuEvictTimeWindowSeconds: {seconds} is more than 1800, the seconds for which"
     assert result.sentence.startswith(said) is is_refused
-    assert result.state is (State.ACTIVE if is_refused else State.FROZEN), "60 samples are less than a third of 1800"
+    assert result.state is (StrategyStatus.ACTIVE if is_refused else StrategyStatus.FROZEN), (
+        "60 samples are less than a third of 1800"
+    )
     assert not result.decision.shortages
 
 
 @pytest.mark.parametrize(
     ("seconds", "count", "span_s", "state"),
     [
-        (None, 1, 0.0, State.ACTIVE),
-        (60, 20, 19.0, State.ACTIVE),
-        (60, 19, 19.0, State.FROZEN),
-        (61, 20, 19.0, State.ACTIVE),
-        (63, 20, 20.0, State.FROZEN),
-        (2, 1, 0.0, State.ACTIVE),
+        (None, 1, 0.0, StrategyStatus.ACTIVE),
+        (60, 20, 19.0, StrategyStatus.ACTIVE),
+        (60, 19, 19.0, StrategyStatus.FROZEN),
+        (61, 20, 19.0, StrategyStatus.ACTIVE),
+        (63, 20, 20.0, StrategyStatus.FROZEN),
+        (2, 1, 0.0, StrategyStatus.ACTIVE),
     ],
 )
-def test_a_third_of_the_windows_samples_is_needed(seconds: int | None, count: int, span_s: float, state: State) -> None:
+def test_a_third_of_the_windows_samples_is_needed(
+    seconds: int | None, count: int, span_s: float, state: StrategyStatus
+) -> None:
     policy = ruled(**PERCENTS, cpu_evict_time_window_seconds=seconds)
     result = turn(EVICTING, at((9500, 20000, 10000), policy=policy, count=count, span_s=span_s))
     assert result.state is state
-    assert bool(result.decision.shortages) is (state is State.ACTIVE)
+    assert bool(result.decision.shortages) is (state is StrategyStatus.ACTIVE)
 
 
 def test_samples_between_two_beats_are_no_more_of_the_past() -> None:
@@ -213,12 +217,12 @@ def test_what_is_not_measured_evicts_nobody(metric: Metric) -> None:
 )
 def test_what_is_too_old_evicts_nobody(name: str, age_s: float, is_frozen: bool) -> None:
     result = turn(EVICTING, structs.replace(at((9500, 20000, 10000)), ages_s={**YOUNG, name: age_s}))
-    assert (result.state is State.FROZEN, bool(result.decision.shortages)) == (is_frozen, not is_frozen)
+    assert (result.state is StrategyStatus.FROZEN, bool(result.decision.shortages)) == (is_frozen, not is_frozen)
 
 
 def test_it_is_off_without_its_gate_and_without_enable() -> None:
     there = at((9500, 20000, 10000))
     shut = structs.replace(there, policy=renamed(there.policy, features={}))
     disabled = structs.replace(there, policy=ruled(enable=False, **PERCENTS))
-    assert [turn(EVICTING, each).state for each in (shut, disabled)] == [State.GATED, State.DISABLED]
+    assert [turn(EVICTING, each).state for each in (shut, disabled)] == [StrategyStatus.GATED, StrategyStatus.DISABLED]
     assert [EVICTING.windows_under(each.policy) for each in (shut, disabled)] == [(), ()]

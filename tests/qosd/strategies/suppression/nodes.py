@@ -21,9 +21,9 @@ from koord.host.writer import Writer
 from koord.model import cpuset
 from koord.model.qos import KubeQoS
 from qosd.act.actuator import Actuator
-from qosd.act.journal import Entry
+from qosd.act.journal import JournalEntry
 from qosd.act.ownership import OWNERS
-from qosd.act.plan import Result
+from qosd.act.plan import TickResult
 from qosd.loop import NodeLoop, TickInputs
 from qosd.metrics import Metrics
 from qosd.model.besteffort import BestEffortLimits
@@ -152,7 +152,7 @@ class Node:
     root: Path
     version: int
     policy: str
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[JournalEntry] = field(default_factory=list)
     pods: tuple[PodView, ...] = PODS
 
     def __post_init__(self) -> None:
@@ -193,7 +193,7 @@ class Node:
         self.source.set_best_effort_limits(limits)
         self.acts_when_limited = self.writer.acts
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: JournalEntry) -> None:
         self.entries.append(entry)
 
     def tick(self, load: Load | None = None) -> list[tuple[str, str, Value]]:
@@ -211,7 +211,7 @@ class Node:
         result = self.loop.tick(
             TickInputs(self.pods, by, self.topology, TIERS, {}, {"pods": 0.5}, limits=self.source.limits), reason
         )
-        assert isinstance(result, Result)
+        assert isinstance(result, TickResult)
         assert set(result.results) <= {"done"}, result.sentence
         writes = [each.write for each in result.outcomes]
         return [(each.target.cgroup, each.target.name, each.after) for each in writes]
