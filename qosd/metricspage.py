@@ -13,7 +13,7 @@ from koord.service.metrics import CONTENT_TYPE, render
 from koord.service.statusserver import Page
 from qosd.metrics import PREFIX
 from qosd.node import Node
-from qosd.sense.exposition import Exposition
+from qosd.sense.exposition import SampleExposition
 
 if TYPE_CHECKING:
     from qosd.koordlet.page import KoordletPage
@@ -26,7 +26,7 @@ class MetricsPage:
 
     def __init__(self, node: Node, name: str, started_unix_s: float) -> None:
         self._node, self._name, self._started_unix_s = node, name, started_unix_s
-        self._exposition = Exposition(node.sense.store)
+        self._exposition = SampleExposition(node.sense.store)
         self._koordlet: KoordletPage | None = None
 
     async def answer(self) -> Page:

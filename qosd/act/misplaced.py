@@ -13,24 +13,26 @@ from koord.host import placement, resctrl
 from koord.host.cgroup import ReadError, Tree
 from koord.host.placement import Census, Membership
 from koord.host.reconcile.plan import UNREADABLE, UNSUPPORTED, YIELDED
-from qosd.act.moves import Finding, PlannedMove, TasksState
+from qosd.act.moves import MoveFinding, PlannedMove, TasksState
 
 
-def examine(tree: Tree, census: Census, cgroup: str, state: TasksState, why_released: str) -> Finding:
+def examine(tree: Tree, census: Census, cgroup: str, state: TasksState, why_released: str) -> MoveFinding:
     """What is to be done for ``state.wanted``, or to give the tasks back, which is said with ``why_released``."""
     try:
         found = placement.look(tree, cgroup)
-        finding = Finding(cgroup, state.of(found), found)
+        finding = MoveFinding(cgroup, state.of(found), found)
         if found is None:
             return finding
         if state.wanted is None:
             return _released(finding, found.tasks, census, tree, why_released)
         return _wanted(finding, found.tasks, census, tree, state.wanted)
     except (ReadError, ValueError) as error:
-        return Finding(cgroup, state, result=UNREADABLE, problem=str(error))
+        return MoveFinding(cgroup, state, result=UNREADABLE, problem=str(error))
 
 
-def _wanted(finding: Finding, tasks: frozenset[int], census: Census, tree: Tree, membership: Membership) -> Finding:
+def _wanted(
+    finding: MoveFinding, tasks: frozenset[int], census: Census, tree: Tree, membership: Membership
+) -> MoveFinding:
     resctrl_group = membership.resctrl_group
     inside = census.of(resctrl_group)
     if inside is None:
@@ -45,13 +47,13 @@ def _wanted(finding: Finding, tasks: frozenset[int], census: Census, tree: Tree,
     return replace(finding, move=_move(finding, census, tree, missing, resctrl_group, membership.why))
 
 
-def _released(finding: Finding, tasks: frozenset[int], census: Census, tree: Tree, why: str) -> Finding:
+def _released(finding: MoveFinding, tasks: frozenset[int], census: Census, tree: Tree, why: str) -> MoveFinding:
     placed = finding.state.placed
     back = frozenset[int]() if placed is None else census.among(tasks, placed.resctrl_groups)
     return replace(finding, move=_move(finding, census, tree, back, "", why)) if back else finding
 
 
-def _move(finding: Finding, census: Census, tree: Tree, tasks: frozenset[int], to: str, why: str) -> PlannedMove:
+def _move(finding: MoveFinding, census: Census, tree: Tree, tasks: frozenset[int], to: str, why: str) -> PlannedMove:
     state = finding.state
     known = () if state.placed is None else state.placed.resctrl_groups
     origin = next((one for one in reversed(known) if one != to and census.among(tasks, (one,))), "")

@@ -30,7 +30,7 @@ from qosd.act.actor import Actor, entry_of
 from qosd.act.desired import DesiredActs
 from qosd.act.journal import JournalWriter
 from qosd.act.misplaced import examine
-from qosd.act.moves import NEVER_NS, Finding, MoveOutcome, MoveReport, Moves, PlannedMove, TasksState
+from qosd.act.moves import NEVER_NS, MoveFinding, MoveOutcome, MoveReport, Moves, PlannedMove, TasksState
 from qosd.decide.runner import Decisions
 from qosd.hooks.resctrl import CLASS_GROUPS
 
@@ -150,7 +150,7 @@ class _Execution:
         self._writer, self._undo, self._journal, self._classes = writer, undo, journal, classes
         self._decisions, self._now_ns = decisions, decisions.monotonic_ns
 
-    def settle(self, finding: Finding) -> TasksState | None:
+    def settle(self, finding: MoveFinding) -> TasksState | None:
         """Of a cgroup where nobody is to be moved."""
         held = finding.state
         if finding.problem:
@@ -164,7 +164,7 @@ class _Execution:
             self._displace(finding.cgroup)
         return None if held.wanted is None else self._again(replace(held, problem="", failures=0))
 
-    def carry_out(self, finding: Finding, move: PlannedMove) -> tuple[TasksState | None, MoveOutcome]:
+    def carry_out(self, finding: MoveFinding, move: PlannedMove) -> tuple[TasksState | None, MoveOutcome]:
         held = finding.state
         try:
             placed = self._remembered(finding, move)
@@ -185,7 +185,7 @@ class _Execution:
         self._displace(move.cgroup)
         return None, outcome
 
-    def _remembered(self, finding: Finding, move: PlannedMove) -> Placed:
+    def _remembered(self, finding: MoveFinding, move: PlannedMove) -> Placed:
         """What the undo record says of the cgroup before its tasks are moved. Raises UndoError."""
         held, found = finding.state, finding.found
         assert found is not None

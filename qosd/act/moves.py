@@ -79,7 +79,7 @@ class PlannedMove(msgspec.Struct, frozen=True):
         return PlannedWrite(self.target, self.path, self.before, self.after, True, self.owner, why, pod=self.pod)
 
 
-class Finding(msgspec.Struct, frozen=True):
+class MoveFinding(msgspec.Struct, frozen=True):
     """One cgroup as a plan found it; ``found`` None: it is gone. ``state``: what was known, with what is wanted now.
 
     ``result`` and ``problem``: why nothing can be done, in the journal's words; "" = nothing is in the way.
@@ -98,7 +98,7 @@ class Moves(msgspec.Struct, frozen=True):
 
     desired: DesiredActs[Membership]
     moves: tuple[PlannedMove, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[MoveFinding, ...] = ()
 
     @property
     def writes(self) -> tuple[PlannedWrite, ...]:

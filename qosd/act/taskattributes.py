@@ -55,7 +55,7 @@ class AttributeState(msgspec.Struct, frozen=True):
     failures: int = 0
 
 
-class Finding(msgspec.Struct, frozen=True):
+class AttributeFinding(msgspec.Struct, frozen=True):
     """One attribute of a container as a plan found it; ``found`` None: the container is gone.
 
     ``state``: what was known, with what is wanted now. ``written``: what is to be noted before ``tasks`` are written.
@@ -80,7 +80,7 @@ class AttributePlan(msgspec.Struct, frozen=True):
     """The containers whose tasks are to be written. The rest is for whoever does it."""
 
     desired: DesiredActs[TaskAttribute]
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[AttributeFinding, ...] = ()
 
     @property
     def writes(self) -> tuple[PlannedWrite, ...]:
@@ -175,7 +175,7 @@ class TaskAttributeWriter(Actor[AttributePlan]):
         owner, attribute = wanted
         return replace(held, owner=owner, pod=attribute.pod, wanted=attribute)
 
-    def _examined(self, target: Target, state: AttributeState, decisions: Decisions) -> Finding:
+    def _examined(self, target: Target, state: AttributeState, decisions: Decisions) -> AttributeFinding:
         try:
             found = taskattributes.members(self._writer, target.name, target.cgroup)
             written = state.written
@@ -183,12 +183,12 @@ class TaskAttributeWriter(Actor[AttributePlan]):
                 back = None if written is None else taskattributes.to_put_back(self._writer, written)
                 return self._finding(target, state, found, written, back or [], decisions)
             if found is None:
-                return Finding(target, state)
+                return AttributeFinding(target, state)
             written = _of_now(written, found, state.wanted)
             tasks = taskattributes.to_write(self._writer, written, found)
             return self._finding(target, state, found, written, tasks, decisions)
         except (ReadError, ValueError) as error:
-            return Finding(target, state, problem=str(error))
+            return AttributeFinding(target, state, problem=str(error))
 
     def _finding(
         self,
@@ -198,10 +198,10 @@ class TaskAttributeWriter(Actor[AttributePlan]):
         written: WrittenTasks | None,
         tasks: list[WrittenTask],
         decisions: Decisions,
-    ) -> Finding:
+    ) -> AttributeFinding:
         tasks = tasks[:MOST_TASKS]
         if written is None or not tasks:
-            return Finding(target, state, found, state.written)
+            return AttributeFinding(target, state, found, state.written)
         wanted, first = state.wanted, tasks[0].original
         if wanted is None:
             before, after, why = written.values[0], first, self._why_released(state, decisions)
@@ -210,13 +210,15 @@ class TaskAttributeWriter(Actor[AttributePlan]):
             before, after, why = first, wanted.value, wanted.why
         why = f"{why}: {count(target.name, len(tasks))}"
         act = PlannedWrite(target, written.path, before, after, True, state.owner, why, pod=state.pod)
-        return Finding(target, state, found, written, tuple(tasks), act)
+        return AttributeFinding(target, state, found, written, tuple(tasks), act)
 
     def _why_released(self, state: AttributeState, decisions: Decisions) -> str:
         off = [result.sentence for result in decisions.results if result.name == state.owner and result.is_off]
         return f"back to what they had: {f'{state.owner} is {off[0]}' if off else 'no strategy wants a value any more'}"
 
-    def _carried_out(self, decisions: Decisions, finding: Finding) -> tuple[AttributeState | None, Outcome | None]:
+    def _carried_out(
+        self, decisions: Decisions, finding: AttributeFinding
+    ) -> tuple[AttributeState | None, Outcome | None]:
         state, now_ns = finding.state, decisions.monotonic_ns
         if finding.problem:
             self._say(decisions, finding, UNREADABLE, finding.problem)
@@ -232,7 +234,7 @@ class TaskAttributeWriter(Actor[AttributePlan]):
         self._journal.record(entry_of(decisions, finding.act, result, finding.act.why))
         return self._settled(msgspec.structs.replace(finding, written=written), now_ns), outcome
 
-    def _settled(self, finding: Finding, now_ns: int) -> AttributeState | None:
+    def _settled(self, finding: AttributeFinding, now_ns: int) -> AttributeState | None:
         """Nothing is left to be done now; None: nothing is known of it any more."""
         state = replace(finding.state, written=finding.written, failures=0)
         if finding.is_more:
@@ -243,7 +245,7 @@ class TaskAttributeWriter(Actor[AttributePlan]):
             self._forget(finding.target)
         return None if state.wanted is None else replace(state, written=None, due_ns=now_ns + int(RECHECK_S * _S))
 
-    def _attempt(self, finding: Finding) -> tuple[str, str]:
+    def _attempt(self, finding: AttributeFinding) -> tuple[str, str]:
         """Note, and write. The others are written although one is refused."""
         wanted, written = finding.state.wanted, finding.written
         assert written is not None
@@ -265,7 +267,7 @@ class TaskAttributeWriter(Actor[AttributePlan]):
         failures = state.failures + 1
         return replace(state, failures=failures, due_ns=now_ns + backoff_ns(failures))
 
-    def _say(self, decisions: Decisions, finding: Finding, result: str, why: str) -> None:
+    def _say(self, decisions: Decisions, finding: AttributeFinding, result: str, why: str) -> None:
         """Once for each pod, attribute and kind of refusal: another task of it is refused for the same reason."""
         state, target = finding.state, finding.target
         subject = _subject(target, state)

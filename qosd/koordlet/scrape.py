@@ -11,7 +11,7 @@ from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import ContainerView, PodView
 from qosd.report import TickReport
 from qosd.sense.exposition import Labels, label_text, split
-from qosd.sense.targets import Cgroup, SampleTargets
+from qosd.sense.targets import SampledCgroup, SampleTargets
 
 Sample = tuple[str, float | Histogram]
 """The text of the labels, without the node's, and the value."""
@@ -41,7 +41,7 @@ class ObjectLabels:
             "container_name": container.name,
         }
 
-    def _of_cgroup(self, cgroup: Cgroup) -> Labels:
+    def _of_cgroup(self, cgroup: SampledCgroup) -> Labels:
         pod, container = cgroup.pod, cgroup.container
         if cgroup.scope is Scope.HOST_APP:
             app = next(app for app in self.targets.host_apps if app.name == cgroup.subject)

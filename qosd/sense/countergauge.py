@@ -18,7 +18,7 @@ from qosd.sense.meters import path_of
 from qosd.sense.percgroup import CgroupGauge, PerCgroup
 from qosd.sense.rates import per_second
 from qosd.sense.row import NO_SAMPLE, SLOW_S, TICK_S, Row
-from qosd.sense.targets import Cgroup
+from qosd.sense.targets import SampledCgroup
 from qosd.sense.tick import Batch, Tick
 from qosd.sense.usage import USAGE
 
@@ -137,7 +137,7 @@ class CounterGauges:
     ) -> None:
         phases = cycle(range(HELD_TICKS))
 
-        def gauge(cgroup: Cgroup) -> CgroupGauge:
+        def gauge(cgroup: SampledCgroup) -> CgroupGauge:
             paths = [path_of(host.tree, cgroup.path, name) for name in names]
             if cgroup.container is None:
                 return CounterGauge(paths, parse, row, host)

@@ -15,7 +15,7 @@ from qosd.model.metric import Kind, Koordlet, Scope
 from qosd.sense.host import CollectorHost
 from qosd.sense.rates import NANOSECONDS
 from qosd.sense.row import NO_SAMPLE, Column, Row
-from qosd.sense.targets import Cgroup
+from qosd.sense.targets import SampledCgroup
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
 MAX_DESCRIPTORS = 2048
@@ -103,7 +103,7 @@ class CyclesCollector:
             meter.close()
         self._window.clear()
 
-    def _open(self, cgroups: Sequence[Cgroup]) -> None:
+    def _open(self, cgroups: Sequence[SampledCgroup]) -> None:
         """Begin to count the containers whose turn it is; one that cannot be counted is passed over."""
         most = max(1, self._max // self._counters.descriptors())
         start = self._next if self._next < len(cgroups) else 0

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from qosd.model.metric import Kind, Metric, Scope
 from qosd.sense.store import SampleStore
 from qosd.sense.table import METRICS
-from qosd.sense.targets import Cgroup, SampleTargets
+from qosd.sense.targets import SampledCgroup, SampleTargets
 
 PREFIX = "koord_qosd_"
 Labels = Mapping[str, str]
@@ -30,7 +30,7 @@ LABELS: Mapping[Scope, Sequence[str]] = {
 """Of the series of each kind of object."""
 
 
-class Exposition:
+class SampleExposition:
     """Renders ``store``."""
 
     def __init__(self, store: SampleStore) -> None:
@@ -64,7 +64,7 @@ class Exposition:
             yield f"{name}{{{labels}}} {value!r}" if labels else f"{name} {value!r}"
 
 
-def _own(cgroup: Cgroup) -> Labels:
+def _own(cgroup: SampledCgroup) -> Labels:
     pod, container = cgroup.pod, cgroup.container
     if pod is None:
         return {LABELS[cgroup.scope][0]: cgroup.subject}

@@ -16,7 +16,7 @@ from qosd.model.metric import Kind, Scope
 from qosd.sense.host import CollectorHost
 from qosd.sense.rdt import RESOURCE, RDTReading, bandwidth, read
 from qosd.sense.row import NO_SAMPLE, SLOW_S, Column, Row
-from qosd.sense.targets import Cgroup
+from qosd.sense.targets import SampledCgroup
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
 _UNREAD = RDTReading(0, {})
@@ -64,7 +64,7 @@ class MonGroupsCollector:
         self._before = {}
 
 
-def _monitored(root: Path, containers: Sequence[Cgroup]) -> Iterator[tuple[Cgroup, Sequence[Counter]]]:
+def _monitored(root: Path, containers: Sequence[SampledCgroup]) -> Iterator[tuple[SampledCgroup, Sequence[Counter]]]:
     """The containers with a monitoring group of their name, and its files."""
     by_id = {cgroup.container.id: cgroup for cgroup in containers if cgroup.container is not None}
     for control_group in ("", *resctrl.groups(root)):
@@ -73,7 +73,7 @@ def _monitored(root: Path, containers: Sequence[Cgroup]) -> Iterator[tuple[Cgrou
                 yield by_id[name], resctrl.counters(root, control_group, name)
 
 
-def _by_pod(figures: Mapping[Cgroup, Sequence[float]]) -> Mapping[str, Sequence[float]]:
+def _by_pod(figures: Mapping[SampledCgroup, Sequence[float]]) -> Mapping[str, Sequence[float]]:
     """The sums of a pod's containers."""
     found: dict[str, list[Sequence[float]]] = {}
     for container, each in figures.items():

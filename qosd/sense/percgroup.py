@@ -13,7 +13,7 @@ from koord.host.reader import KeptFiles
 from qosd.model.metric import Scope
 from qosd.sense.rates import NANOSECONDS
 from qosd.sense.row import TICK_S, Panel, Row
-from qosd.sense.targets import Cgroup, SampleTargets
+from qosd.sense.targets import SampledCgroup, SampleTargets
 from qosd.sense.tick import Batch, Tick
 
 _EARLY_NS = int(TICK_S / 2 * NANOSECONDS)
@@ -44,8 +44,8 @@ class PerCgroup(Generic[G]):
         self,
         rows: Mapping[Scope, type[Row]],
         files: KeptFiles,
-        gauge: Callable[[Cgroup], G],
-        measures: Callable[[Cgroup], bool] = lambda _: True,
+        gauge: Callable[[SampledCgroup], G],
+        measures: Callable[[SampledCgroup], bool] = lambda _: True,
         phase_s: float | None = None,
     ) -> None:
         self.panels: Mapping[Scope, Panel] = {scope: row.panel for scope, row in rows.items()}

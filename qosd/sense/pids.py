@@ -10,7 +10,7 @@ from qosd.sense.host import CollectorHost
 from qosd.sense.meters import path_of
 from qosd.sense.percgroup import PerCgroup
 from qosd.sense.row import SLOW_S, Column, Row
-from qosd.sense.targets import Cgroup
+from qosd.sense.targets import SampledCgroup
 from qosd.sense.tick import Batch, Tick
 
 
@@ -29,7 +29,7 @@ class PidsCollector:
     panels = tuple(row.panel for row in PIDS.values())
 
     def __init__(self, host: CollectorHost) -> None:
-        def gauge(cgroup: Cgroup) -> PidsGauge:
+        def gauge(cgroup: SampledCgroup) -> PidsGauge:
             return PidsGauge(path_of(host.tree, cgroup.path, "pids.current"), host)
 
         self._gauges = PerCgroup(PIDS, host.files, gauge)

@@ -21,7 +21,7 @@ from qosd.sense.meters import path_of
 from qosd.sense.percgroup import CgroupGauge, PerCgroup
 from qosd.sense.rates import per_second
 from qosd.sense.row import NO_SAMPLE, SLOW_S, TICK_S, Column, Row
-from qosd.sense.targets import Cgroup
+from qosd.sense.targets import SampledCgroup
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
 DEGREES = ("some", "full")
@@ -94,9 +94,9 @@ class CgroupPressure:
         rows: Mapping[Scope, type[Row]],
         gauge: Callable[[Sequence[str]], CgroupGauge],
         host: CollectorHost,
-        measures: Callable[[Cgroup], bool] = lambda _: True,
+        measures: Callable[[SampledCgroup], bool] = lambda _: True,
     ) -> None:
-        def of_cgroup(cgroup: Cgroup) -> CgroupGauge:
+        def of_cgroup(cgroup: SampledCgroup) -> CgroupGauge:
             return gauge([path_of(host.tree, cgroup.path, f"{resource}.pressure") for resource in RESOURCES])
 
         self._host = host

@@ -22,7 +22,7 @@ from qosd.sense.percgroup import PerCgroup
 from qosd.sense.rates import per_second
 from qosd.sense.row import NO_SAMPLE, SLOW_S, TICK_S, Column, Row
 from qosd.sense.stalls import STALLS
-from qosd.sense.targets import Cgroup
+from qosd.sense.targets import SampledCgroup
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
 MAX_THREADS = 512
@@ -46,7 +46,7 @@ class RunQueueCollector:
     panels = (RunQueueRow.panel,)
 
     def __init__(self, host: CollectorHost, max_threads: int = MAX_THREADS) -> None:
-        def gauge(cgroup: Cgroup) -> RunQueueGauge:
+        def gauge(cgroup: SampledCgroup) -> RunQueueGauge:
             threads = path_of(host.tree, cgroup.path, "cgroup.threads")
             return RunQueueGauge(threads, str(host.proc), host.files, host.clock)
 

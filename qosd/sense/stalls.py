@@ -18,7 +18,7 @@ from qosd.sense.host import Clock, CollectorHost
 from qosd.sense.pressure import DEGREES, CgroupPressure
 from qosd.sense.rates import per_second
 from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
-from qosd.sense.targets import Cgroup
+from qosd.sense.targets import SampledCgroup
 
 _UNKNOWN = (NO_SAMPLE, NO_SAMPLE)
 
@@ -53,7 +53,7 @@ class StallsCollector(CgroupPressure):
         super().__init__(STALLS, lambda paths: StallGauge(paths, host.files, host.clock), host, _is_protected)
 
 
-def _is_protected(cgroup: Cgroup) -> bool:
+def _is_protected(cgroup: SampledCgroup) -> bool:
     return cgroup.scope is Scope.TIER or cgroup.latency_sensitive
 
 

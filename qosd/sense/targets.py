@@ -34,7 +34,7 @@ class Tiers:
 
 
 @dataclass(frozen=True, slots=True)
-class Cgroup:
+class SampledCgroup:
     """One cgroup to measure. ``subject`` is its name in the store: the path, or a host application's name."""
 
     scope: Scope
@@ -56,20 +56,22 @@ class SampleTargets:
     pods: Sequence[PodView] = ()
     tiers: Tiers = Tiers()
     host_apps: Sequence[HostApplication] = ()
-    cgroups: Mapping[Scope, Sequence[Cgroup]] = field(default_factory=lambda: dict.fromkeys(CGROUP_SCOPES, ()))
+    cgroups: Mapping[Scope, Sequence[SampledCgroup]] = field(default_factory=lambda: dict.fromkeys(CGROUP_SCOPES, ()))
 
     @classmethod
     def of(cls, pods: Sequence[PodView], tiers: Tiers, host_apps: Sequence[HostApplication]) -> SampleTargets:
         cgroups = {
-            Scope.TIER: [Cgroup(Scope.TIER, path, path) for path in (tiers.root, tiers.burstable, tiers.besteffort)],
-            Scope.POD: [Cgroup(Scope.POD, pod.cgroup, pod.cgroup, pod) for pod in pods],
+            Scope.TIER: [
+                SampledCgroup(Scope.TIER, path, path) for path in (tiers.root, tiers.burstable, tiers.besteffort)
+            ],
+            Scope.POD: [SampledCgroup(Scope.POD, pod.cgroup, pod.cgroup, pod) for pod in pods],
             Scope.CONTAINER: [
-                Cgroup(Scope.CONTAINER, one.cgroup, one.cgroup, pod, one)
+                SampledCgroup(Scope.CONTAINER, one.cgroup, one.cgroup, pod, one)
                 for pod in pods
                 for one in pod.containers
                 if not one.is_sandbox
             ],
-            Scope.HOST_APP: [Cgroup(Scope.HOST_APP, app.name, app_cgroup(app, tiers)) for app in host_apps],
+            Scope.HOST_APP: [SampledCgroup(Scope.HOST_APP, app.name, app_cgroup(app, tiers)) for app in host_apps],
         }
         return cls(pods, tiers, host_apps, {scope: _distinct(found) for scope, found in cgroups.items()})
 
@@ -77,7 +79,7 @@ class SampleTargets:
         """Would ``of`` make the same?"""
         return self.pods is pods and self.host_apps is host_apps and self.tiers == tiers
 
-    def below(self, path: str) -> Sequence[Cgroup]:
+    def below(self, path: str) -> Sequence[SampledCgroup]:
         """The containers whose cgroup is below ``path``."""
         start = path.rstrip("/") + "/"
         return [cgroup for cgroup in self.cgroups[Scope.CONTAINER] if path and cgroup.path.startswith(start)]
@@ -93,7 +95,7 @@ class SampleTargets:
         return {scope: subjects for scope, subjects in gone.items() if subjects}
 
 
-def _distinct(cgroups: Sequence[Cgroup]) -> Sequence[Cgroup]:
+def _distinct(cgroups: Sequence[SampledCgroup]) -> Sequence[SampledCgroup]:
     usable = (cgroup for cgroup in cgroups if cgroup.path and cgroup.subject and ".." not in cgroup.path.split("/"))
     return tuple({cgroup.subject: cgroup for cgroup in usable}.values())
 

@@ -15,7 +15,7 @@ from qosd.sense.host import Clock, CollectorHost
 from qosd.sense.meters import REFRESH_TICKS, CpuV1, CpuV2, MemoryMeter
 from qosd.sense.percgroup import PerCgroup
 from qosd.sense.row import TICK_S, Column, Row, constructor
-from qosd.sense.targets import Cgroup
+from qosd.sense.targets import SampledCgroup
 from qosd.sense.tick import Batch, Tick
 
 
@@ -68,7 +68,7 @@ class UsageCollector:
     def __init__(self, host: CollectorHost) -> None:
         phases = cycle(range(REFRESH_TICKS))  # so that not all are refreshed in the same tick
 
-        def meter(cgroup: Cgroup) -> UsageGauge:
+        def meter(cgroup: SampledCgroup) -> UsageGauge:
             return UsageGauge(host.tree, cgroup.path, host.files, host.clock, next(phases))
 
         self._meters = PerCgroup(USAGE, host.files, meter)

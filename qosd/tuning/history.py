@@ -16,7 +16,7 @@ from qosd.report import TickReport
 from qosd.sense.memoryevents import MEMORY_EVENTS
 from qosd.sense.runqueue import RunQueueRow
 from qosd.sense.store import SampleStore
-from qosd.sense.targets import Cgroup
+from qosd.sense.targets import SampledCgroup
 from qosd.sense.usage import USAGE
 from qosd.tuning.series import Series
 
@@ -73,7 +73,7 @@ def of_pod(report: TickReport, store: SampleStore, pod: PodView) -> PodHistory:
     protected = [
         each
         for each in running_containers(pod)
-        if Cgroup(Scope.CONTAINER, each.cgroup, each.cgroup, pod, each).latency_sensitive
+        if SampledCgroup(Scope.CONTAINER, each.cgroup, each.cgroup, pod, each).latency_sensitive
     ]
     kills = store.series(MEMORY_EVENTS[Scope.POD].oom_kills_per_s, pod.cgroup) if protected and pod.cgroup else ()
     return PodHistory(tuple(_of_container(report, node, store, each, pod, shared) for each in protected), kills)

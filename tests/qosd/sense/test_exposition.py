@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from koord.model.slo import HostApplication
 from qosd.model.metric import Scope
 from qosd.sense.devices import DiskRow
-from qosd.sense.exposition import Exposition
+from qosd.sense.exposition import SampleExposition
 from qosd.sense.node import NodeRow, NumaRow
 from qosd.sense.rdt import CacheRow
 from qosd.sense.row import NO_SAMPLE, Panel
@@ -48,7 +48,7 @@ def world(tmp_path: Path) -> World:
 
 
 def samples(world: World, targets: SampleTargets = TARGETS) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    text = Exposition(world.store).render(targets).decode()
+    text = SampleExposition(world.store).render(targets).decode()
     found = [one for family in text_string_to_metric_families(text) for one in family.samples]
     by_key = {(one.name, frozenset(one.labels.items())): one.value for one in found}
     assert len(by_key) == len(found)
@@ -89,11 +89,11 @@ def test_a_pod_that_went_between_sampling_and_rendering_is_left_out(world: World
 
 
 def test_nothing_measured_is_an_empty_page(tmp_path: Path) -> None:
-    assert Exposition(World(tmp_path, 2).store).render(SampleTargets()) == b""
+    assert SampleExposition(World(tmp_path, 2).store).render(SampleTargets()) == b""
 
 
 def test_every_family_has_its_help_and_type_once(world: World) -> None:
-    lines = Exposition(world.store).render(TARGETS).decode().splitlines()
+    lines = SampleExposition(world.store).render(TARGETS).decode().splitlines()
     heads = [tuple(line.split(None, 3)[1:3]) for line in lines if line.startswith("#")]
     assert len(heads) == len(set(heads))
     kinds = {line.split()[2]: line.split()[3] for line in lines if line.startswith("# TYPE")}
