@@ -1,4 +1,4 @@
-"""What is counted and logged: of a front end's decision after its answer, hooks and NRI alike; of a tick's writes."""
+"""Counts and logs decisions of the front ends (hooks and NRI) after they are answered, and the writes of a tick."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 def account(metrics: Metrics, pod: PodContext, edits: Edits, caller: str, *, acts: bool = True) -> None:
-    """Count one decision of ``caller``; ``acts`` False: another front end edits, so this one answered nothing."""
+    """Counts one decision of ``caller``. ``acts`` False: another front end edits, so this one answered no edits."""
     for problem in edits.problems:
         _log.warning("%s: %s", pod, problem)
     metrics.pod_problems[pod.stage.value] += len(edits.problems)
@@ -28,7 +28,7 @@ def account(metrics: Metrics, pod: PodContext, edits: Edits, caller: str, *, act
 
 
 def account_writes(metrics: Metrics, result: TickResult) -> None:
-    """Count what a tick's acts came to, and how long writes took."""
+    """Counts the acts of a tick by result, and how long its writes took."""
     for outcome in result.outcomes:
         metrics.writes[outcome.result] += 1
         if outcome.took_s is not None:
@@ -37,7 +37,7 @@ def account_writes(metrics: Metrics, result: TickResult) -> None:
 
 
 def _kind(name: str) -> str:
-    """Of the kernel file of a row."""
+    """Returns the kind of kernel file of the row ``name``, as ``write_seconds`` labels it."""
     try:
         system = row(name).system
     except UnknownRow:

@@ -1,7 +1,7 @@
-"""All that qosd does on its node, put together: who is given what.
+"""Makes all parts of koord-qosd and hands each the parts that it needs.
 
-Everything is handed over as an object; what is a function here stands for a part that is made later, or decides anew
-at each call.
+A part is handed over as an object; a function is handed over in place of a part that is made later, or for an answer
+that may be another at each call.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _log = logging.getLogger(__name__)
 def assemble(
     options: Options, metrics: Metrics, locator: CgroupLocator | None = None, lock_fd: int | None = None
 ) -> Node:
-    """The node, in the running event loop. ``locator``: else made anew. ``lock_fd``: of the undo record, held already.
+    """Makes the node, in the running event loop. ``lock_fd``: the lock of the undo record, if it is held already.
 
     Raises ConfigError, and UndoError if another koord-qosd runs or there is no room for even an empty file.
     """
@@ -147,7 +147,7 @@ def assemble(
 
 
 def _add_front_ends(node: Node) -> None:
-    """Whoever edits containers while they are made."""
+    """Gives the node the front ends that edit containers while they are created: hook server and NRI plugin."""
     tree, options, policy = node.locator.tree, node.options, node.policy
     originals = OriginalsRecorder(node.undo, node.writer, node.metrics)
 
@@ -171,7 +171,7 @@ def _add_front_ends(node: Node) -> None:
 
 
 def _undo_record(options: Options, lock_fd: int | None) -> tuple[UndoRecord, str]:
-    """The record, and why no kernel file may be written; "": all may. Raises UndoError."""
+    """Returns the undo record, and why no kernel file may be written ("" = all may). Raises UndoError."""
     this_boot = boot_id(options.proc_root) or UNKNOWN_BOOT
     read_only = "by --dry-run" if options.dry_run else ""
     try:
@@ -191,9 +191,9 @@ def _undo_record(options: Options, lock_fd: int | None) -> tuple[UndoRecord, str
 
 
 def _end_temporary(writer: Writer, undo: UndoRecord, journal: Journal, units: Units | None) -> None:
-    """Take temporary values back, in the journal like any other write.
+    """Takes temporary values back, and journals that like any other write.
 
-    No reconciler of this process may be used on the record afterwards, but one that is made anew.
+    A reconciler that was made before must not be used on the record afterwards.
     """
     now = Decisions(0, time.time_ns(), time.monotonic_ns(), ())
     for outcome in temporary.take_back(writer, undo, units):
@@ -220,7 +220,7 @@ def _host_facts(locator: CgroupLocator) -> HostFacts:
 
 
 def _directory(path: Path) -> Path:
-    """``path``, made if it can be; who opens a file there says what is wrong with it."""
+    """Makes the directory ``path`` and returns it. A failure is logged, and met again where a file there is opened."""
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o755)
     except OSError as error:
@@ -229,7 +229,7 @@ def _directory(path: Path) -> Path:
 
 
 def _raised_limit() -> int:
-    """The limit of open files, raised as far as this process may."""
+    """Raises the limit of open files as far as this process may, and returns it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(hard, 1 << 20) if hard != resource.RLIM_INFINITY else 1 << 20
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

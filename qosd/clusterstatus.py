@@ -1,4 +1,4 @@
-"""What koordctl shows of the connection to the cluster; pure values, so that nobody imports the connection for them."""
+"""The state of the connection to the cluster, for koordctl; plain values, so that showing it imports no client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class PartState(StrEnum):
     FAILING = "failing"
     """It did, or never could, and cannot now; ``says`` has the reason."""
     OFF = "off"
-    """There is nothing to do for it in this cluster."""
+    """This cluster has nothing for it to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ClusterPart:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """``server``: its URL, "" before it is known. ``silent_s``: since its last word; None: it never said one."""
+    """``server``: its URL, "" before it is known. ``silent_s``: seconds since it last answered; None: it never did."""
 
     server: str
     node_name: str

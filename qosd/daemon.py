@@ -1,10 +1,10 @@
-"""The daemon: what is served where, and the order in which everything comes and goes.
+"""The daemon: which sockets and pages it serves, and the order in which its parts start and stop.
 
 Start-up ends with the hook-server file, when all sockets answer and the first tick is under way, and READY=1.
 Invariant: nothing but a socket that cannot be bound, options that contradict each other, or another koord-qosd keeps
 this one from serving; a missing rules file means defaults, a missing runtime is an input that grows old, and so is a
-missing cluster. Beside another one it stands by, unless all that it would ever do there is look on. Stopping is not
-disabling: every value stays, but for those that are for a time only (``koord.host.temporary``).
+missing cluster. Beside another koord-qosd it stands by (``qosd.standby``). Stopping is not disabling: every value
+stays, but for temporary ones (``koord.host.temporary``).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 async def run(options: Options, environ: Mapping[str, str], lines: LineWriter) -> None:
-    """Serve until SIGTERM or SIGINT. Raises SocketTaken, OSError or ConfigError when it cannot start."""
+    """Serves until SIGTERM or SIGINT. Raises SocketTaken, OSError or ConfigError when it cannot start."""
     _check_cluster(options, environ)
     sys.setswitchinterval(_SWITCH_S)
     try:
@@ -91,13 +91,13 @@ async def run(options: Options, environ: Mapping[str, str], lines: LineWriter) -
 
 
 def _clear_away(node: Node) -> None:
-    """What is kept, where Koord is uninstalled and no kernel file holds a value of ours."""
+    """Removes the state files if Koord is uninstalled and no kernel file holds a value of ours."""
     if node.is_uninstalled() and node.undo.is_empty:
         state_files.remove(node.options)
 
 
 async def _serve(node: Node, health: Health, environ: Mapping[str, str], stack: AsyncExitStack) -> Callable[[], None]:
-    """Start everything; ``stack`` ends it in the opposite order. What is returned is to be called after each tick."""
+    """Starts all parts; ``stack`` ends them in the opposite order. Returns a function to be called after each tick."""
     options = node.options
     _watch(node, stack)
     node.start()
@@ -124,7 +124,7 @@ def _tasks(
 
 
 def _check_cluster(options: Options, environ: Mapping[str, str]) -> None:
-    """Raises ConfigError where a cluster is named that this process could never reach."""
+    """Raises ConfigError if the options name a cluster that this process could never reach."""
     if not options.kubeconfig:
         return
     if find_spec("aiohttp") is None:
@@ -136,7 +136,7 @@ def _check_cluster(options: Options, environ: Mapping[str, str]) -> None:
 
 
 async def _follow_cluster(node: Node, environ: Mapping[str, str]) -> None:
-    """For ever, beginning when the node serves. Whatever goes wrong here costs the cluster's view, not the node."""
+    """Follows the cluster for ever. An error here costs the view of the cluster, never the work on the node."""
     while True:
         try:
             session = await asyncio.to_thread(_session_class)
@@ -149,7 +149,7 @@ async def _follow_cluster(node: Node, environ: Mapping[str, str]) -> None:
 
 
 def _session_class() -> type[Session]:
-    """Imported in a thread: that takes a few tenths of a second, in which hooks are answered."""
+    """Imports the session's class, in a thread: that takes tenths of a second, in which hooks go on being answered."""
     from qosd.cluster.session import Session  # noqa: PLC0415 - only who has a cluster pays for it
 
     return Session
@@ -190,7 +190,7 @@ async def _open_pages(node: Node, health: Health, environ: Mapping[str, str], st
 
 
 def _watch(node: Node, stack: AsyncExitStack) -> None:
-    """Reload the rules file when the file has changed; where the kernel has no watches left, only SIGHUP does."""
+    """Reloads the rules file when it changes; if the kernel has no watches left, only SIGHUP reloads it."""
     file = node.options.rules_file
     try:
         watch = PolicyWatch(asyncio.get_running_loop(), file, node.reload_policy)
@@ -201,7 +201,7 @@ def _watch(node: Node, stack: AsyncExitStack) -> None:
 
 
 def _register(node: Node, stack: AsyncExitStack) -> Callable[[], None]:
-    """Write the hook-server file; what is returned brings it in step with the policy."""
+    """Writes the hook-server file; returns a function that updates it to the policy."""
     options = node.options
     if not options.hookserver_dir:
         return lambda: None

@@ -1,12 +1,12 @@
-"""Which front end edits containers while they are created: the runtime proxy's hooks, or NRI.
+"""Decides which front end edits containers while they are created: the runtime proxy's hooks, or NRI.
 
 Both may be attached, and both ask the same engine, but a container is edited by one only. Precedence: the proxy as
 long as a hook connection is open, because it was put there on purpose, covers sandboxes too and can refuse; else NRI
-while it is registered; else nobody, and the reconciler alone puts things right after the start. The reconciler runs
-in any case. ``preferred`` turns the first two round, for a node that moves from the proxy to NRI: then hook calls
+while it is registered; else none, and the reconciler alone sets values after containers have started. The reconciler
+runs in any case. ``preferred`` swaps the first two, for a node that moves from the proxy to NRI: then hook calls
 are answered without edits while NRI is registered.
 
-Invariant: asked at each call, so a front end that comes or goes takes effect with the next one. A change-over in the
+Invariant: it is asked at each call, so a front end that comes or goes takes effect with the next one. A change in the
 middle of a creation does no harm: the edits of both are the same, and editing twice gives the same result.
 """
 
@@ -18,7 +18,7 @@ from enum import StrEnum
 
 
 class FrontEnd(StrEnum):
-    """What acts. RECONCILER: neither of the others is attached."""
+    """The part that sets containers' values. RECONCILER: neither of the others is attached."""
 
     PROXY = "proxy"
     NRI = "nri"
@@ -27,9 +27,9 @@ class FrontEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FrontEnds:
-    """``hook_connections``: how many are open now; ``nri_runtime``: who registered our plugin ("" = nobody).
+    """``hook_connections``: how many are open now; ``nri_runtime``: the runtime that registered our plugin ("" = none).
 
-    ``enabled``: whether the strategy ``hooks`` is on; where the operator switched it off, nobody edits.
+    ``enabled``: is the strategy ``hooks`` on? If the operator has switched it off, no front end edits.
     """
 
     hook_connections: Callable[[], int]
@@ -38,7 +38,7 @@ class FrontEnds:
     preferred: FrontEnd = FrontEnd.PROXY
 
     def acting(self) -> FrontEnd:
-        """The one that edits now."""
+        """Returns the one that edits now."""
         if self.preferred is FrontEnd.NRI and self.nri_runtime():
             return FrontEnd.NRI
         if self.hook_connections():
@@ -46,15 +46,15 @@ class FrontEnds:
         return FrontEnd.NRI if self.nri_runtime() else FrontEnd.RECONCILER
 
     def proxy_acts(self) -> bool:
-        """Whether a hook call is to be answered with edits."""
+        """Is a hook call to be answered with edits?"""
         return self.enabled() and self.acting() is FrontEnd.PROXY
 
     def nri_acts(self) -> bool:
-        """Whether an NRI request is to be answered with edits."""
+        """Is an NRI request to be answered with edits?"""
         return self.enabled() and self.acting() is FrontEnd.NRI
 
     def describe(self) -> str:
-        """One sentence for ``koordctl doctor``: who acts, and who else is attached."""
+        """Returns a sentence for ``koordctl doctor``: which front end acts, and which other one is attached."""
         if not self.enabled():
             return "the hooks are switched off: no front end edits a container, and the reconciler holds no value"
         attached, acting = self._attached(), self.acting()

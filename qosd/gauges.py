@@ -1,4 +1,4 @@
-"""The node's own gauges: what the daemon holds and keeps, and by which policy."""
+"""The daemon's gauges of its own state: files held, journal, descriptors, age of the policy."""
 
 from __future__ import annotations
 

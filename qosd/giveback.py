@@ -1,8 +1,8 @@
-"""``koord-qosd give-back``: ends what koord-qosd does for a time only, where koord-qosd itself no longer can.
+"""``koord-qosd give-back``: takes temporary values back when koord-qosd itself no longer can.
 
 systemd runs it after the daemon, however that ended (``ExecStopPost``), kubelet before it ends the pod (preStop, with
 ``--beside``: the daemon may hang, and has the record). It takes the daemon's options, and loads little: no event loop,
-no network. Every other value stays; ``koordctl restore`` puts back those. It fails with 1 if the record, or a line of
+no network. All other values stay; ``koordctl restore`` puts those back. It fails with 1 if the record, or a line of
 it, cannot be read, or a file cannot be written; without a record there is nothing to do. A record that cannot be read
 at all stays where it is, for the next start of the daemon.
 """
@@ -24,7 +24,7 @@ BESIDE = "--beside"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code."""
+    """Returns the exit code."""
     try:
         options = PROGRAM.load(PROGRAM.parse([each for each in arguments if each != BESIDE]))
     except OptionError as error:

@@ -1,8 +1,8 @@
-"""Alive and ready, each as a page that says why not.
+"""The pages for liveness and readiness; each says why not.
 
-Alive: the node's loop ends its ticks, and only then is systemd's watchdog fed. Ready: it has ended one, and the pods
-are known. A collector or a strategy that has trouble is no reason to restart the daemon; that is what ``koordctl node``
-and the metrics are for.
+Alive: the node's loop ends its ticks; systemd's watchdog is fed only then. Ready: a tick has ended, and the pods are
+known. A collector or a strategy that fails is no reason to restart the daemon; ``koordctl node`` and the metrics show
+it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Health:
         return _page(self.stuck() or self._not_ready())
 
     def stuck(self) -> str:
-        """Why the loop counts as stuck; "" if it does not."""
+        """Returns why the loop counts as stuck; "" if it does not."""
         ended_s = self._ended_s()
         silent_s = self._now_s() - (self._began_s if ended_s is None else ended_s)
         return f"no tick has ended for {silent_s:.0f} s" if silent_s > self._patience_s else ""
@@ -56,7 +56,7 @@ class Health:
 
 
 async def feed_watchdog(notifier: Notifier, stuck: Callable[[], str], interval_s: float) -> None:
-    """Tell systemd that we live, for ever, unless ``stuck`` says why we do not; the silence is said once."""
+    """Feeds systemd's watchdog for ever, unless ``stuck`` says why not; each silence is logged once."""
     said = False
     while True:
         why = stuck()

@@ -1,6 +1,6 @@
-"""What of the host may change under the daemon: where pods are, which CPUs are online, which resctrl groups exist.
+"""Follows what changes on the host: where pods' cgroups are, which CPUs are online, which resctrl groups exist.
 
-Lives in the event loop. What the kernel tells of is watched; for the rest one small file is read every ten seconds.
+Runs in the event loop. Events of the kernel are watched; without an event, one small file is read every ten seconds.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _log = logging.getLogger(__name__)
 
 
 class HostWatch:
-    """Keeps ``locator``, and what ``policy`` knows of the host, in step with the host.
+    """Keeps ``locator`` and the host facts of ``policy`` up to date.
 
-    ``pods`` and ``files`` hear of what happens below kubelet's cgroups; ``pressure_triggers`` are armed in the tiers.
+    Tells ``pods`` and ``files`` of changes below kubelet's cgroups, and arms ``pressure_triggers`` in the tiers.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class HostWatch:
         self._watches: list[CgroupWatch] = []
 
     def start(self) -> None:
-        """Read what is there and begin to follow it."""
+        """Reads what is there and begins to follow it."""
         self._cpu_manager.start()
         self._resctrl = ResctrlWatch(self._event_loop, self._locator.tree.resctrl, self._host_changed)
         self._follow()
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What cannot be followed, one sentence each."""
+        """The things that cannot be followed, one sentence each."""
         return (*self._locator.topology.problems, *self._locator.layout.problems, *self._pressure_triggers.problems)
 
     def close(self) -> None:
@@ -69,19 +69,19 @@ class HostWatch:
             self._resctrl.close()
 
     def watch_pressure(self, triggers: tuple[PressureTrigger, ...]) -> None:
-        """What the newest tick wants to be woken by."""
+        """Arms the triggers that the newest tick wants to be woken by."""
         self._pressure_triggers.watch(triggers, self._locator.tiers)
 
     def look_again(self) -> None:
-        """At each tick: look where that is due."""
+        """Looks, at a tick, for those changes for which a look is due."""
         self._look_for_layout()
         self._count_cpus()
 
     def _count_cpus(self) -> None:
-        """No event tells of a CPU that went on- or offline, so one small file is read every ten seconds.
+        """Reads which CPUs are online, every ten seconds: no event tells of one that went on- or offline.
 
-        kubelet's CPU manager's is looked at with it, resctrl's mount, and triggers that have ended, which costs nothing
-        where those are watched.
+        Looks then, too, at the file of kubelet's CPU manager, at resctrl's mount and at triggers that have ended; where
+        these are watched, that costs nothing.
         """
         if time.monotonic() - self._counted_s >= _LOOK_AGAIN_S:
             self._counted_s = time.monotonic()
@@ -100,7 +100,7 @@ class HostWatch:
             self.look()
 
     def look(self, announced: Sequence[str] = ()) -> None:
-        """``announced``: the cgroup parents of pods that are about to be made."""
+        """Looks for kubelet's layout. ``announced``: the cgroup parents of pods that are about to be created."""
         self._looked_s = time.monotonic()
         if self._locator.find((*announced, *(pod.cgroup for pod in self._pods.current))):
             self._follow()
@@ -115,7 +115,7 @@ class HostWatch:
         self._scheduler.wake()
 
     def _follow(self) -> None:
-        """Watch the directories in which pods appear, and those in which values are written; arm the triggers."""
+        """Watches the directories in which pods appear, and those in which values are written; arms the triggers."""
         self._pressure_triggers.arm(self._locator.tiers)
         for problem in self._locator.layout.problems:
             _log.warning("%s", problem)

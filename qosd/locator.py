@@ -1,7 +1,7 @@
-"""Where this node is: its cgroup tree, kubelet's place in it, its CPUs, and how its runtime spells weights.
+"""Finds the node's cgroup tree, kubelet's place in it, the CPUs, and how the runtime maps shares to weights.
 
 The layout is looked for until it is found, and again when pods appear outside it: kubelet may start after us, or be
-given another cgroup root. Invariant: nothing that was handed out changes; what is found anew is another object.
+given another cgroup root. Invariant: what was handed out never changes; a new finding is a new object.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from qosd.options import Options
 from qosd.pods.cri import CONTAINER_RUNNING
 
 USUAL = ("/kubepods", "/kubepods.slice")
-"""kubepods where kubelet has no cgroup root of its own, by either driver."""
+"""The cgroups of all pods where kubelet has no cgroup root of its own, by the two drivers."""
 _log = logging.getLogger(__name__)
 
 
@@ -52,7 +52,7 @@ class CgroupLocator:
         return self.layout.tiers
 
     def find(self, pod_cgroups: Iterable[str]) -> bool:
-        """Look for kubelet's layout anew; whether it changed. ``pod_groups``: cgroups or cgroup parents of pods."""
+        """Looks for kubelet's layout anew. Has it changed? ``pod_cgroups``: cgroups or cgroup parents of pods."""
         running = kubelet.find(self.tree.proc, self._root)
         files = [self._root / file.lstrip("/") for file in kubelet.RUNTIME_CONFIGS]
         of_runtime = of_runtime_driver("the runtime", self.runtime_driver) if self.runtime_driver else Claims()
@@ -63,7 +63,7 @@ class CgroupLocator:
         return changed
 
     def count_cpus(self) -> bool:
-        """Read the topology anew if CPUs went on- or offline; whether they did. What cannot be read changes nothing."""
+        """Reads the topology anew if CPUs went on- or offline. Did they? A failed read changes nothing."""
         online = _online(self.tree.sys)
         if online == self._online:
             return False
@@ -81,21 +81,21 @@ class CgroupLocator:
             _log.warning("%s", problem)
 
     def holds(self, pods: Iterable[PodView]) -> bool:
-        """Are all pods whose place is known below the layout's kubepods?"""
+        """Are all pods with a known cgroup below the layout's kubepods?"""
         above = f"{self.layout.kubepods}/"
         return bool(self.layout.kubepods) and all(pod.cgroup.startswith(above) for pod in pods if pod.cgroup)
 
     def explains(self, cgroup_parent: str) -> bool:
-        """Is the pod whose cgroup parent this is below the layout's kubepods? Yes as well if it is no kubelet's pod."""
+        """Is a pod with this cgroup parent below the layout's kubepods? True as well if it is no pod of kubelet's."""
         return layout.kubepods_above(cgroup_parent) in ("", self.layout.kubepods)
 
     @property
     def watched(self) -> tuple[str, ...]:
-        """The directories in which pods appear; empty while nobody knows."""
+        """The cgroups in which pods appear; empty while they are unknown."""
         return tuple(dict.fromkeys((self.layout.kubepods, *self.layout.tiers.values()))) if self.layout.kubepods else ()
 
     def watched_roots(self) -> tuple[Path, ...]:
-        """The hierarchies in which values are written: on v1 that of cpu first, which also shows pods."""
+        """Returns the hierarchies in which values are written: on v1 that of cpu first, which also shows pods."""
         if self.tree.version == 2:
             return (self.tree.root,)
         named = (self.tree.directory("/", controller) for controller in ("cpu", "cpuset", "memory"))
@@ -103,9 +103,9 @@ class CgroupLocator:
 
 
 def weights_of(writer: Writer, pods: Iterable[PodView]) -> Weights | None:
-    """How the runtime maps shares to weights, seen at containers whose shares are known; None: nothing tells (v1).
+    """Returns how the runtime maps shares to weights, as containers with known shares show; None: unknown, or v1.
 
-    Only at running ones: before, the cgroup may have the kernel's own weight, which is what 1024 shares may become.
+    Only running containers count: before, a cgroup may have the kernel's own weight, the same as that of 1024 shares.
     """
     if writer.version != 2:
         return None
@@ -121,13 +121,13 @@ def weights_of(writer: Writer, pods: Iterable[PodView]) -> Weights | None:
 
 
 def cfs_period_in(tree: Tree, cgroup: str) -> int | None:
-    """The CFS period, in us, that ``cgroup`` has; None if that cannot be told."""
+    """Returns the CFS period of ``cgroup`` in µs; None if it cannot be read."""
     period_us = effective_value(tree, Target(cgroup, "cpu_period"))
     return period_us if isinstance(period_us, int) and period_us > 0 else None
 
 
 def _weight(tree: Tree, cgroup: str) -> int | None:
-    """What cpu.weight of ``cgroup`` holds; None if that cannot be told."""
+    """Returns the value of cpu.weight of ``cgroup``; None if it cannot be read."""
     try:
         text = read_text(tree.directory(cgroup) / "cpu.weight")
     except (ReadError, ValueError):

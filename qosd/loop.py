@@ -3,7 +3,7 @@
 A tick samples, makes the snapshot, decides and acts; between two beats a change of pods makes a shorter one that
 samples nothing, and what is urgent one that samples at once. ``plan`` is the same decision on the newest snapshot
 without the act. Invariant: everything here runs in the loop's own thread, one call after the other, so that a plan is
-never made of half a tick; what others read of it is ``report``, which is replaced whole at the end of a tick.
+never made of half a tick; others read ``report``, which is replaced whole at the end of a tick.
 """
 
 from __future__ import annotations
@@ -46,9 +46,11 @@ from qosd.tickscheduler import TickReason
 
 @dataclass(frozen=True, slots=True)
 class TickInputs:
-    """What the event loop knows at the beginning of a tick. ``ages_s``: of ``pods`` and of each source of
-    them; absent = never. ``allocatable``: as the cluster's Node states it. ``is_dismissed``: whoever takes Koord off
-    the node has said so, and every strategy is off; None: nobody could say so."""
+    """What the event loop knows at the beginning of a tick.
+
+    ``ages_s``: of ``pods`` and of each source of them; absent = never. ``allocatable``: as the cluster's Node states
+    it. ``is_dismissed``: Koord is being removed from the node, so every strategy is off; None: no cluster could say so.
+    """
 
     pods: tuple[PodView, ...]
     policy: EffectivePolicy
@@ -63,12 +65,11 @@ class TickInputs:
 
 
 class NodeLoop:
-    """``wall`` and ``monotonic`` are clocks in nanoseconds. ``dry``: decide and plan, but never act.
+    """``wall`` and ``monotonic`` are clocks in nanoseconds. ``dry``: it decides and plans, but never acts.
 
-    ``set_limits`` is told what a tick leaves to best-effort pods, before that writes anything: hooks go by it from then
-    on.
+    ``set_limits`` gets the limits of best-effort pods before a tick writes anything: hooks go by them from then on.
 
-    ``switched_off``: names of strategies, replaced whole by whoever switches.
+    ``switched_off``: names of strategies; replaced whole.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class NodeLoop:
         self.report = self._new_report(None, NOT_DECIDED, None)
 
     def tick(self, inputs: TickInputs, reason: TickReason = TickReason.BEAT) -> TickResult | None:
-        """Look, decide, act; what was executed, None if nothing may be."""
+        """Looks, decides and acts. Returns what was executed; None in a dry run."""
         self.look(inputs, reason)
         plan = self.decide()
         limits, result = plan.decisions.limits, None
@@ -126,7 +127,7 @@ class NodeLoop:
         return frozenset((*(strategy.name for strategy in self._strategies), EvictionStrategy.name))
 
     def look(self, inputs: TickInputs, reason: TickReason = TickReason.BEAT) -> NodeSnapshot:
-        """Sense: the new snapshot."""
+        """Samples, and makes the new snapshot."""
         if reason is not TickReason.CHANGE:
             self._sense.sampler.sample(
                 inputs.pods,
@@ -168,7 +169,7 @@ class NodeLoop:
             self._sense.store.put(PredictionRow.panel, snapshot.monotonic_ns, gauges.rows(prediction))
 
     def _with_acts(self, snapshot: NodeSnapshot) -> NodeSnapshot:
-        """``snapshot`` with what the acts until now have left."""
+        """Returns ``snapshot`` with the state that the acts until now have left."""
         files, evictions = self._actuator.files.report, self._actuator.evictions.under_way
         one_shots = self._actuator.one_shots.ended
         return replace(snapshot, files=files.states, refused=files.refused, evictions=evictions, one_shots=one_shots)
@@ -179,10 +180,10 @@ class NodeLoop:
             self._actuator.evictions.follow(pods)
 
     def _aggregates(self, policy: EffectivePolicy) -> Mapping[Window, Mapping[str, Aggregate]]:
-        """Those of the newest samples, worked out once for them, which strategies read that are on.
+        """Returns the windows of the strategies that are on, worked out once for each set of samples.
 
-        One that has just been switched on, or whose windows another policy makes others, sees them with the next
-        samples.
+        A strategy that has just been switched on, or to which a new policy gives other windows, sees its windows with
+        the next samples.
         """
         sampled_ns = self._sense.sampler.sampled_ns
         if sampled_ns != self._aggregated_ns:
@@ -192,16 +193,16 @@ class NodeLoop:
         return self._windows
 
     def decide(self) -> TickPlan:
-        """Decide on the newest snapshot and keep what the strategies remember."""
+        """Decides on the newest snapshot and keeps the strategies' new states."""
         assert self.snapshot is not None
         decisions, self._states = self._decided(self.snapshot)
         self.snapshot = self.snapshot.limited(decisions.limits)
         return self._actuator.plan(decisions)
 
     def plan(self) -> TickPlan | None:
-        """What the next tick would write if nothing changed until then; None before the first snapshot.
+        """Returns what the next tick would write if nothing changed until then; None before the first snapshot.
 
-        Nothing is written or remembered.
+        Writes and remembers nothing.
         """
         if self.snapshot is None:
             return None

@@ -1,7 +1,7 @@
-"""qosd's own figures: what each is called on the page, and the numbers that are counted for it.
+"""koord-qosd's own metrics: their names and help on the page, and the numbers that are counted.
 
 A hook call adds to half a dozen of them while a pod waits, so they are plain numbers (``koord.service.metrics``). One
-thread counts and reads.
+thread counts and reads them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HOOK_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.2
 
 @dataclass(slots=True)
 class Metrics:
-    """``gauges``: of what others keep (see ``qosd.gauges``)."""
+    """``gauges``: the gauges of other parts' state (``qosd.gauges``)."""
 
     log_lines_dropped: Live = counter("Lines of the log that nobody read in time.")
     hook_calls: Counter[Labels] = counter(
@@ -68,5 +68,5 @@ class Metrics:
     gauges: tuple[Gauge, ...] = ()
 
     def take(self) -> metrics.Snapshot:
-        """Every metric as it is now."""
+        """Returns every metric as it is now."""
         return metrics.take(self, self.gauges)

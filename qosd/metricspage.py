@@ -1,7 +1,7 @@
 """``/metrics``: the daemon's own figures, all samples, and what koordlet exports.
 
-What the event loop knows is taken at once; rendering is tens of milliseconds of work, in a thread, so that hook calls
-go on meanwhile. koordlet's part is imported by the first scrape: who has no Prometheus never pays for it.
+The event loop's state is read at once. A thread renders it, for tens of milliseconds in which hook calls go on.
+koordlet's part is imported by the first scrape, so a node without Prometheus never pays for it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The life of qosd on its node: how it starts and ends, what a tick is fed, and what follows from a tick.
+"""koord-qosd on its node: how it starts and ends, the inputs of a tick, and what follows from a tick.
 
 ``assembly`` makes it, inside the running event loop. Pods, hooks, NRI and koordctl live in the event loop; sampling,
-deciding and writing in one thread of their own. Invariant: nothing but ``TickInputs`` goes from the first to the
-second, and nothing comes back but whole reports, plans and results, and, before a tick writes, the limits of
-best-effort pods that it decided, by one assignment.
+deciding and writing in one thread of their own. Invariant: the event loop gives the thread nothing but ``TickInputs``;
+the thread gives back nothing but whole reports, plans and results and, before a tick writes, the limits of best-effort
+pods that it decided, by one assignment.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ _log = logging.getLogger(__name__)
 class Node:
     """Lives in the event loop, but for ``loop`` and ``actuator``, which belong to ``thread``.
 
-    ``loop.report`` is for anyone. ``read_only``: why no kernel file is written, "" = all are. ``disk``: a thread for
-    what is kept there. ``end_temporary``: takes back what is for a time only.
+    ``loop.report`` may be read from any thread. ``read_only``: why no kernel file is written, "" = all are. ``disk``: a
+    thread that writes state files. ``end_temporary``: takes temporary values back.
     """
 
     options: Options
@@ -103,11 +103,11 @@ class Node:
     cluster_status: Callable[[], ClusterStatus | None] = field(default=lambda: None)
     """None without a cluster, and until the connection to it is made."""
     is_uninstalled: Callable[[], bool] = field(default=lambda: False)
-    """Has the cluster said that Koord is not coming back to this node?"""
+    """Has the cluster said that Koord is uninstalled from this node?"""
     is_dismissed: Callable[[], bool | None] = field(default=lambda: None)
-    """The same, where the cluster made this agent and is about to remove it; None: it is a unit of the host."""
+    """Is the cluster about to remove this pod of the agent? None: the agent is a unit of the host."""
     after_tick: list[Callable[[], None]] = field(default_factory=list)
-    """Called after each tick, in the event loop: for who follows what ticks are fed. They take no time."""
+    """Called after each tick, in the event loop; they must return at once."""
 
     def __post_init__(self) -> None:
         self._weights: Weights | None = None
@@ -122,7 +122,7 @@ class Node:
     # life
 
     def start(self) -> None:
-        """Read what is there and begin to follow it."""
+        """Reads what is there and begins to follow it."""
         self.policy.load()
         self.host.start()
         self._bound_tier()
@@ -132,7 +132,7 @@ class Node:
         self.kubelet_config.start()
 
     async def end(self) -> None:
-        """Decide and write no more, and take back what is for a time only, however long the rest takes to close."""
+        """Ends deciding and writing, and takes temporary values back, before the rest closes, which may take long."""
         self._is_ending = True
         try:
             if not self.read_only:
@@ -141,9 +141,9 @@ class Node:
             _log.exception("what is for a time only is left to koord-qosd give-back")
 
     async def close(self, clear_away: Callable[[], None] = lambda: None) -> None:
-        """Stop looking; every value stays as it is, but for those of a time only.
+        """Closes all parts. Values stay as they are, but for temporary ones.
 
-        ``clear_away`` is called last of all but the lock: no other koord-qosd acts on the node before it returns.
+        ``clear_away`` is called last, while the lock is held: no other koord-qosd acts on the node before it returns.
         """
         await self.end()
         await self.kubelet_config.close()
@@ -165,18 +165,18 @@ class Node:
         self.undo.close()
 
     def reload(self) -> None:
-        """Read the rules file and kubelet's CPU manager's again."""
+        """Reads the rules file and the file of kubelet's CPU manager again."""
         self.cpu_manager.load()
         self.pods.hint()
         self.reload_policy()
 
     def reload_policy(self) -> None:
-        """Read the rules file again."""
+        """Reads the rules file again."""
         self.policy.load()
         self.scheduler.wake()
 
     async def tick(self, reason: TickReason) -> TickResult | None:
-        """One turn of the loop, in its thread; what it came to is counted and said. None once it is to end."""
+        """Runs a tick in the loop's thread; counts, logs and returns its result. None once the node ends."""
         if self._is_ending:
             return None
         inputs, arriving = self._tick_inputs(), self.start_gate.begun()
@@ -204,17 +204,17 @@ class Node:
             self.scheduler.wake()
 
     async def plan(self) -> TickPlan | None:
-        """What the next tick would write."""
+        """Returns what the next tick would write."""
         return await self.in_thread(self.loop.plan)
 
     async def switch(self, enabled: bool, names: Iterable[str]) -> None:
-        """Enable or disable strategies by name until the process ends; returns after the tick that does it."""
+        """Enables or disables strategies by name until the process ends; returns after the tick that does it."""
         chosen, off = frozenset(names), frozenset(self.loop.switched_off)
         self.loop.switched_off = off - chosen if enabled else off | chosen
         await self.tick(TickReason.CHANGE)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """``work`` between two ticks."""
+        """Runs ``work`` in the loop's thread, between two ticks."""
         return await self.event_loop.run_in_executor(self.thread, work)
 
     # what a tick is fed
@@ -243,7 +243,10 @@ class Node:
         )  # fmt: skip
 
     def _fought_cpus(self, now_ns: int) -> Mapping[str, str]:
-        """Looked for anew where files are in another state, or a fight may have ended; the same object while equal."""
+        """Returns ``fought_cpus`` of the files, worked out anew if states changed or a fight may have ended.
+
+        An equal result is the same object as before.
+        """
         files = self.loop.report.files
         if files.states is not self._fought_in or self._fought:
             self._fought_in, fought = files.states, files.fought_cpus(now_ns)
@@ -251,7 +254,7 @@ class Node:
         return self._fought
 
     def _stated_allocatable(self) -> ParsedAmounts:
-        """Read once of each Node: a tick asks for it each second."""
+        """Returns the Node's allocatable amounts, parsed once for each Node: every tick asks for them."""
         facts = self.cluster_policy.node
         if facts is not self._allocatable_of:
             self._allocatable_of = facts
@@ -259,7 +262,7 @@ class Node:
         return self._allocatable
 
     def _learn(self, pods: tuple[PodView, ...]) -> None:
-        """How the runtime spells shares as weights (v2), and kubelet's CFS period: from what the containers show."""
+        """Learns from containers how the runtime maps shares to weights (v2), and kubelet's CFS period."""
         self._learnt_of = pods
         if self.policy.current.host.files is None:
             self.policy.look_at_host()  # the first pods' cgroups show what kubelet's have
@@ -282,7 +285,7 @@ class Node:
     # what front ends tell
 
     def expect(self, pod: PodContext) -> None:
-        """A sandbox is about to be made: whoever runs on its CPUs leaves them now."""
+        """Prepares for a sandbox that is about to be created: others leave the CPUs that are its own."""
         if not self.locator.explains(pod.request.cgroup_parent):
             self.host.look([pod.request.cgroup_parent])
         if self.policy.expect(pod, time.monotonic_ns()):

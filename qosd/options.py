@@ -34,7 +34,7 @@ def is_node_name(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The units are in the help; an empty string is none."""
+    """The help names the units; an empty string means none."""
 
     # fmt: off
     rules_file: Path = option(Path("/etc/koord/qosd-rules.yaml"),
@@ -98,5 +98,5 @@ PROGRAM = Program("koord-qosd", "Koord's node daemon: answers runtime hooks and 
 
 
 def node_name(options: Options, environ: Mapping[str, str]) -> str:
-    """The node's name; kubelet, too, writes a host's name in small letters."""
+    """Returns the node's name; like kubelet, it writes a host's name in small letters."""
     return options.node_name or environ.get("NODE_NAME") or os.uname().nodename.lower()

@@ -1,10 +1,10 @@
-"""Noting, before a runtime is answered, what kubelet requested where a container gets something else.
+"""Notes what kubelet requested for a container that gets something else, before the runtime is answered.
 
-Fail safe: an edit whose note cannot be written is answered all the same, counted and logged. It protects the pod and
-its neighbours now; without the note only its removal is lost, and that ends with the container. (A running container's
-files are another matter: there the value is not urgent, and nothing is written without a note.)
+Fail safe: if the note cannot be written, the edit is answered all the same, counted and logged. The edit protects the
+pod and its neighbours now; without the note only its removal is lost, and that ends with the container. (For a running
+container's files the value is not urgent: there nothing is written without a note.)
 
-What the answer itself does not carry (limits, which kubelet would report as its own) is written from the note once the
+Limits that the answer does not carry, because kubelet would report them as its own, are written from the note once the
 container has its cgroup, before its program starts.
 
 Invariant: noting and writing never make a call fail; noting costs one append to a file in memory.
@@ -28,30 +28,30 @@ _log = logging.getLogger(__name__)
 
 
 class OriginalsRecorder:
-    """``writer`` tells the cgroup version and how shares are spelled; ``metrics`` count each note that is lost."""
+    """``writer`` has the cgroup version and the mapping of shares to weights; ``metrics`` count each lost note."""
 
     def __init__(self, undo: UndoRecord, writer: Writer, metrics: Metrics) -> None:
         self._undo, self._writer, self._metrics = undo, writer, metrics
 
     @property
     def _spelling(self) -> tuple[int, Weights]:
-        """How the values of this node are spelled."""
+        """The cgroup version, and how shares are mapped to weights."""
         return self._writer.version, self._writer.weights
 
     def replaced(
         self, requested: RequestedResources, edited: RequestedResources, pending: Pending = Pending.CREATED
     ) -> dict[str, Original]:
-        """By row, what a container that is made by ``edited`` would hold by ``requested``."""
+        """Returns by row what a container that is created by ``edited`` would hold by ``requested``."""
         return values.of_creation(requested, edited, *self._spelling, pending)
 
     def created(self, key: ContainerKey, replaced: dict[str, Original]) -> None:
-        """This container is about to be made, with something else in the place of these values."""
+        """Notes that this container is about to be created with other values in the place of ``replaced``."""
         self._note(Originals(key, replaced))
 
     def write_limits(self, key: ContainerKey, cgroup: str) -> None:
-        """The container's program is about to start: write into its cgroup what no call carried, in the kernel's order.
+        """Writes the limits that no call carried, in the kernel's order; the container's program is about to start.
 
-        A value that the kernel does not take is left to the reconciler; so is one that is not noted.
+        Leaves to the reconciler each value that the kernel refuses or that is not noted.
         """
         known = self._undo.originals_of(key)
         due = {name: one for name, one in (known.values if known else {}).items() if one.pending is Pending.STARTED}
@@ -64,7 +64,7 @@ class OriginalsRecorder:
                 _log.info("%s starts without its %s: %s", key, step.target.name, error)
 
     def updated(self, key: ContainerKey, requested: RequestedResources, edited: RequestedResources) -> None:
-        """The runtime is about to update it to ``edited``; ``requested`` is laid over what the container has."""
+        """Notes an update to ``edited``, of which kubelet ``requested`` some; the rest stays as it was noted."""
         known = self._undo.originals_of(key)
         after = values.of_update({} if known is None else known.values, requested, edited, *self._spelling)
         self._note(Originals(key, after, "" if known is None else known.cgroup))

@@ -1,8 +1,8 @@
-"""The pressure triggers of the strategies that are on: armed in the kernel, and heard in the event loop.
+"""Arms the pressure triggers of the strategies that are on in the kernel, and hears them in the event loop.
 
-Each trigger is a descriptor in an epoll of its own, for event loops know nothing of EPOLLPRI, and the epoll is itself
-readable when any of them has something to say. A cgroup v1 tier has no PSI: there ``memory.pressure_level`` stands in
-for memory (medium for ``some``, critical for ``full``), and the other resources have none. Invariant: a trigger that
+The triggers' descriptors are in an epoll of their own, because event loops know nothing of EPOLLPRI; the event loop
+reads that epoll when any of them fires. A cgroup v1 tier has no PSI: there ``memory.pressure_level`` stands in for
+memory (medium for ``some``, critical for ``full``), and the other resources have none. Invariant: a trigger that
 ended, or cannot be armed, costs itself only: ``problems`` names it, and ``arm`` tries it again.
 """
 
@@ -28,7 +28,7 @@ _ENDED = select.EPOLLERR | select.EPOLLHUP
 
 @dataclass(frozen=True, slots=True)
 class _Armed:
-    """``file``: the one that it is armed on. ``is_event``: an eventfd, which is to be read."""
+    """``file``: the pressure file. ``is_event``: the descriptor is an eventfd, which must be read."""
 
     descriptor: int
     file: Path
@@ -36,7 +36,7 @@ class _Armed:
 
 
 class PressureTriggers:
-    """Calls ``urge`` when a trigger fires. It may be called at any time and costs nothing where nothing is new."""
+    """Calls ``urge`` when a trigger fires. ``watch`` and ``arm`` cost nothing where nothing is new."""
 
     def __init__(self, event_loop: AbstractEventLoop, tree: Tree, urge: Callable[[], None]) -> None:
         self._event_loop, self._tree, self._urge = event_loop, tree, urge
@@ -51,7 +51,7 @@ class PressureTriggers:
         return tuple(f"no urgent wake-up on {trigger}: {problem}" for trigger, problem in self._problems.items())
 
     def watch(self, triggers: tuple[PressureTrigger, ...], tiers: Mapping[KubeQoS, str]) -> None:
-        """These and no others from now on; ``tiers``: their cgroups."""
+        """Watches these triggers and no others from now on; ``tiers``: their cgroups."""
         if triggers == self._triggers:
             return
         self._triggers = triggers
@@ -64,7 +64,7 @@ class PressureTriggers:
         self.arm(tiers)
 
     def arm(self, tiers: Mapping[KubeQoS, str]) -> None:
-        """Arm what is not armed yet, in the cgroups that the tiers have now."""
+        """Arms the triggers that are not armed yet, in the cgroups that the tiers have now."""
         for trigger in self._triggers:
             try:
                 self._arm(trigger, tiers)
@@ -100,7 +100,7 @@ class PressureTriggers:
         self._armed[trigger] = armed
 
     def _file(self, trigger: PressureTrigger, tiers: Mapping[KubeQoS, str]) -> Path | None:
-        """What the trigger is to be armed on; None while nobody knows the tier's cgroup."""
+        """Returns the file to arm the trigger on; None while the tier's cgroup is unknown."""
         if trigger.tier is None:
             return self._tree.proc / "pressure" / trigger.resource
         cgroup = tiers.get(trigger.tier, "")
@@ -112,9 +112,10 @@ class PressureTriggers:
         return level if trigger.resource == "memory" and not psi.exists() and level.exists() else psi
 
     def _hear(self, epoll: select.epoll) -> None:
-        """End what has ended before anything else: epoll would report it again without end.
+        """Ends the triggers that have ended, which epoll would report without end, and urges the loop for a stall.
 
-        The kernel tells of a stall once, and has told the event loop's own poll: so nothing left to hear is a stall.
+        The kernel reports a stall once, and may have reported it to the event loop's own poll: so an epoll that
+        reports nothing means a stall.
         """
         events = dict(epoll.poll(0))
         ended = [
@@ -142,7 +143,7 @@ def _opened(trigger: PressureTrigger, file: Path) -> tuple[_Armed, int]:
 
 
 def _has_ended(armed: _Armed, event: int) -> bool:
-    """An eventfd is read, or else it stays readable; the removal of its cgroup is an event like any other."""
+    """Has the trigger's cgroup gone? Reads an eventfd, which stays readable otherwise; a removal is an event there."""
     if not event or not armed.is_event:
         return bool(event & _ENDED)
     with suppress(BlockingIOError):

@@ -21,7 +21,7 @@ _log = logging.getLogger("qosd")
 
 
 def main() -> None:
-    """Serve until a signal ends it; leaves by SystemExit otherwise."""
+    """Serves until a signal ends it; leaves by SystemExit otherwise."""
     try:
         options = PROGRAM.load(PROGRAM.parse(sys.argv[1:]))
     except OptionError as error:

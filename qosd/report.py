@@ -1,8 +1,8 @@
-"""What a tick has left: one immutable report, of which koordctl's answers and the metrics are made.
+"""The report of a tick: one immutable value from which koordctl's answers and the metrics are made.
 
 Invariants: it is published whole, by one assignment, so that no reader in any thread sees half a tick; nothing in it
-changes afterwards. Its mappings are those that the actors, the store and the strategies replace whole, never copies,
-so that it costs a tick a few objects, whatever the node holds. A tick that an error of our own ends publishes none.
+changes afterwards. The actors, the store and the strategies replace its mappings whole and never copy them, so it
+costs a tick a few objects, whatever the node holds. A tick that an error of our own ends publishes none.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ NOT_DECIDED = Decisions(0, 0, 0, ())
 class TickReport(msgspec.Struct, frozen=True, eq=False):
     """The node after its newest tick.
 
-    ``act_reports``: what each actor has left, in the actors' order. ``collectors``: how each is. ``snapshot``: the one
-    that ``decisions`` were made from; None before the first tick. ``triggers``: what wakes the loop from now on.
+    ``act_reports``: the report of each actor, in the actors' order. ``collectors``: the health of each. ``snapshot``:
+    what ``decisions`` were made from; None before the first tick. ``triggers``: what wakes the loop from now on.
     ``ended_ns``: when the tick ended, by the monotonic clock. ``is_dismissed``: see ``TickInputs``.
     """
 
@@ -38,5 +38,5 @@ class TickReport(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def files(self) -> FileReport:
-        """Of kernel files."""
+        """The report about kernel files."""
         return next(each for each in self.act_reports if isinstance(each, FileReport))

@@ -1,4 +1,4 @@
-"""A unary gRPC server on a unix socket of its own, for as long as the block lasts."""
+"""Serves a unary gRPC server on a unix socket for as long as a block lasts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from koord.service import unixsocket
 
 @asynccontextmanager
 async def listening(path: Path, mode: int, server: UnaryServer) -> AsyncIterator[None]:
-    """Serve on ``path``, whose permissions are ``mode``. Raises SocketTaken or OSError."""
+    """Serves on ``path``, with the permissions ``mode``. Raises SocketTaken or OSError."""
     unixsocket.prepare(path)
     with unixsocket.permissions(mode):
         listener = await asyncio.get_running_loop().create_unix_server(server.protocol, str(path))

@@ -1,10 +1,10 @@
 """One koord-qosd acts on a node; a second one may be started, and stands by until the first has ended.
 
-That is a node with the systemd unit and the DaemonSet's pod, or one on which the two change places. The unit may know
-of no cluster, so whether one is named is not asked. Who acts holds the lock of the undo record; who stands by waits in
-flock(2), so that the kernel wakes it the moment the holder is gone, however it ended. Invariant: nothing of the node is
-read, written or bound meanwhile but the status pages, and the lock is handed to the record without being given up in
-between. A lock that cannot be opened is the record's to complain of.
+That happens on a node with the systemd unit and the DaemonSet's pod, or when one takes the place of the other. The unit
+may know of no cluster, so it stands by without one as well. The one that acts holds the lock of the undo record; the
+other waits in flock(2), so the kernel wakes it the moment the holder is gone, however it ended. Invariant: it reads,
+writes and binds nothing of the node meanwhile but the status pages, and hands the lock to the record without giving it
+up in between. The record reports a lock that cannot be opened.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _log = logging.getLogger(__name__)
 
 
 def is_due(options: Options) -> bool:
-    """Is this one to stand by? By hand with --dry-run it ends instead: once it had the lock, nobody would act."""
+    """Is this one to stand by? With --dry-run and no cluster it ends: if it held the lock, none would act."""
     return bool(options.kubeconfig) or not options.dry_run
 
 
 async def hold_lock(
     record: Path, options: Options, environ: Mapping[str, str], notifier: Notifier, stop: asyncio.Event
 ) -> int | None:
-    """A descriptor that holds the lock of the undo record, once nobody else does.
+    """Waits until no other process holds the lock of the undo record, and returns a descriptor that holds it.
 
     None: ``stop`` was set before, or the lock cannot be opened. Raises ConfigError, as the pages' options may.
     """
@@ -72,7 +72,7 @@ def _try(record: Path) -> int | None:
 
 
 async def _awaited(record: Path, stop: asyncio.Event) -> int | None:
-    """Nothing ends the wait of a thread in flock(2), so this one is left behind where ``stop`` comes first."""
+    """Waits for the lock in a thread. Nothing ends a wait in flock(2), so ``stop`` leaves the thread behind."""
     loop = asyncio.get_running_loop()
     locked: asyncio.Future[int | None] = loop.create_future()
 
@@ -101,7 +101,7 @@ async def _awaited(record: Path, stop: asyncio.Event) -> int | None:
 
 
 def _wait(record: Path) -> int:
-    """Returns with the lock of the file that has the name now: somebody may have removed the one that was waited for.
+    """Returns with the lock of the file that has the name now: the file that was waited for may have been removed.
 
     Raises OSError.
     """
@@ -127,7 +127,7 @@ def _wait(record: Path) -> int:
 
 @contextlib.asynccontextmanager
 async def _said(reason: str, options: Options, environ: Mapping[str, str], notifier: Notifier) -> AsyncIterator[None]:
-    """The service manager and whoever asks for the pages are told; a unit that stands by has started."""
+    """Tells the service manager, and serves the pages, that it stands by; a unit that stands by counts as started."""
     interval_us = watchdog_interval_us(environ, os.getpid())
     pages = await _open_pages(reason, options)
     notifier.ready(reason)

@@ -1,8 +1,8 @@
-"""Newcomers with CPUs of their own: whoever runs on those is moved away before their first container is made.
+"""Holds the first container of a pod with CPUs of its own back until other tasks have left these CPUs.
 
 A pod is announced with its sandbox, the tick that makes room begins at once, and the container follows a tenth of a
 second later: in time, unless the machine is short of CPU. Then the container's creation waits for the end of that
-tick, ``PATIENCE_S`` at most. Invariant: no other pod waits, and who asks for one that is not awaited pays one look-up.
+tick, ``PATIENCE_S`` at most. Invariant: no other pod waits, and asking for another pod costs one look-up.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ class StartGate:
         self._awaited: dict[str, asyncio.Event] = {}
 
     def expect(self, uid: str) -> None:
-        """The next tick that begins makes room for this pod."""
+        """Notes that the next tick makes room for this pod."""
         self._awaited[uid] = asyncio.Event()
 
     def begun(self) -> Mapping[str, asyncio.Event]:
-        """A tick begins: those that it makes room for, to be given to ``ended``."""
+        """Returns the pods that the tick which begins makes room for; to be given to ``ended``."""
         return dict(self._awaited)
 
     def ended(self, made_room_for: Mapping[str, asyncio.Event]) -> None:
-        """The tick has ended, and whatever it could write is written."""
+        """Lets these pods go: the tick has ended and has written what it could."""
         for uid, event in made_room_for.items():
             event.set()
             if self._awaited.get(uid) is event:
                 del self._awaited[uid]
 
     def room_for(self, uid: str) -> Awaitable[None] | None:
-        """What to wait for before a container of this pod is made; None = nothing."""
+        """Returns what to await before a container of this pod is created; None = nothing."""
         event = self._awaited.get(uid)
         return None if event is None else self._wait(uid, event)
 

@@ -1,9 +1,9 @@
-"""What qosd keeps on the node from one run to the next, and that all of it goes when Koord is uninstalled.
+"""The files that koord-qosd keeps from one run to the next, and their removal when Koord is uninstalled.
 
-Stopping is not disabling, so everything stays at an ordinary end. A cluster that takes Koord off its nodes says so, and
-no later run will want any of it, nor what was set aside or what a kill left half written. Invariant: nothing goes while
-a kernel file holds a value of ours, because the undo record is what puts it back; whoever calls ``remove`` holds the
-record's lock.
+Stopping is not disabling, so all files stay at an ordinary end. When a cluster removes Koord from its nodes it says so,
+and no later run needs them, nor files that were set aside or left half written by a kill. Invariant: none is removed
+while a kernel file holds a value of ours, because the undo record is what puts it back; the caller of ``remove`` holds
+the record's lock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def paths(options: Options) -> Iterator[Path]:
-    """Every file, whether it is there or not; the lock comes last, so that the next koord-qosd loses nothing."""
+    """Yields every file, whether it is there or not; the lock comes last, so that the next koord-qosd loses nothing."""
     run, state = options.run_dir, options.state_dir
     yield from (options.hook_socket, options.inspect_socket)
     yield from _named(run / UNDO, "", undo.ASIDE, linefile.NEW)
@@ -35,7 +35,7 @@ def paths(options: Options) -> Iterator[Path]:
 
 
 def remove(options: Options) -> None:
-    """The files, and the directories if nothing else is in them. What cannot be removed is said and stays."""
+    """Removes the files, and the directories if nothing else is in them. Logs what cannot be removed."""
     for path in paths(options):
         try:
             path.unlink(missing_ok=True)
@@ -50,5 +50,5 @@ def remove(options: Options) -> None:
 
 
 def _named(file: Path, *suffixes: str) -> Iterator[Path]:
-    """``file`` and others beside it, by the ends of their names."""
+    """Yields the names of ``file`` with each of ``suffixes``."""
     return (file.with_name(f"{file.name}{suffix}") for suffix in suffixes)

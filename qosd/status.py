@@ -1,7 +1,7 @@
-"""``/healthz``, ``/readyz`` and ``/metrics``: where they are served, and to whom.
+"""Serves ``/healthz``, ``/readyz`` and ``/metrics``: at which address, and to whom.
 
-Invariant: figures leave the machine only behind a bearer token or TLS that the operator configured; what is said
-beside that is a ConfigError at start, naming option and value. The two health pages stay open to probers.
+Invariant: metrics leave the machine only behind a bearer token or TLS that the operator configured; an option that
+contradicts this is a ConfigError at start that names option and value. The two health pages need no token.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from qosd.options import Options
 
 
 def address(endpoint: str) -> str:
-    """The path of ``unix:///path``, or ``host:port``. Raises ConfigError."""
+    """Returns the path of ``unix:///path``, or ``host:port``. Raises ConfigError."""
     path = unixsocket.without_scheme(endpoint)
     if path.startswith("/"):
         return path
@@ -28,7 +28,7 @@ def address(endpoint: str) -> str:
 
 
 def server(options: Options, pages: Mapping[str, Maker]) -> StatusServer:
-    """The server of ``pages`` as the options want it. Raises ConfigError."""
+    """Returns a server of ``pages`` by the options. Raises ConfigError."""
     guard, tls = _guard(options.metrics_token_file), _tls(options.metrics_cert_file, options.metrics_key_file)
     where = address(options.metrics_endpoint)
     is_local = where.startswith("/") or optionvalues.host_port(where)[0] in optionvalues.LOOPBACK

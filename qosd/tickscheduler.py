@@ -1,4 +1,4 @@
-"""When to tick, and why: at a steady beat, and in between when something changed or is urgent.
+"""Calls ticks: at a steady beat, and in between when something changed or is urgent.
 
 Invariant: two ticks never overlap, and begin at least ``GAP_S`` apart; an urgent one, which samples, at least
 ``SAMPLES_GAP_S`` after the samples before and as long before the next beat, or else that beat is its answer. A beat
@@ -14,11 +14,11 @@ from enum import StrEnum
 
 GAP_S = 0.02
 SAMPLES_GAP_S = 0.2
-"""Rates over less are noise, and what never ends to be urgent must not cost more than that."""
+"""Rates over less are noise; and a lasting urgency must not sample more often."""
 
 
 class TickReason(StrEnum):
-    """A beat samples what is due; a change samples nothing; what is urgent samples first, due or not."""
+    """Why the loop ticks: BEAT samples what is due; CHANGE samples nothing; URGENT samples first, due or not."""
 
     BEAT = "beat"
     CHANGE = "change"
@@ -34,17 +34,17 @@ class TickScheduler:
         self._is_urgent = self._is_changed = False
 
     def wake(self) -> None:
-        """Something changed: tick as soon as may be, by the samples that are there."""
+        """Asks for a tick as soon as possible, by the samples that are there: something changed."""
         self._is_changed = True
         self._woken.set()
 
     def urge(self) -> None:
-        """Something is happening: tick as soon as may be, by new samples."""
+        """Asks for a tick as soon as possible, by new samples: something is happening."""
         self._is_urgent = True
         self._woken.set()
 
     async def run(self, tick: Callable[[TickReason], Awaitable[None]]) -> None:
-        """Call ``tick`` for ever."""
+        """Calls ``tick`` for ever."""
         loop = asyncio.get_running_loop()
         due_s, sampled_s = loop.time(), -math.inf
         while True:
@@ -58,7 +58,7 @@ class TickScheduler:
             await asyncio.sleep(GAP_S)
 
     async def _next(self, due_s: float, may_sample_s: float) -> TickReason:
-        """The reason of the next tick, when it is time for it. A tick serves every lesser reason as well."""
+        """Waits until the next tick is due, and returns its reason. A tick serves every lesser reason as well."""
         loop = asyncio.get_running_loop()
         while True:
             self._woken.clear()
