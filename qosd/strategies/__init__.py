@@ -1,6 +1,6 @@
 """Strategies: pure functions from a snapshot to one opinion per kernel file (``qosd.decide.decision``).
 
-``STRATEGIES`` is all of them, in their order: at one stage of one file the first that speaks is followed.
+``STRATEGIES`` has all of them in their order: at one stage of one file the first that has an opinion is followed.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ STRATEGIES: tuple[AnyStrategy, ...] = (
 
 
 def speakers() -> tuple[AnyStrategy, ...]:
-    """All that have opinions: the strategies, and after them the relief of the shortages that they state."""
+    """Returns all that have opinions: the strategies, then the one that relieves the shortages that they state."""
     return (*STRATEGIES, EvictionStrategy())
 
 
 def formulas() -> Mapping[str, Formula]:
-    """What values are computed by, by name: the shared formulas, and each strategy's own."""
+    """Returns the formulas of all values by name: the shared ones and each strategy's own."""
     own = {formula.name: formula for strategy in speakers() for formula in strategy.formulas}
     return {**FORMULAS, **own}

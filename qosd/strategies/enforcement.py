@@ -1,16 +1,16 @@
-"""Contested files are enforced one level up: what a container's file cannot be held to, the pod's own file is.
+"""Enforces contested files one level up: bounds the pod's file where the container's file cannot be held.
 
-    cpu_quota, memory_limit_in_bytes    at most the total of what the pod's containers may have (koord.model.podtotal)
-    cpuset_cpus                         at most the union of it, on cgroup v2 only
+    cpu_quota, memory_limit_in_bytes    at most the total of the containers' limits (koord.model.podtotal)
+    cpuset_cpus                         at most the union of the containers' sets, on cgroup v2 only
 
 cgroup v1 gives no cgroup fewer CPUs than one of its children has, and no smaller quota either, unless the child's is
 unlimited: there a pod can be bounded where the other writer lifts a container's quota, not where it raises it.
 
-A file is contested when another writer changes it again and again (``koord.host.reconcile.step``). Of a container that
-is not there now (it restarts, or its turn has not come) the pod's spec tells the limit: under a pod's quota without
-room for it, it could not start on v1. Invariants: pure; no other container of the pod gets less than it may have; a
-file that cannot be enforced so is named with the reason. kubelet's own tiers are nobody's to bound, so a contested file
-of a pod's own cgroup stays as the other writer has it.
+A file is contested when another writer changes it again and again (``koord.host.reconcile.step``). The pod's spec tells
+the limit of a container that is not there now (it restarts, or its turn has not come): under a pod's quota without room
+for it, it could not start on v1. Invariants: pure; no other container of the pod gets less than it may have; a file
+that cannot be enforced is named with the reason. kubelet's tiers are not bounded, so a contested file of a pod's own
+cgroup stays as the other writer has it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from qosd.strategies.memo import Memo, decide_anew
 
 QUOTA, CPUS, MEMORY = "cpu_quota", "cpuset_cpus", "memory_limit_in_bytes"
 _NAMED = 5
-"""Contested files that are not enforced and named in the strategy's sentence; ``explain`` says it of each."""
+"""How many files that are not enforced the strategy's sentence names; ``explain`` says it of each."""
 _Part = tuple[str, Role, Value]
-"""A container's name, when it runs, and what it may have; "" and -1 are no limit."""
+"""A container's name, when it runs, and its limit; "" and -1 are no limit."""
 
 
 class NotEnforced(Exception):
@@ -66,7 +66,7 @@ class Enforcement(Strategy[Memo]):
         return True
 
     def decide(self, snapshot: NodeSnapshot, last: Memo | None) -> tuple[Decision, Memo]:
-        """Depends on the files' states, the pods and the cgroup version alone."""
+        """Decides from the files' states, the pods and the policy alone."""
         return decide_anew(last, (snapshot.files, snapshot.pods, snapshot.policy), partial(_decision, snapshot))
 
 
@@ -87,7 +87,7 @@ def _decision(snapshot: NodeSnapshot) -> Decision:
 
 
 def bound_above(snapshot: NodeSnapshot, target: Target) -> Bound:
-    """The bound that enforces a contested file. Raises NotEnforced."""
+    """Returns the bound that enforces a contested file. Raises NotEnforced."""
     if target.name not in Enforcement.rows:
         raise NotEnforced(f"{target.name} has no sum over a pod")
     pod = _pod_of(snapshot, target.cgroup)
@@ -106,7 +106,7 @@ def bound_above(snapshot: NodeSnapshot, target: Target) -> Bound:
 
 
 def _check_children(snapshot: NodeSnapshot, pod: PodView, total: Value) -> None:
-    """v1 takes no quota below that of a child, but one without any. Raises NotEnforced."""
+    """Raises NotEnforced if a child has a larger quota: v1 refuses the pod's then, unless the child's is unlimited."""
     for container in pod.containers:
         state = snapshot.files.get(Target(container.cgroup, QUOTA))
         if state is not None and state.is_contested and int(state.base) > int(total):
@@ -129,7 +129,7 @@ def _pod_of(snapshot: NodeSnapshot, cgroup: str) -> PodView:
 
 
 def _parts(snapshot: NodeSnapshot, pod: PodView, name: str) -> Iterator[_Part]:
-    """Every container that the pod has or, of an amount, will have, in the order of its spec."""
+    """Yields the containers that the pod has, in the order of its spec; for amounts also those to come."""
     present = {
         each.name: each for each in pod.containers if not each.is_sandbox and each.cgroup and has_cgroup(each.state)
     }
@@ -146,7 +146,7 @@ def _parts(snapshot: NodeSnapshot, pod: PodView, name: str) -> Iterator[_Part]:
 
 
 def _of_container(snapshot: NodeSnapshot, container: ContainerView, name: str) -> Value:
-    """What Koord wants of its file, else what kubelet requested."""
+    """Returns the value that Koord wants in the container's file, else the one that kubelet requested."""
     state = snapshot.files.get(Target(container.cgroup, name))
     if state is not None and (state.is_held or state.is_contested):
         return state.written
@@ -169,7 +169,7 @@ def _limit(amount: int | None) -> int:
 
 
 def _together(parts: Sequence[_Part]) -> Value:
-    """What the pod needs for all of them: of amounts the sum, as far as they run at a time, of CPUs the union."""
+    """Returns what the pod needs for all parts: the sum of amounts that run at a time, the union of CPUs."""
     amounts = [(role, value) for _, role, value in parts if isinstance(value, int)]
     if len(amounts) == len(parts):
         return podtotal.total(amounts)

@@ -1,4 +1,4 @@
-"""What is left to best-effort pods of the CPU, on the kernel's files and on tasks, whoever holds them back.
+"""Puts the CPU limits of best-effort pods on kernel files and tasks, whichever strategy has set these limits.
 
 strategy  quotas of tier and containers, weights and ``cpu.idle`` of pods
 division  one amount of CPU time divided among containers

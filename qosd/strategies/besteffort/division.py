@@ -1,13 +1,13 @@
-"""A sum of CPU time divided among containers, where no cgroup holds them all and nobody else.
+"""Divides a sum of CPU time among containers, where no cgroup holds all of them and no others.
 
-Max-min fair: who needs less than an equal part gets what it needs, and the others share what that leaves; what nobody
-needs is shared out equally, so that it is there when it is needed. A container needs somewhat more than it uses, and
-all that there is while its quota stops it. A division stands until the sum changes, or who is there, and otherwise for
-``STANDS_NS`` at least, and as long as nobody could have a good deal more: quotas that follow every sample would only
-cost writes.
+Max-min fair: a container that needs less than an equal part gets what it needs, and the others share the rest; what no
+container needs is shared out equally, so that it is there when it is needed. A container needs somewhat more than it
+uses, and the whole sum while its quota throttles it. A division holds until the sum or the set of containers changes;
+else for ``STANDS_NS`` at least, and until some container could get clearly more: quotas that follow every sample would
+only cost writes.
 
-Invariants: pure; nobody gets less than ``least_milli`` of its period, which is what the kernel takes for a quota and a
-container needs to end in order; the parts add up to no more than the sum, unless that is less than the least for each.
+Invariants: pure; each container gets at least ``least_milli`` of its period, the least quota that the kernel takes and
+that a container needs to end in order; the parts add up to no more than the sum, unless the least parts do.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ STANDS_NS = 5_000_000_000
 _HEADROOM = 1.25
 _CPU, _THROTTLED = USAGE[Scope.CONTAINER].cpu_usage_cores, USAGE[Scope.CONTAINER].cpu_throttled_ratio
 Parts = Mapping[str, int]
-"""By cgroup of a container: its part in thousandths of a CPU."""
+"""The part of each container, by its cgroup, in thousandths of a CPU."""
 
 
 class Division(msgspec.Struct, frozen=True, eq=False):
-    """``total_milli`` as it was divided at ``since_ns``."""
+    """The parts of ``total_milli``, as it was divided at ``since_ns``."""
 
     parts: Parts = MappingProxyType({})
     total_milli: int = 0
@@ -42,7 +42,7 @@ class Division(msgspec.Struct, frozen=True, eq=False):
 def divide(
     node: NodeSnapshot, total_milli: int, containers: Sequence[tuple[PodView, ContainerView]], before: Division
 ) -> Division:
-    """``total_milli`` among ``containers``, each with its pod; ``before`` itself while it stands."""
+    """Divides ``total_milli`` among ``containers``, each with its pod; returns ``before`` itself while it holds."""
     least = {container.cgroup: least_milli(container.requested.quota_period_us) for _, container in containers}
     is_same = before.total_milli == total_milli and before.parts.keys() == least.keys()
     if is_same and node.monotonic_ns - before.since_ns < STANDS_NS:
@@ -55,12 +55,12 @@ def divide(
 
 
 def least_milli(period_us: int) -> int:
-    """The least part of a container whose quota is of ``period_us``."""
+    """Returns the least part of a container with a quota of ``period_us``."""
     return max(FLOOR_MILLI, math.ceil(cfs.MIN_QUOTA_US * 1000 / period_us))
 
 
 def fair(total: int, needs: Mapping[str, int], floor: int = FLOOR_MILLI) -> Mapping[str, int]:
-    """Max-min fair parts of ``total``, by name, each at least ``floor``; what nobody needs goes to all equally."""
+    """Returns max-min fair parts of ``total`` by name, each at least ``floor``; a rest goes to all equally."""
     needs = {name: max(floor, need) for name, need in needs.items()}
     parts, left = dict[str, int](), total
     for place, (name, need) in enumerate(sorted(needs.items(), key=lambda item: (item[1], item[0]))):
@@ -71,7 +71,7 @@ def fair(total: int, needs: Mapping[str, int], floor: int = FLOOR_MILLI) -> Mapp
 
 
 def _need_milli(node: NodeSnapshot, cgroup: str, total_milli: int) -> int:
-    """All of it for one that is not measured yet."""
+    """Returns what the container needs: the whole sum while it is throttled or not measured yet."""
     cores, throttled = node.value(_CPU, cgroup), node.value(_THROTTLED, cgroup)
     if cores is None or not math.isfinite(cores) or (throttled or 0) > 0:
         return total_milli

@@ -1,9 +1,9 @@
-"""Long time slices for the tasks of best-effort pods, where suppression has found that these help (Linux 6.12).
+"""Gives the tasks of best-effort pods long time slices, where suppression has found that these help (Linux 6.12).
 
-A task that runs in long slices is preempted, and so preempts others by its coming back, less often. Forks inherit it.
-Which slice is part of what is left to best-effort pods (``qosd.model.besteffort``). Pods in virtual machines are left
-alone: their threads are the machine's. Invariant: where no slice is left to them, nothing is wanted, so every thread
-gets back what it had.
+A task with long slices is preempted less often, and so comes back less often and preempts others then. Forks inherit
+the slice. The limits of best-effort pods (``qosd.model.besteffort``) say which slice. Pods in virtual machines are left
+alone: their threads are the machine's. Invariant: without a slice in the limits this wants nothing, so every thread
+gets its own slice back.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class BestEffortSlices(Strategy[Memo]):
     grants: ClassVar[tuple[str, ...]] = (GATE,)
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
-        """Always: where the kernel's own slices will do, nothing is wanted."""
+        """Always: without a slice in the limits it wants nothing."""
         return True
 
     def decide(self, snapshot: NodeSnapshot, last: Memo | None) -> tuple[Decision, Memo]:

@@ -1,16 +1,16 @@
-"""What strategies leave to best-effort pods, on the kernel's files: quotas of tier and containers, weights of pods.
+"""Puts the limits of best-effort pods on kernel files: quotas of tier and containers, weights of pods.
 
-A strategy that holds best-effort work back says so of all best-effort pods together (``BestEffortScheduling``), and
-it holds for the pods that run and for those that come (``qosd.policy.scheduling``). Here it is put on cgroups:
+A strategy that holds best-effort work back limits all best-effort pods together (``BestEffortScheduling``); the limits
+hold for pods that run and for pods to come (``qosd.policy.scheduling``). On cgroups they become:
 
-    CPU time        the quota of kubelet's BestEffort tier where all of them, and nobody else, are below it, and nobody
-                    fights for it; else one quota for each container of theirs, with which the tier's uncovered pods
+    CPU time        the quota of kubelet's BestEffort tier, if it holds all of these pods and no others, and no other
+                    writer fights for it; else a quota for each of their containers, so that the tier's uncovered pods
                     keep theirs
-    lowest weight   their pods' shares where others' pods stand beside them, in proportion, 2 for each on the average
+    lowest weight   the shares of their pods that stand beside other pods, scaled to 2 for each on the average
     idle            ``cpu.idle`` of their pods
 
-CPUs are the hooks' matter, container by container, and slices of tasks those of ``bestEffortSlices``. A tier itself
-gets no CPU set and no ``cpu.idle``: cgroup v1 would start no container with more CPUs than its tier has, and kubelet
+The hooks set CPUs, container by container, and ``bestEffortSlices`` sets slices of tasks. A tier itself gets no CPU
+set and no ``cpu.idle``: cgroup v1 would start no container with more CPUs than its tier has, and kubelet
 writes the tier's shares. Invariants: pure; a pod that is not covered (``is_covered``) is bounded by nothing here but a
 tier's quota that has room for all that its limit allows.
 """
@@ -46,7 +46,7 @@ _NO_DIVISION = Division()
 
 
 class _Memo(msgspec.Struct, frozen=True, eq=False):
-    """What was decided of which objects."""
+    """The last decision and the objects that it was made from."""
 
     policy: EffectivePolicy
     limits: BestEffortLimits
@@ -71,7 +71,7 @@ class BestEffortStrategy(Strategy[_Memo]):
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({})
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
-        """Always: where all is left, nothing is bounded."""
+        """Always: without limits it bounds nothing."""
         return True
 
     def decide(self, snapshot: NodeSnapshot, last: _Memo | None) -> tuple[Decision, _Memo]:
@@ -97,13 +97,13 @@ class BestEffortStrategy(Strategy[_Memo]):
 
 
 def _is_contested(snapshot: NodeSnapshot) -> bool:
-    """Does somebody else fight for the tier's quota?"""
+    """Does another writer fight for the tier's quota?"""
     state = snapshot.files.get(Target(snapshot.tiers.get(KubeQoS.BEST_EFFORT, ""), QUOTA))
     return state is not None and state.is_contested
 
 
 class BestEffortPods:
-    """The best-effort pods of a snapshot, and what is left to them."""
+    """The best-effort pods of a snapshot, and their limits (``left``)."""
 
     def __init__(self, snapshot: NodeSnapshot, is_contested: bool) -> None:
         self._is_contested = is_contested
@@ -117,13 +117,13 @@ class BestEffortPods:
 
     @property
     def is_divided(self) -> bool:
-        """Are containers bounded one by one? Where the tier's quota bounds them all, and nobody else, that will do."""
+        """Are containers bounded one by one? Not if the tier's quota bounds all of them and no others."""
         is_enough = not (self._is_contested or self._has_uncovered or any(map(_is_outside, self._pods)))
         return bool(self.left.cpu_milli) and not is_enough
 
     @property
     def containers(self) -> Sequence[tuple[PodView, ContainerView]]:
-        """Those that run, and so have quotas that may be written."""
+        """The containers that run, and so have quotas that may be written."""
         return [(pod, each) for pod in self._pods for each in running_containers(pod)]
 
     def decision(self, division: Division) -> Decision:
@@ -132,13 +132,13 @@ class BestEffortPods:
         return Decision(self._sentence(division), {**times, **self._of_weights(), **idle})
 
     def _marked(self, field: str, opinions: Opinions) -> Opinions:
-        """``opinions`` on what is left to best-effort pods by ``field``, which may be on trial."""
+        """Returns ``opinions``, marked as temporary if the limit ``field`` that they put into force is on trial."""
         if self.left.on_trial != field:
             return opinions
         return {target: replace(opinion, is_temporary=True) for target, opinion in opinions.items()}
 
     def _of_tier(self) -> Opinions:
-        """A tier has the kernel's own period: kubelet sets none."""
+        """Returns the quota of the tier, of the kernel's own period: kubelet sets none there."""
         milli = self._tier_milli
         if not milli:
             return {}
@@ -147,7 +147,7 @@ class BestEffortPods:
         return {Target(self._tier, QUOTA): _quota(milli, f"{self.left.why}{room}")}
 
     def _of_containers(self, division: Division) -> Opinions:
-        """cgroup v1 takes no quota above the tier's: who would have one is bounded by the tier alone."""
+        """Returns quotas of containers, without those above the tier's, which cgroup v1 refuses."""
         why = f"its part of {self.left.cpu_milli}m: {self.left.why}"
         most_milli = self._tier_milli if self._policy.host.cgroup_version == 1 else 0
         return {
@@ -157,12 +157,12 @@ class BestEffortPods:
         }
 
     def _divided(self, division: Division) -> Iterator[tuple[PodView, ContainerView, int]]:
-        """Each container with its part."""
+        """Yields each container with its part."""
         for pod, container in self.containers if division.parts else ():
             yield pod, container, division.parts[container.cgroup]
 
     def _of_weights(self) -> Opinions:
-        """Pods that stand beside others' pods: outside of the tier, and in it if it has uncovered pods."""
+        """Returns lower shares for pods beside other pods: those outside the tier, and all if it has uncovered pods."""
         if not self.left.has_lowest_weight:
             return {}
         beside = [pod for pod in self._pods if _is_outside(pod) or self._has_uncovered]
@@ -202,7 +202,7 @@ class BestEffortPods:
             yield f"slices of {left.slice_us} us"
 
     def _excess(self, division: Division) -> Iterator[str]:
-        """What the least quotas of many containers come to beyond what is left, and what the tier's takes off that."""
+        """Says by how much the least quotas of many containers exceed the limit, as far as the tier allows it."""
         within = outside = 0
         for pod, _, milli in self._divided(division):
             if _is_outside(pod):
@@ -227,7 +227,7 @@ def _is_outside(pod: PodView) -> bool:
 
 
 def _requested_shares(pod: PodView) -> int:
-    """What kubelet gives the pod's cgroup, or the hooks, as far as the runtime tells of its containers."""
+    """Returns the shares that kubelet or the hooks give the pod's cgroup, as far as its containers show them."""
     native = [each.requested.cpu_shares or MIN_SHARES for each in pod.containers if not each.is_sandbox]
     amounts = [pod.context.amounts_of(name) for name in pod.context.extended]
     ours = [cfs.shares(MilliCPU(each.cpu_request_milli)) for each in amounts if each is not None]

@@ -1,4 +1,4 @@
-"""For how long a container may burst: a bucket of tokens, which bursting takes and resting gives back.
+"""Limits how long a container bursts: by a bucket of tokens that bursting takes and resting gives back.
 
 A token is one percent of the container's quota for a nanosecond. With a usage of u percent of it:
 
@@ -25,7 +25,7 @@ _HALVES = 33
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """``period_s`` and ``burst_percent``: by what it was made; ``tokens_percent_ns``: what is in it, below 0: owed."""
+    """``period_s`` and ``burst_percent``: its settings; ``tokens_percent_ns``: its tokens, negative while it owes."""
 
     period_s: int
     burst_percent: int
@@ -33,7 +33,7 @@ class Bucket(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, container_id: str, period_s: int, burst_percent: int) -> Bucket:
-        """A new one."""
+        """Returns a new bucket."""
         part = zlib.crc32(container_id.encode())
         return cls(period_s, burst_percent, capacity_percent_ns(period_s, burst_percent) * part >> _HALVES)
 
@@ -43,7 +43,7 @@ class Bucket(msgspec.Struct, frozen=True):
 
     @property
     def tokens_percent_s(self) -> float:
-        """For people."""
+        """The tokens in percent times seconds, as people are shown them."""
         return self.tokens_percent_ns / PERCENT_NS_PER_PERCENT_S
 
     @property
@@ -55,7 +55,7 @@ class Bucket(msgspec.Struct, frozen=True):
         return (self.period_s, self.burst_percent) == (period_s, burst_percent)
 
     def after(self, usage_percent: int, elapsed_ns: int) -> Bucket:
-        """The bucket ``elapsed_ns`` later, in which the container used ``usage_percent`` of its quota."""
+        """Returns the bucket after ``elapsed_ns`` in which the container used ``usage_percent`` of its quota."""
         tokens = self.tokens_percent_ns - _taken_percent(usage_percent) * elapsed_ns
         capacity = self.capacity_percent_ns
         tokens = max(-capacity, min(capacity, tokens))
@@ -67,7 +67,7 @@ def capacity_percent_ns(period_s: int, burst_percent: int) -> int:
 
 
 def _taken_percent(usage_percent: int) -> int:
-    """Below 0: given."""
+    """Returns the tokens that are taken for each nanosecond; negative if they are given."""
     if usage_percent >= _SPENDS_FROM:
         return usage_percent - 100
     return usage_percent - 100 if usage_percent < _GAINS_BELOW else 0

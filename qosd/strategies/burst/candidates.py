@@ -1,5 +1,4 @@
-"""Which containers may burst, from which quota, and how: what follows from a pod's view, the policy and the limits of
-best-effort pods alone.
+"""Finds which containers may burst, from which quota and how, from pod views, policy and best-effort limits alone.
 
 Eligible are pods that are not labelled LSE, LSR or BE, nor treated as BE (free pods, unlabelled ones of kubelet's
 BestEffort tier), and no kata pods. Of these, the containers that run and have a CFS quota: under bound CPUs there is
@@ -44,7 +43,7 @@ _DEFAULTS = slo_defaults.defaults().cpu_burst or CPUBurstStrategy()
 
 @dataclass(frozen=True, slots=True)
 class BurstSettings:
-    """A pod's own: the node's, overlaid by the annotation ``koordinator.sh/cpuBurst``."""
+    """The settings of a pod: the node's, overlaid by the annotation ``koordinator.sh/cpuBurst``."""
 
     policy: CPUBurstPolicy
     buffer_percent: int
@@ -68,10 +67,10 @@ class BurstSettings:
 
 @dataclass(frozen=True, slots=True)
 class BurstCandidate:
-    """A container. ``base_us``: its quota without a burst, of each ``period_us``; ``next_us``: the smaller one that
-    kubelet wants by now, if it does, else the same.
+    """A container that may burst.
 
-    ``is_set``: the hooks make it, whatever the file holds otherwise.
+    ``base_us``: its quota without a burst, of each ``period_us``; ``next_us``: a smaller quota that kubelet wants by
+    now, else the same. ``is_set``: the hooks set the base, so it does not follow the file.
     """
 
     id: str
@@ -85,14 +84,14 @@ class BurstCandidate:
 
 @dataclass(frozen=True, slots=True)
 class PodCandidates:
-    """A pod with the containers that may burst; ``buffers``: what their burst buffers, and the pod's, shall be.
+    """A pod with its containers that may burst; ``buffers``: the opinions on their burst buffers and on the pod's.
 
     ``raises``: may their quotas grow?
     """
 
     key: str
     quota: Target | None
-    """The pod's own; None where nobody tells its cgroup."""
+    """The pod's own quota file; None while its cgroup is unknown."""
     settings: BurstSettings
     raises: bool
     containers: tuple[BurstCandidate, ...]
@@ -101,7 +100,7 @@ class PodCandidates:
 
 @dataclass(frozen=True, slots=True)
 class BurstPlan:
-    """All pods of which something may burst, by UID. ``by_uid``: of every pod, what was found."""
+    """``eligible``: the pods with containers that may burst, by UID. ``by_uid``: the finding on every pod."""
 
     policy: EffectivePolicy
     limits: BestEffortLimits
@@ -109,16 +108,16 @@ class BurstPlan:
     by_uid: Mapping[str, tuple[PodView, PodCandidates | None]]
     eligible: tuple[tuple[str, PodCandidates], ...]
     pool_percent: int
-    """From which use on the shared CPUs are overloaded."""
+    """The use of the shared CPUs from which on they are overloaded."""
 
     @property
     def count(self) -> int:
-        """Containers that may burst, one way or another."""
+        """The number of containers that may burst."""
         return sum(len(pod.containers) for _, pod in self.eligible)
 
 
 def planned(snapshot: NodeSnapshot, last: BurstPlan | None) -> BurstPlan:
-    """``last`` itself if nothing changed; else what is new in it."""
+    """Returns the plan for the snapshot; ``last`` itself if nothing changed."""
     policy, limits, pods = snapshot.policy, snapshot.limits, snapshot.pods
     is_known = last is not None and last.policy is policy
     is_limited_so = last is not None and last.limits is limits
@@ -143,12 +142,12 @@ def node_strategy(policy: EffectivePolicy) -> CPUBurstStrategy:
 
 
 def is_wanted(policy: CPUBurstPolicy | None) -> bool:
-    """Does it want bursts of any kind?"""
+    """Does the policy want bursts of any kind?"""
     return policy in _BUFFERING or policy in _RAISING
 
 
 def candidates(pod: PodView, policy: EffectivePolicy, limits: BestEffortLimits = NO_LIMITS) -> PodCandidates | None:
-    """None: the pod is not eligible, or nothing of it may burst. Tokens are counted whatever the policy is."""
+    """Returns the containers of a pod that may burst, or whose tokens are counted; None if there are none."""
     if not _is_eligible(pod, policy, limits):
         return None
     settings = _settings(pod, policy)
@@ -191,7 +190,7 @@ def _settings(pod: PodView, policy: EffectivePolicy) -> BurstSettings:
 def _candidate(
     pod: PodView, container: ContainerView, policy: EffectivePolicy, limits: BestEffortLimits
 ) -> BurstCandidate | None:
-    """None: it has no quota."""
+    """Returns the container as a candidate; None if it has no quota."""
     context = container_cgroup(pod, container, policy.node)
     edit = engine.decide(context, policy, limits).get(Field.CPU_QUOTA)
     spec_us = normalization.spec_quota_us(context)
@@ -205,13 +204,13 @@ def _candidate(
 
 
 def _next_spec_us(pod: PodView, container: str, spec_us: int, period_us: int) -> int:
-    """The quota of the limit that the pod's spec has now, if it is less: the runtime hears of a resize last."""
+    """Returns the quota by the spec's limit, if it is smaller: kubelet tells the runtime of a resize last."""
     limit_milli = next((each.native.cpu_limit for each in pod.spec_containers or () if each.name == container), None)
     return min(spec_us, cfs.quota_us(limit_milli, period_us)) if limit_milli else spec_us
 
 
 def _buffers(pod: PodView, settings: BurstSettings, containers: tuple[BurstCandidate, ...], of_pod: bool) -> Opinions:
-    """The containers' buffers and, if all of them have a quota, theirs together for the pod."""
+    """Returns the buffers of the containers and, with ``of_pod``, their sum for the pod."""
     found: dict[Target, Opinion] = {}
     total: dict[str, int] = {}
     for each in containers:

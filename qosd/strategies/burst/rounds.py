@@ -1,8 +1,8 @@
-"""What becomes of each container's burst at a round, which is a second, and between two where its base has changed.
+"""Works out the next quota of each container, once a round (a second), and between rounds if its base has changed.
 
-Pure. Invariants: a burst is what it was, the very object, where nothing of it changed; its quota is within base and
-ceiling, whatever happens to either; one that is at its base and has no tokens to count is none. Between two rounds
-nothing grows or shrinks but along with its base, and no token is counted.
+Pure. Invariants: a burst that did not change is the same object as before; its quota is between base and ceiling,
+however these move; a container at its base without tokens to count has no burst. Between two rounds a quota moves with
+its base only, and no token is counted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _UNKNOWN_USAGE_PERCENT = 100
 
 
 class Burst(msgspec.Struct, frozen=True, eq=False):
-    """A container's quota of now, made of ``base_us``; ``opinion`` None: it is at its base."""
+    """A container's current quota, from ``base_us``; ``opinion`` None: the quota is the base."""
 
     base_us: int
     quota_us: int
@@ -50,9 +50,9 @@ NO_BURSTS: Bursts = MappingProxyType({})
 
 
 class Round:
-    """``before``: the bursts after the last round, ``elapsed_ns`` ago; None: there was none since the start.
+    """``before``: the bursts after the last round, ``elapsed_ns`` ago; None: there was no round since the start.
 
-    ``is_whole``: it is one, and not a look between two.
+    ``is_whole``: this is a round, and not a look between two rounds.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class Round:
 
     @cached_property
     def pool(self) -> SharePool:
-        """Worked out only if something depends on it."""
+        """The pool of shared CPUs, worked out only if a burst depends on it."""
         return share_pool(self._snapshot, self._plan.pool_percent)
 
     def bursts(self) -> Bursts:
-        """Of the containers that are there; the mapping from before if nothing changed."""
+        """Returns the bursts of the plan's containers; the mapping from before if nothing changed."""
         after: dict[str, Burst] = {}
         changed = False
         for _, pod in self._plan.eligible:
@@ -85,7 +85,7 @@ class Round:
         return after if changed or len(after) != len(self._before) else self._before
 
     def _next(self, pod: PodCandidates, candidate: BurstCandidate, before: Burst | None) -> Burst | None:
-        """None: it has none."""
+        """Returns the container's burst; None if it has none."""
         state, settings = self._snapshot.files.get(candidate.quota, FREE), pod.settings
         base_us = _base_us(candidate, state)
         if base_us <= 0:
@@ -124,7 +124,7 @@ class Round:
         return Operation.REMAIN if is_bounded else wish
 
     def _previous_us(self, pod: PodCandidates, before: Burst | None, state: FileState, base_us: int) -> int:
-        """The quota until now, of the base of now; at the first round, what an earlier run left."""
+        """Returns the quota until now, scaled to the current base; at the first round what an earlier run left."""
         if before is not None:
             return before.quota_us * base_us // before.base_us
         is_left = self._is_first and state.is_held and state.adopted and pod.raises
@@ -147,7 +147,7 @@ class Round:
         return bucket.after(int(used_cores * 100 * candidate.period_us / base_us), self._elapsed_ns)
 
     def _is_bounded(self, pod: PodCandidates, state: FileState, previous_us: int) -> bool:
-        """Does the file hold less than the burst was to make of it, or is the pod's quota somebody else's?"""
+        """Does the file hold less than the burst wanted, or does another writer fight for the pod's quota?"""
         of_pod = FREE if pod.quota is None else self._snapshot.files.get(pod.quota, FREE)
         if of_pod.is_contested:
             return True
@@ -186,7 +186,7 @@ class Round:
 
 
 def _base_us(candidate: BurstCandidate, state: FileState) -> int:
-    """The quota without a burst; 0 or less: none. What the file's base is counts where the hooks do not set it."""
+    """Returns the quota without a burst: the hooks', else the base of the file. 0 or less: there is none."""
     if candidate.is_set or not (state.is_held and isinstance(state.base, int)):
         return candidate.base_us
     return state.base

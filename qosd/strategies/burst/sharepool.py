@@ -1,11 +1,11 @@
-"""Has the node CPU for bursts? By the CPUs that pods without CPUs of their own share, and their use.
+"""Tells whether the node has CPU for bursts, by the use of the CPUs that pods without CPUs of their own share.
 
     total   online CPUs - requests of LSE and LSR pods
     used    use of the node - use of LSE, LSR and BE pods: what the system and unlabelled pods use stays in
     state   overload from the threshold on, cooling from nine tenths of it on, idle below
 
-Uses are averages over ``OVER_S``. A pod that has no sample is taken to use nothing, so its use stays in. Invariants:
-classes are those of the labels, as upstream's; a node without a sample is unknown, one without shared CPUs overloaded.
+Uses are averages over ``OVER_S``. A pod without a sample counts as using nothing, so its use stays in. Invariants:
+classes are those of the labels, as in upstream; a node without a sample is unknown, one without shared CPUs overloaded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PoolState(StrEnum):
 
 
 class SharePool(msgspec.Struct, frozen=True):
-    """``used_percent``: of the CPUs that are shared; None: not known."""
+    """``used_percent``: the use of the shared CPUs; None: unknown."""
 
     state: PoolState
     threshold_percent: int
@@ -44,7 +44,7 @@ class SharePool(msgspec.Struct, frozen=True):
 
 
 def share_pool(snapshot: NodeSnapshot, threshold_percent: int) -> SharePool:
-    """The pool by the snapshot's windows."""
+    """Returns the pool, from the snapshot's windows."""
     node = snapshot.window(NODE_USAGE)
     if node is None:
         return SharePool(PoolState.UNKNOWN, threshold_percent)
@@ -61,7 +61,7 @@ def share_pool(snapshot: NodeSnapshot, threshold_percent: int) -> SharePool:
 
 
 def _request_milli(pod: PodView) -> int:
-    """Where kubelet does not tell: they request the whole CPUs that are bound for them."""
+    """Returns the pod's CPU request; if kubelet does not tell it, the CPUs that are bound for the pod."""
     if not live(pod):
         return 0
     if pod.cpu_request_milli is not None:

@@ -1,11 +1,11 @@
-"""By how much a container's CFS quota grows or shrinks at one round, and the formulas of all values.
+"""Decides by how much a container's CFS quota grows or shrinks at a round; has the formulas of all values.
 
-    what is                                     what is done with the quota
+    case                                        operation on the quota
     policy without quota bursts                 reset    back to its base
     no tokens are left                          down     * 0.8
     throttled, and the share pool is idle       up       * 1.2
     throttled, pool cooling or unknown          remain
-    not throttled, or nobody knows              remain
+    not throttled, or unknown                   remain
     either of them, and the pool is overloaded  down     * 0.8
 
 Never below the base, never above ``base * cfsQuotaBurstPercent / 100``. Arithmetic is on integers and rounds down,
@@ -26,7 +26,7 @@ QUOTA_FORMULA, BUFFER_FORMULA, SUM_FORMULA = "cpu_burst_quota", "cpu_burst_buffe
 
 
 class Operation(Enum):
-    """What becomes of a quota; the value is the percentage of it that stays."""
+    """An operation on a quota; the value is the percentage of it that stays."""
 
     UP = 120
     REMAIN = 100
@@ -45,7 +45,7 @@ _BY_POOL: Mapping[tuple[PoolState, Operation], Operation] = MappingProxyType(
 
 
 def operation(is_on: bool, is_allowed: bool, throttled_ratio: float | None, pool: PoolState) -> Operation:
-    """``is_on``: does the policy want quota bursts? ``is_allowed``: are there tokens?"""
+    """Returns the operation. ``is_on``: does the policy want quota bursts? ``is_allowed``: are there tokens?"""
     if not is_on:
         return Operation.RESET
     if not is_allowed:
@@ -59,12 +59,12 @@ def ceiling_us(base_us: int, burst_percent: int) -> int:
 
 
 def next_us(previous_us: int, change_percent: int, base_us: int, most_us: int) -> int:
-    """The quota after one operation."""
+    """Returns the quota after one operation."""
     return max(base_us, min(most_us, previous_us * change_percent // 100))
 
 
 def buffer_us(quota_us: int, percent: int, most_us: int | None = None) -> int:
-    """The kernel's burst buffer: ``percent`` of a quota, which stands for the container's limit."""
+    """Returns the kernel's burst buffer: ``percent`` of a quota."""
     wanted_us = quota_us * percent // 100
     return wanted_us if most_us is None else min(wanted_us, most_us)
 

@@ -1,16 +1,16 @@
-"""CPU burst: containers that their own quota throttles may use more for a while, as long as the node has it to give.
+"""CPU burst: a container that its own quota throttles may use more for a while, as long as the node has idle CPU.
 
-    container   cpu_quota      at least so much: a step a second (steps), while its tokens (bucket) and the pool of
-                               shared CPUs allow
-    pod         cpu_quota      what it is, and what its containers have more
-    both        cpu.max.burst  the kernel's own burst buffer: what one period leaves, a later one may use
+    container   cpu_quota      at least a value that moves one step a second (steps), while its tokens (bucket) and the
+                               pool of shared CPUs allow
+    pod         cpu_quota      as much more as its containers have more
+    both        cpu.max.burst  the kernel's own burst buffer: quota that one period leaves, a later one may use
 
-An amount more works on whatever the earlier stages make of the pod's quota, which nobody tells; so nothing drifts. What
-changes between two beats (a ratio, a limit, a policy) is followed at once, for containers and pod together: v1 takes no
-container's quota above its pod's. Invariants: one step a second, however often is sampled; what is back at its base has
-no opinion, so it is released; a container that is gone is forgotten. While something holds a quota below what it was to
-be, it does not grow. A round at which nothing is throttled and nothing bursts costs two look-ups for each candidate,
-and returns the very same decision.
+The pod's opinion adds an amount to what the earlier stages make of its quota, which is unknown here; so nothing drifts.
+A change between two beats (a ratio, a limit, a policy) takes effect at once, for containers and pod together: v1
+refuses a container's quota above its pod's. Invariants: one step a second, however often the node is sampled; a
+container back at its base has no opinion, so its file is released; a container that is gone is forgotten. A quota that
+is held below what the burst wanted does not grow. A round without throttled containers and bursts costs two look-ups
+for each candidate, and returns the same decision object.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from qosd.strategies.burst.rounds import Bursts, Round
 from qosd.strategies.burst.sharepool import NODE_USAGE, POD_USAGE
 
 ROUND_NS = 750_000_000
-"""A second, for beats that come early; what is urgent between two beats is no round."""
+"""A second, less what a beat may come early; an urgent tick between two beats is no round."""
 SAMPLES_MAX_AGE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class BurstOpinions:
-    """What was wanted of a pod's files, and of which of its containers' opinions that was made."""
+    """The opinions on a pod's files, and the containers' opinions (``parts``) that they were made from."""
 
     pod: PodCandidates
     parts: tuple[Opinion | None, ...]
@@ -47,7 +47,7 @@ class BurstOpinions:
 
 @dataclass(frozen=True, slots=True)
 class BurstMemo:
-    """What was decided at the last round, and of what."""
+    """The decision of the last round, and what it was made from."""
 
     plan: BurstPlan
     round_ns: int
@@ -94,7 +94,7 @@ def _asks(settings: CPUBurstSettings | None) -> bool:
 
 
 def _by_uid(plan: BurstPlan, bursts: Bursts, last: Mapping[str, BurstOpinions]) -> Mapping[str, BurstOpinions]:
-    """``last`` itself if it holds."""
+    """Returns the opinions of each pod; ``last`` itself if they are the same."""
     found = {}
     for uid, pod in plan.eligible:
         before = last.get(uid)
@@ -120,7 +120,7 @@ def _of_pod(pod: PodCandidates, bursts: Bursts) -> Opinions:
 
 
 def _decision(sentence: str, by_uid: Mapping[str, BurstOpinions], last: BurstMemo | None) -> Decision:
-    """The last one, or at least its opinions, where the new would equal it."""
+    """Returns the decision; an equal one, or equal opinions, are the last objects themselves."""
     if last is not None and last.by_uid is by_uid:
         opinions = last.decision.opinions
     else:
