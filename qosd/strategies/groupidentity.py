@@ -6,10 +6,10 @@
                                           pods as the hook says, containers as their pod, host applications as
                                           their class
 
-One strategy, because they come and go together: the kernel forgets every cgroup's identity when it is switched off.
-Containers are told on either cgroup version, for one that is older than its pod's identity does not have it.
-Which comes first, ``koord.host.order`` knows. What the kernel does not have, or ``systemStrategy`` decides, is left
-out. Invariant: while the feature is off, for whatever reason, there is no opinion, so all goes back to its base.
+It is one strategy because these files change together: the kernel forgets every cgroup's identity when the switch is
+off. Containers are written on both cgroup versions, because a container older than its pod's identity does not inherit
+it. ``koord.host.order`` has the order of writes. Files that the kernel lacks, or that ``systemStrategy`` sets, are left
+out. Invariant: while the feature is off, for any reason, there is no opinion, so every file goes back to its base.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _Values = Iterator[tuple[Target, int, str]]
 
 @dataclass(frozen=True, slots=True)
 class _Memo:
-    """What was decided of the pods, of everything else, and of both together."""
+    """The last decisions on pods, on everything else, and on both together."""
 
     pods: PodMemo
     node: Memo
@@ -92,7 +92,7 @@ def _together(of_node: Decision, of_pods: Decision) -> Decision:
 
 
 def _of_node(policy: EffectivePolicy, tiers: Mapping[KubeQoS, str]) -> Decision:
-    """The kernel's switches, the tiers and the host applications; without opinions: why nobody has an identity."""
+    """Returns the decision on switches, tiers and host applications; without opinions it says why there are none."""
     why_off = groupidentity.why_off(policy)
     if why_off:
         return Decision(f"nobody has a group identity: {why_off}")
@@ -103,7 +103,7 @@ def _of_node(policy: EffectivePolicy, tiers: Mapping[KubeQoS, str]) -> Decision:
 
 
 def _switches(policy: EffectivePolicy) -> _Values:
-    """Where the kernel has them. ``schedGroupIdentityEnabled`` of NodeSLO is another strategy's to write."""
+    """Yields the switches that the kernel has. The strategy ``systemConfig`` writes NodeSLO's own setting."""
     if CORE_SCHED in policy.host.system_files:
         yield Target("", CORE_SCHED), 0, "group identity and core scheduling exclude each other"
     by_operator = policy.system_strategy.sched_group_identity_enabled is not None
@@ -117,7 +117,7 @@ def _of_tiers(policy: EffectivePolicy, tiers: Mapping[KubeQoS, str]) -> _Values:
 
 
 def _of_applications(policy: EffectivePolicy, tiers: Mapping[KubeQoS, str]) -> _Values:
-    """One with a path that cannot be is the strategy ``hostApplications``' to complain of."""
+    """Yields the values of host applications. The strategy ``hostApplications`` reports a bad path."""
     for application in policy.slo.host_applications or ():
         qos = application.qos_class
         try:

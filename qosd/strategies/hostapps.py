@@ -2,10 +2,9 @@
 
     cpuset.cpus       LS only: all LS pools
 
-Their group identity is another strategy's. The cgroup is the operator's: it is neither made nor filled here, and one
-that is not there is left out by whoever writes. Invariants: an application that the spec no longer names is released,
-because it has no opinion any more; a path that would leave the cgroup tree, or that is a tier of kubelet's or its root,
-is refused and said.
+``groupIdentity`` sets their group identity. The operator makes and fills the cgroup; a write to a missing cgroup is
+left out. Invariants: an application that the spec no longer names is released, because it has no opinion any more; a
+path that would leave the cgroup tree, or that is a tier of kubelet's or its root, is refused and reported.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _TIERS = {
 
 
 class BadPath(ValueError):
-    """A host application's cgroup is none that may be written."""
+    """The cgroup of a host application may not be written."""
 
 
 class HostApplicationStrategy(Strategy[Memo]):
@@ -47,11 +46,11 @@ class HostApplicationStrategy(Strategy[Memo]):
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})  # which make the pools
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
-        """Always: without applications there is nothing to decide, and what was decided is released."""
+        """Always: without applications there are no opinions, so earlier values are released."""
         return True
 
     def decide(self, snapshot: NodeSnapshot, last: Memo | None) -> tuple[Decision, Memo]:
-        """Depends on the policy alone, pools included, and on where kubelet's tiers are."""
+        """Decides from the policy, pools included, and the cgroups of kubelet's tiers."""
         inputs = (snapshot.policy, snapshot.tiers)
         return decide_anew(last, inputs, partial(_decision, *inputs))
 
@@ -71,7 +70,7 @@ def _decision(policy: EffectivePolicy, tiers: Mapping[KubeQoS, str]) -> Decision
 
 
 def cgroup_of(application: HostApplication, tiers: Mapping[KubeQoS, str]) -> str:
-    """The application's cgroup, as a path below the cgroup root. Raises BadPath."""
+    """Returns the application's cgroup, as a path below the cgroup root. Raises BadPath."""
     place, names = application.cgroup_path, app_directories(application)
     base = "" if place is None else _base(place.base, tiers)
     if not names:

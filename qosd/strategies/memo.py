@@ -1,7 +1,7 @@
-"""A decision worked out again only if one of the objects that it depends on is another one.
+"""Makes a decision again only if one of the objects that it depends on has been replaced.
 
-Snapshots share what did not change as the very same objects, so a tick at which nothing happened costs a comparison of
-identities. Invariant: an equal decision is the last one itself, so that nothing downstream works for nothing.
+Snapshots share unchanged parts as the same objects, so a tick at which nothing happened costs a comparison of
+identities. Invariant: an equal decision is the last object itself, so that nothing downstream works for nothing.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from qosd.decide.decision import Decision
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """What was decided of which objects."""
+    """The last decision, and the objects that it was made from."""
 
     inputs: tuple[object, ...]
     decision: Decision
 
 
 def decide_anew(last: Memo | None, inputs: tuple[object, ...], decide: Callable[[], Decision]) -> tuple[Decision, Memo]:
-    """``last``: what the last call returned, None at first; ``inputs``: all that ``decide`` depends on."""
+    """Returns ``decide()``, or the last decision if ``inputs``, all that ``decide`` depends on, are the same."""
     if last is not None and all(before is now for before, now in zip(last.inputs, inputs, strict=True)):
         return last.decision, last
     decision = decide()

@@ -1,8 +1,8 @@
-"""CPU normalization of pods' own cgroups: kubelet's pod quota, divided like those of the pod's containers.
+"""CPU normalization of pods' own cgroups: divides kubelet's pod quota like the quotas of the pod's containers.
 
-No CRI call tells kubelet's pod quota, and the sum of the containers that run now may be less than the next init
-container needs. So the quota is not set but scaled: whatever kubelet wrote, over the ratio. A pod without quota stays
-without. Pods whose quota the hooks make themselves (bound CPUs, batch and mid resources) are not touched.
+No CRI call has kubelet's pod quota, and the sum of the containers that run now may be less than the next init container
+needs. So the quota is not set but scaled: what kubelet wrote, divided by the ratio. A pod without quota stays without.
+Pods whose quota the hooks set (bound CPUs, batch and mid resources) are not touched.
 
 On cgroup v2 only: v1 refuses a container's quota that exceeds its pod's, so under a scaled one no container could start
 with the quota that kubelet asks for, which is what the runtime writes when no hook edits it. There the scaled quotas of
@@ -46,7 +46,7 @@ class PodNormalization(Strategy[PodMemo]):
 
 
 def of_pod(pod: PodView, policy: EffectivePolicy) -> PodOpinions:
-    """The factor of the pod's own quota, where it has one of kubelet's."""
+    """Returns the factor of the pod's own quota, if that is kubelet's."""
     ratio = normalization.ratio_of(pod.context, policy)
     if ratio is None or policy.host.cgroup_version == 1 or not pod.cgroup or not live(pod):
         return PodOpinions()

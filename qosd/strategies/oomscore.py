@@ -1,10 +1,11 @@
-"""OOM scores of containers: what a pod's annotations ask for, for every process of each container.
+"""Sets the OOM scores that a pod's annotations ask for, for every process of each container.
 
-``oom-score-adj-spec`` of the container, else ``oom-score-adj`` of the pod. An entry that cannot be read costs itself:
-its container has the pod's. Never of the sandbox, whose process holds the pod's namespaces. An annotation that goes
-gives every process back what it had. Pods in virtual machines are left alone: their processes are the guest's.
+``oom-score-adj-spec`` of the container counts, else ``oom-score-adj`` of the pod. An entry that cannot be read is left
+out: its container has the pod's score. The sandbox, whose process holds the pod's namespaces, is never written. When an
+annotation goes, every process gets its own score back. Pods in virtual machines are left alone: their processes are the
+guest's.
 
-The number of a container's tasks goes with it, as far as it is measured: only when that moves may a process have come
+The act names the number of the container's tasks, if that is measured: only when it changes may a process have come
 that did not inherit its score.
 """
 
@@ -33,7 +34,7 @@ _Scores = tuple[TaskAttribute, ...]
 
 @dataclass(frozen=True, slots=True)
 class ScoreMemo:
-    """What was decided of which objects. ``tasks``: of each of ``scores``, in their order."""
+    """The last decision and its inputs. ``tasks``: the number for each of ``scores``, in their order."""
 
     handlers: frozenset[str]
     pods: tuple[PodView, ...]
@@ -79,7 +80,7 @@ def _tasks(snapshot: NodeSnapshot, score: TaskAttribute) -> int | None:
 
 
 def of_pod(pod: PodView, node: NodeSettings) -> _Scores:
-    """What the processes of one pod's containers shall have."""
+    """Returns the scores of the processes of one pod's containers."""
     annotations = pod.context.annotations
     if not live(pod) or is_kata(pod, node):
         return ()

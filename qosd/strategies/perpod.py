@@ -1,9 +1,9 @@
-"""Opinions pod by pod, worked out again only for what changed.
+"""Makes opinions pod by pod, again only for pods that changed.
 
 A pod's opinions follow from its view, the policy and the limits of best-effort pods alone, and these keep their
-identity while they are unchanged. So a tick at which nothing happened costs two comparisons and returns the very same
-objects, and one new container costs one pod. Invariant: the opinions are those of all pods of the snapshot, as if none
-had been remembered.
+identity while they are unchanged. So a tick at which nothing happened costs two comparisons and returns the same
+objects, and a new container costs the work for one pod. Invariant: the opinions are those of all pods of the snapshot,
+as if none had been remembered.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PodOpinions:
-    """What one pod's files shall hold, and what could not be (sentences)."""
+    """The opinions on one pod's files, and sentences on values that were refused."""
 
     opinions: Mapping[Target, Opinion] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class PodOpinions:
 
 @dataclass(frozen=True, slots=True)
 class PodMemo:
-    """What was decided of which objects."""
+    """The last decision, and the objects that it was made from."""
 
     policy: EffectivePolicy
     limits: BestEffortLimits
@@ -51,7 +51,7 @@ def decide_each(
     of_pod: Callable[[PodView], PodOpinions],
     limits: BestEffortLimits = NO_LIMITS,
 ) -> tuple[Decision, PodMemo]:
-    """The decision made of every pod's opinions; ``memo`` is what the last call returned.
+    """Returns the decision from every pod's opinions. ``memo``: what the last call returned.
 
     ``limits``: those of best-effort pods, where ``of_pod`` depends on them and not on the policy alone.
     """
@@ -67,10 +67,10 @@ def decide_each(
 def _valid(
     memo: PodMemo, policy: EffectivePolicy, limits: BestEffortLimits
 ) -> Mapping[str, tuple[PodView, PodOpinions]]:
-    """What of the last decision holds: the limits of best-effort pods move each second while they are suppressed.
+    """Returns the opinions that hold: best-effort limits move each second while best-effort pods are suppressed.
 
-    They concern no other pods but those in the tier of best-effort pods; and where CPU time alone differs, of these
-    at most the ones with a quota.
+    They concern only best-effort pods and kubelet's tier of that name; a change of CPU time alone concerns at most
+    those of them with a quota.
     """
     if memo.policy is not policy:
         return {}
@@ -87,26 +87,26 @@ def _valid(
 
 
 def _is_best_effort(pod: PodView) -> bool:
-    """Or in kubelet's tier of that name."""
+    """Is it a best-effort pod, or in kubelet's tier of that name?"""
     return pod.context.is_best_effort or pod.kube_qos is KubeQoS.BEST_EFFORT
 
 
 def _differ_in_time_alone(one: BestEffortLimits, other: BestEffortLimits) -> bool:
-    """Is nothing another but the CPU time of best-effort pods and of their tier, and no CPU set has a reason?"""
+    """Do the limits differ only in CPU time, with no CPU set whose reason would change with it?"""
     both = {structs.replace(each.scheduling, cpu_milli=0, why="") for each in (one, other)}
     is_same = (one.pools, one.tier_cpus) == (other.pools, other.tier_cpus)
     return not other.scheduling.cpus and is_same and len(both) == 1
 
 
 def _has_quota(found: PodOpinions) -> bool:
-    """Or may have: a value that was refused could have been one."""
+    """Has the pod an opinion on a quota, or a refused value that may have been one?"""
     return bool(found.refused) or any(target.name == QUOTA for target in found.opinions)
 
 
 def of_each(
     pods: Iterable[PodView], known: Mapping[str, tuple[PodView, T]], of_pod: Callable[[PodView], T]
 ) -> dict[str, tuple[PodView, T]]:
-    """What ``of_pod`` makes of each, by UID; of a pod that is the same as in ``known``, what is known."""
+    """Returns ``of_pod`` of each pod by UID; of a pod that is the same as in ``known``, the known value."""
     by_uid: dict[str, tuple[PodView, T]] = {}
     for pod in pods:
         entry = known.get(pod.uid)
@@ -115,7 +115,7 @@ def of_each(
 
 
 def _decision(pods: list[PodOpinions], memo: PodMemo | None) -> Decision:
-    """The last decision itself where the new one would equal it."""
+    """Returns the decision; the last one itself if the new one equals it."""
     opinions: dict[Target, Opinion] = {}
     for of_pod in pods:
         opinions.update(of_pod.opinions)
@@ -131,5 +131,5 @@ def _decision(pods: list[PodOpinions], memo: PodMemo | None) -> Decision:
 
 
 def count(number: int, noun: str) -> str:
-    """For people."""
+    """Returns the number with its noun, for people."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,14 +1,14 @@
-"""The hooks' edits applied to everything that runs: containers from before qosd, a changed policy, moved CPU pools.
+"""Applies the hooks' edits to everything that runs: older containers, a changed policy, moved CPU pools.
 
-The same engine as the hook service's and NRI's decides, so a container gets after its start what it would have got at
-it. Three kinds of cgroup are asked for: containers (as at their creation), sandboxes (the CPU set only) and the pods'
+The engine of hook service and NRI decides here, too, so a running container gets what it would have got at its start.
+It is asked about three kinds of cgroup: containers (as at their creation), sandboxes (the CPU set only) and the pods'
 own cgroups, whose values no CRI call carries: the CFS quota, -1 where CPUs are bound; shares, quota and memory of
 batch and mid pods; idle scheduling and memory protection. A hook that is part of a larger feature is left to the
 strategy that its row names.
 
-Invariants: no edit, no opinion, so what a rule or an annotation no longer says is released; an empty CPU set, "the
-parent's", is no opinion, because the kernel takes none from a cgroup that has tasks. A value that the kernel would
-refuse costs itself only and is said. The order of writes (shrink, then grow) is the actuator's.
+Invariants: without an edit there is no opinion, so a value that rule or annotation no longer ask for is released; an
+empty CPU set ("the parent's") is no opinion, because the kernel refuses it for a cgroup with tasks. A value that the
+kernel would refuse is left out alone, and reported. The actuator orders the writes (shrink, then grow).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class HookReconciler(Strategy[PodMemo]):
 
 
 def of_pod(pod: PodView, policy: EffectivePolicy, limits: BestEffortLimits) -> PodOpinions:
-    """The opinions on all cgroups of one pod."""
+    """Returns the opinions on all cgroups of one pod."""
     opinions: dict[Target, Opinion] = {}
     refused: list[str] = []
     for cgroup, requested_of in cgroups_of(pod, policy.node):
@@ -81,7 +81,7 @@ def of_pod(pod: PodView, policy: EffectivePolicy, limits: BestEffortLimits) -> P
 
 
 def _of_abstentions(pod: PodView, cgroup: str, abstentions: tuple[Abstention, ...]) -> dict[Target, Opinion]:
-    """What the hooks leave alone in ``cgroup``, with the reason for people."""
+    """Returns opinions for the fields that hooks leave alone in ``cgroup``, each with the reason."""
     found: dict[Target, Opinion] = {}
     for one in abstentions:
         why = f"{one.hook}: {one.why}"
@@ -90,9 +90,9 @@ def _of_abstentions(pod: PodView, cgroup: str, abstentions: tuple[Abstention, ..
 
 
 def pod_cgroup(pod: PodView) -> PodContext:
-    """The context in which hooks decide for the pod's own cgroup.
+    """Returns the context in which hooks decide for the pod's own cgroup.
 
-    Its quota is of the period of its containers, whichever its cgroup has; of a BestEffort pod it is of the kernel's.
+    Its quota is of the period of its containers, whatever its cgroup has; of a BestEffort pod, of the kernel's period.
     """
     requested = replace(pod.context.requested, memory_request_bytes=pod.memory_request_bytes)
     if pod.kube_qos is KubeQoS.BEST_EFFORT:
@@ -105,7 +105,7 @@ def pod_cgroup(pod: PodView) -> PodContext:
 
 
 def cgroups_of(pod: PodView, node: NodeSettings) -> Iterator[tuple[str, PodContext]]:
-    """Every cgroup of the pod that is in use and whose path is known, with what the hooks are asked about it."""
+    """Yields every cgroup of the pod that is in use and has a known path, with the context for the hooks."""
     if not live(pod):
         return
     if pod.cgroup and _is_made(pod):
@@ -116,14 +116,14 @@ def cgroups_of(pod: PodView, node: NodeSettings) -> Iterator[tuple[str, PodConte
 
 
 def _is_made(pod: PodView) -> bool:
-    """Has the runtime anything of it? Before, kubelet may not have written the pod's own cgroup yet."""
+    """Has the runtime created anything of the pod? Before, kubelet may not have written the pod's own cgroup yet."""
     return bool(pod.sandbox_id) or any(has_cgroup(one.state) for one in pod.containers)
 
 
 def container_cgroup(pod: PodView, container: ContainerView, node: NodeSettings) -> PodContext:
-    """The context in which hooks decide for the cgroup of a container, or of the sandbox.
+    """Returns the context in which hooks decide for the cgroup of a container, or of the sandbox.
 
-    A container's memory request only kubelet's pod list tells.
+    Only kubelet's pod list has a container's memory request.
     """
     if container.is_sandbox:
         return pod.context.at(HookStage.SANDBOX_CGROUP, container.requested)
@@ -135,7 +135,7 @@ def container_cgroup(pod: PodView, container: ContainerView, node: NodeSettings)
 
 
 def _row(edit: Edit, version: int) -> KernelFile | None:
-    """The row that holds the edited value; None where this node's cgroups have no such file, or no opinion is meant."""
+    """Returns the row of the edited value; None if this node has no such file, or the edit is no opinion on one."""
     if edit.field is Field.ANNOTATION or (edit.field.is_cpuset and not edit.value):
         return None
     row = ROWS.get(edit.key if edit.field is Field.UNIFIED else edit.field.value)
@@ -143,7 +143,7 @@ def _row(edit: Edit, version: int) -> KernelFile | None:
 
 
 def _value(edit: Edit, row: KernelFile, version: int) -> Value:
-    """The edit's value as the table of files spells it; raises ValueError, naming the row, if it may not be written."""
+    """Returns the value as the table of files spells it. Raises ValueError, with the row, if the file refuses it."""
     value = edit.value
     if edit.field is Field.UNIFIED or edit.field.is_cpuset:
         value = row.parse(str(value), 2)  # both are what is written to a v2 file

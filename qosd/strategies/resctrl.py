@@ -1,9 +1,9 @@
-"""Containers and sandboxes in the resctrl group of their pod's QoS class, also where the runtime did not put them.
+"""Keeps containers and sandboxes in the resctrl group of their pod's QoS class, also if the runtime did not do so.
 
-Each belongs there whoever brought it: the runtime by its RDT class, NRI, or the actor that moves tasks; who finds
-nobody missing moves nobody. So containers from before NRI's registration are moved too, and a front end that comes or
-goes releases nobody. Only groups that exist, of classes with ``resctrlQOS`` enabled; a pod with a group of its own, and
-a pod or container that names a class, stays where it is. Without resctrl there is nothing to look at.
+The runtime (by its RDT class), NRI or the actor that moves tasks may bring them there; the actor moves only tasks that
+are missing. So it moves containers from before NRI's registration too, and releases none when a front end comes or
+goes. Only groups that exist count, of classes with ``resctrlQOS`` enabled; a pod with a group of its own, and a pod or
+container that names a class, stays where it is. Without resctrl it wants nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ResctrlGroups(Strategy[Memo]):
         return snapshot.policy.enabled(HOOK)
 
     def decide(self, snapshot: NodeSnapshot, last: Memo | None) -> tuple[Decision, Memo]:
-        """Depends on pods and policy alone."""
+        """Decides from pods and policy alone."""
         inputs = (snapshot.policy, snapshot.pods)
         return decide_anew(last, inputs, partial(_decision, *inputs))
 
@@ -54,7 +54,7 @@ def _decision(policy: EffectivePolicy, pods: tuple[PodView, ...]) -> Decision:
 
 
 def _of_pod(pod: PodView, policy: EffectivePolicy) -> Iterator[Membership]:
-    """Every cgroup of the pod that exists and has tasks, with where they belong."""
+    """Yields every cgroup of the pod that exists and has tasks, with the group where they belong."""
     resctrl_group, why = resctrl.group_of(pod.context, policy)
     if not resctrl_group or not live(pod):
         return

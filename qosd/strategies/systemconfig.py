@@ -1,4 +1,4 @@
-"""The kernel's own settings that NodeSLO names (``systemStrategy``): memory watermarks, and vendor kernels' switches.
+"""Sets the kernel settings that NodeSLO names (``systemStrategy``): memory watermarks, and vendor kernels' switches.
 
     minFreeKbytesFactor          vm.min_free_kbytes, in ten-thousandths of the node's memory
     watermarkScaleFactor         vm.watermark_scale_factor
@@ -6,9 +6,9 @@
                                  their files, which only vendor kernels have
     schedFeatures                each feature of the scheduler that it names, on or off
 
-Invariants: what is not set has no opinion, so the file goes back to its base; a value that is out of the file's range,
-or for a file that this kernel lacks, is left out and said, and costs the others nothing. Nothing is rounded into range.
-A wrong value is no word on the setting: what an earlier one made of the file stays.
+Invariants: a field that is not set has no opinion, so its file goes back to its base; a value that is out of the file's
+range, or for a file that this kernel lacks, is left out alone, and reported. No value is rounded into range. A wrong
+value is no opinion on the setting: the value of before stays in the file.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _AS_SET: Mapping[str, str] = MappingProxyType(
         "page_cache_limit_enabled": "pagecache_limit.enabled",
     }
 )
-"""The fields whose value is the file's."""
+"""The fields whose value is written as it is, by row."""
 
 
 class KernelSetting(msgspec.Struct, frozen=True):
-    """What one field of NodeSLO wants of the row ``name``, with what the value was made of."""
+    """The value that one field of NodeSLO sets for the row ``name``; ``inputs``: what the value was made from."""
 
     field: str
     stated: object
@@ -72,11 +72,11 @@ class SystemConfig(Strategy[Memo]):
     )
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
-        """Always: what NodeSLO does not set is released."""
+        """Always: settings that NodeSLO does not have are released."""
         return True
 
     def decide(self, snapshot: NodeSnapshot, last: Memo | None) -> tuple[Decision, Memo]:
-        """Depends on the policy alone, which knows the host."""
+        """Decides from the policy alone, which has the facts of the host."""
         return decide_anew(last, (snapshot.policy,), partial(_decision, snapshot.policy))
 
 
@@ -103,7 +103,7 @@ def _decision(policy: EffectivePolicy) -> Decision:
 
 
 def _settings(stated: SystemStrategy, host: HostFacts) -> Iterator[KernelSetting]:
-    """Every field that is set and has a file."""
+    """Yields every field that is set and has a file."""
     factor, capacity_kb = stated.min_free_kbytes_factor, host.memory_total_bytes // 1024
     if factor is not None and capacity_kb:
         inputs: Inputs = {FORMULA: "min_free_kbytes", "capacity_kb": capacity_kb, "factor": factor}
@@ -119,7 +119,7 @@ def _settings(stated: SystemStrategy, host: HostFacts) -> Iterator[KernelSetting
 
 
 def _untold(stated: SystemStrategy, policy: EffectivePolicy) -> Iterator[tuple[str, str]]:
-    """The files that are to be set to a value which nobody can tell, each with why."""
+    """Yields the files whose value cannot be worked out, each with the reason."""
     factor = stated.min_free_kbytes_factor
     if factor is not None and policy.host.memory_total_bytes < 1024:
         yield MIN_FREE, _left_out("minFreeKbytesFactor", factor, f"the node's memory is not known{_STAYS}")
@@ -140,7 +140,7 @@ def _is_row(name: str) -> bool:
 
 
 def _without_file(setting: KernelSetting, host: HostFacts) -> str:
-    """Why the setting changes nothing on this kernel; "" if it does."""
+    """Returns why the setting has no effect on this kernel; "" if it has one."""
     if not _is_row(setting.name):
         return _left_out(setting.field, setting.stated, "this is no name of a scheduler feature")
     row = files.row(setting.name)
@@ -153,7 +153,7 @@ def _without_file(setting: KernelSetting, host: HostFacts) -> str:
 
 
 def _refused(setting: KernelSetting, host: HostFacts) -> str:
-    """Why the file cannot hold the value; "" if it can."""
+    """Returns why the file cannot hold the value; "" if it can."""
     try:
         files.row(setting.name).check(setting.value, host.cgroup_version)
     except ValueRefused as error:
@@ -162,7 +162,7 @@ def _refused(setting: KernelSetting, host: HostFacts) -> str:
 
 
 def _lists_features(host: HostFacts) -> bool:
-    """Could they be read? Else whoever writes the file says what is wrong with it."""
+    """Could the scheduler's features be read? If not, the write itself reports what is wrong."""
     return any(name.startswith(f"{FEATURES}@") for name in host.system_files)
 
 

@@ -1,9 +1,9 @@
-"""Pods of the batch and mid bands are evicted when they requested more than is allocatable now.
+"""Evicts pods of the batch and mid bands when they requested more than is allocatable now.
 
-What is allocatable to these bands shrinks and grows with what others leave; what was promised when it was more may be
-too much later. Only what pods of a band requested of its own resource counts, and only such pods go for it: native
-requests are the scheduler's and kubelet's, and no pod of these bands could make up for them. Of a resource of which
-nobody says what is allocatable nothing is demanded; an explicit 0 demands all back.
+The allocatable amounts of these bands shrink and grow with what other pods leave, so requests that fitted once may be
+too much later. Only requests for the band's own resource count, and only pods with such requests are evicted: native
+requests are the scheduler's and kubelet's, and no pod of these bands could make up for them. Without an allocatable
+amount nothing is demanded; an explicit 0 demands all back.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _BANDS: Mapping[Resource, Mapping[str, PriorityClass]] = {
     Resource.MEMORY_BYTES: {BATCH_MEMORY: PriorityClass.BATCH, MID_MEMORY: PriorityClass.MID},
 }
 _HIGHEST_PRIORITY = 7999
-"""Of the mid band: nobody above it has requested anything of these resources."""
+"""The highest priority of the mid band: no pod above it requests these resources."""
 
 
 def to_release(requested: int, allocatable: int, lower_percent: int) -> int:
-    """So that what is left is the lower percent of what is allocatable; all of it where nothing is."""
+    """Returns what to release so that the rest is ``lower_percent`` of the allocatable; all of it if that is 0."""
     return (requested * 100 - lower_percent * allocatable) // 100 if allocatable else requested
 
 
@@ -58,7 +58,7 @@ RELEASE = Formula(
 
 
 class _Requested(msgspec.Struct, frozen=True, eq=False):
-    """What pods requested, by extended resource, and what that was summed of."""
+    """What pods requested, by extended resource; ``pods`` and ``priority_at_most``: what the sums were made from."""
 
     pods: tuple[PodView, ...]
     priority_at_most: int
@@ -72,7 +72,7 @@ class Allocatable(Evicting[_Requested]):
     formulas: ClassVar[tuple[Formula, ...]] = (RELEASE,)
     resource: ClassVar[Resource]
     prefix: ClassVar[str]
-    """Of the settings' names."""
+    """The beginning of the settings' names."""
 
     def states(
         self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, last: _Requested | None
@@ -109,7 +109,7 @@ class Allocatable(Evicting[_Requested]):
         return msgspec.structs.replace(by_priority(self.gate, priority_at_most), bands=bands)
 
     def _requested(self, snapshot: NodeSnapshot, priority_at_most: int, last: _Requested | None) -> _Requested:
-        """Summed again only if pods or the threshold are others."""
+        """Returns the sums, which are made again only if pods or threshold have changed."""
         if last is not None and last.pods is snapshot.pods and last.priority_at_most == priority_at_most:
             return last
         pods = [pod for pod in snapshot.pods if live(pod)]
@@ -130,7 +130,7 @@ class Allocatable(Evicting[_Requested]):
         allocatable: Mapping[str, Quantity],
         percents: tuple[int, int],
     ) -> Iterator[tuple[str, Shortage | None]]:
-        """A sentence on each extended resource, and what lacks of it."""
+        """Yields a sentence on each extended resource, and its shortage if it has one."""
         upper, lower = percents
         for extended_resource, sum_ in requested.by_resource.items():
             if extended_resource not in allocatable:

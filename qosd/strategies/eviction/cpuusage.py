@@ -1,6 +1,6 @@
-"""Pods of low priority are evicted while the node's CPUs are too busy.
+"""Evicts pods of low priority while the node's CPUs are too busy.
 
-The mean of a window decides. It still holds what has gone since, so the newest sample bounds what has to go yet.
+The mean of a window decides. It still includes pods that have gone since, so the newest sample bounds the amount.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What the strategies have in common that evict by NodeSLO's ``resourceUsedThresholdWithBE``.
+"""The common part of the strategies that evict by NodeSLO's ``resourceUsedThresholdWithBE``.
 
-Each states a shortage and no more: whom it hits, and whether a milder step will do, is relief's to say. They act only
-where all that they go by is young: samples of which three at most are missing, a pod list of 90 seconds at most, and
-kubelet's list too where not the label of a class says who goes. What is wrong with one's settings is said by that one,
-and it states nothing.
+Each states a shortage and no more: relief (``qosd.decide.relief``) chooses the victims, and a milder step if that will
+do. A strategy acts only on young inputs: samples of the last three seconds, a pod list of at most 90 seconds, and
+kubelet's list as well unless the class label alone says which pods go. A strategy with a wrong setting says so and
+states nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DEFAULT_GAP_PERCENT = 2
 
 
 class SettingError(ValueError):
-    """A setting that the strategy cannot do without, or that makes no sense."""
+    """A setting that the strategy needs is missing, or makes no sense."""
 
     def __init__(self, name: str, value: int | None, why: str = "is not set, and nothing is done without it") -> None:
         said = f"{_SPEC}.{json_name(name)}"
@@ -46,7 +46,7 @@ class SettingError(ValueError):
 
 
 class Evicting(Strategy[S]):
-    """``states``: the decision under the thresholds. Raises SettingError."""
+    """``states`` returns the decision under the thresholds. Raises SettingError."""
 
     name: ClassVar[str]
     gate: ClassVar[str]
@@ -81,7 +81,7 @@ def is_enabled(policy: EffectivePolicy) -> bool:
 
 
 def required(thresholds: ResourceThresholds, name: str) -> int:
-    """The setting's value. Raises SettingError."""
+    """Returns the value of the setting. Raises SettingError if there is none."""
     value = getattr(thresholds, name)
     if value is None:
         raise SettingError(name, None)
@@ -90,7 +90,7 @@ def required(thresholds: ResourceThresholds, name: str) -> int:
 
 
 def usage_percents(thresholds: ResourceThresholds, upper_name: str, lower_name: str) -> tuple[int, int]:
-    """(upper, lower) of the usage of a resource; the lower is two less if nobody says it. Raises SettingError."""
+    """Returns (upper, lower); a lower percent that is not set is two less than the upper. Raises SettingError."""
     upper, lower = required(thresholds, upper_name), getattr(thresholds, lower_name)
     if not 0 < upper <= 100:
         raise SettingError(upper_name, upper, "is not in 1..100")
@@ -106,22 +106,22 @@ def best_effort(gate: str) -> Victims:
 
 
 def by_priority(gate: str, priority_at_most: int) -> Victims:
-    """Whoever is labelled ``eviction-enabled`` and of a low priority, whatever its class."""
+    """Returns as victims the pods of any class labelled ``eviction-enabled``, up to a priority."""
     return Victims(None, gate, priority_at_most, is_opt_in=True)
 
 
 def percent_of(used: int, capacity: int) -> int:
-    """Whole percents, as upstream counts."""
+    """Returns whole percents, as upstream counts."""
     return used * 100 // capacity
 
 
 def to_release(used: int, capacity: int, lower_percent: int) -> int:
-    """What has to go so that the usage comes down to the lower percent."""
+    """Returns what to release so that the usage comes down to the lower percent."""
     return capacity * (percent_of(used, capacity) - lower_percent) // 100
 
 
 def release_formula(unit: str) -> Formula:
-    """``to_release`` of amounts in ``unit``, ``milli`` or ``bytes``."""
+    """Returns the formula ``to_release`` for amounts in ``unit``, ``milli`` or ``bytes``."""
 
     def compute(inputs: Inputs) -> int:
         used, capacity = number(inputs, f"used_{unit}"), number(inputs, f"capacity_{unit}")
@@ -137,7 +137,7 @@ _RELEASES = {Resource.CPU_MILLI: (CPU_TO_RELEASE, "milli"), Resource.MEMORY_BYTE
 
 
 def release_inputs(resource: Resource, used: int, capacity: int, lower_percent: int) -> Inputs:
-    """What the formula of the resource's release is fed."""
+    """Returns the inputs of the formula of the resource's release."""
     formula, unit = _RELEASES[resource]
     return {
         FORMULA: formula.name, f"used_{unit}": used, f"capacity_{unit}": capacity, "lower_percent": lower_percent,

@@ -1,17 +1,18 @@
-"""Pods give memory back before an allocation fails at a memory limit: best-effort ones, or by priority.
+"""Frees memory of pods before an allocation fails at a memory limit: of best-effort pods, or by priority.
 
 There are two memory limits: the node's memory, and the limit of the cgroup of all pods, which kubelet sets on most
-nodes. What counts is what the kernel cannot take back by itself: of the node MemTotal - MemAvailable, of the pods'
-cgroup ``memory_unreclaimable_bytes``. What it can take back (page cache, dentries and inodes) is never a reason
-to throttle, freeze or evict; if the working set (kubelet's measure, in which that counts) comes too near to the pods'
-limit, best-effort pods' cache is reclaimed before latency-sensitive ones have to wait for that. No more is done either
-where the pods that may not be evicted fill the pods' limit beyond the threshold by themselves: no eviction could bring
-the usage below it. Nor is more demanded than what brings it down to what they have, where that is above the lower
-percent. Where a limit will be reached soon, evicting still gives time.
+nodes. Only memory that the kernel cannot reclaim counts: MemTotal - MemAvailable of the node, and
+``memory_unreclaimable_bytes`` of the pods' cgroup. Reclaimable memory (page cache, dentries and inodes) is never a
+reason to throttle, freeze or evict; if the working set (kubelet's measure, which includes it) comes too near to the
+pods' limit, best-effort pods' cache is reclaimed, before latency-sensitive pods have to wait for reclaim.
 
-A percent is reached too late where memory fills fast: so the slope of the last seconds counts too, and a limit that
-would be reached within ``HORIZON_S`` is as near as one at the threshold. Never is more demanded than what is in use
-above the lower percent. The kernel wakes the daemon when tasks stall for want of memory.
+Pods that may not be evicted can fill the pods' limit beyond the threshold by themselves: no eviction could bring the
+usage below it then, so only cache is reclaimed, unless the limit will be reached soon, when evicting still gains time.
+If these pods alone use more than the lower percent, eviction stops at what they use.
+
+Where memory fills fast a percentage is reached too late: so the slope of the last seconds counts too, and a limit that
+would be reached within ``HORIZON_S`` counts as reached. The strategies never demand more than the usage above the lower
+percent. The kernel wakes the daemon when tasks stall for memory.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ _TRIGGERS = tuple([PressureTrigger("memory", "some", 100_000, 1_000_000, tier) f
 
 
 class _MemoryLimit(msgspec.Struct, frozen=True):
-    """``used_bytes``: what cannot be taken back; ``with_cache_bytes``: and what counts too while it is not.
+    """A limit. ``used_bytes``: unreclaimable memory; ``with_cache_bytes``: with what the kernel has not reclaimed yet.
 
     ``is_of_pods``: it is the limit of all pods, beside which the node may have memory left.
     """
@@ -86,7 +87,7 @@ class _MemoryLimit(msgspec.Struct, frozen=True):
 
     @property
     def left_s(self) -> float | None:
-        """When it is hit if the usage goes on to grow so; None: not within the horizon."""
+        """The seconds until the limit is reached if usage grows on like this; None: more than ``HORIZON_S``."""
         if self.slope_bytes_per_s <= 0:
             return None
         left_s = max(0, self.capacity_bytes - self.used_bytes) / self.slope_bytes_per_s
@@ -94,12 +95,12 @@ class _MemoryLimit(msgspec.Struct, frozen=True):
 
     @property
     def late_s(self) -> float | None:
-        """The same; 0 also where usage has stopped to grow because there is nothing left to grow into."""
+        """The same; 0 from ``LAST_PERCENT`` on, where usage may stop growing because nothing is left."""
         return 0.0 if percent_of(self.used_bytes, self.capacity_bytes) >= LAST_PERCENT else self.left_s
 
 
 class _Demand(msgspec.Struct, frozen=True):
-    """What has to go because of one limit, down to ``lower_percent``, and for which steps it is reason enough."""
+    """The amount to free for one limit, down to ``lower_percent``, and the steps that may be taken for it."""
 
     limit: _MemoryLimit
     amount: int
@@ -156,7 +157,7 @@ class _Memory(Evicting[None]):
         return Decision(f"{worst.why}: {readable.memory(worst.amount)} must be freed", shortages=(shortage,)), None
 
     def _evictable_bytes(self, victims: Victims, snapshot: NodeSnapshot) -> int:
-        """What the kernel cannot take back of all pods that may be evicted, those too that go already or rest."""
+        """Returns the unreclaimable memory of all pods that may be evicted, also of those already being evicted."""
         anything = Shortage(Resource.MEMORY_BYTES, 1, victims, self.order, "")
         pods = [pod for pod in snapshot.pods if is_victim(pod, anything, snapshot)]
         return sum([_bytes(snapshot, _POD.memory_unreclaimable_bytes, pod.cgroup) or 0 for pod in pods])
@@ -187,7 +188,7 @@ class MemoryByPriority(_Memory):
 
 
 def _limits(snapshot: NodeSnapshot) -> Iterator[_MemoryLimit]:
-    """Those of which everything is known."""
+    """Yields the memory limits whose figures are all known."""
     total, used = (_bytes(snapshot, metric) for metric in (NodeRow.memory_total_bytes, NodeRow.memory_usage_bytes))
     if total and used is not None:
         yield _MemoryLimit("the node's memory", total, used, used, _slope(snapshot, _NODE_SLOPE, ""))
@@ -205,7 +206,7 @@ def _bytes(snapshot: NodeSnapshot, metric: Metric, subject: str = "") -> int | N
 
 
 def _slope(snapshot: NodeSnapshot, window: Window, subject: str) -> float:
-    """Bytes per second; 0 while that cannot be told."""
+    """Returns bytes per second; 0 while there are too few samples."""
     aggregate = snapshot.window(window, subject)
     if aggregate is None or aggregate.count < _SLOPE_SAMPLES or aggregate.span_s < _SLOPE_SPAN_S:
         return 0.0
@@ -215,7 +216,7 @@ def _slope(snapshot: NodeSnapshot, window: Window, subject: str) -> float:
 def _demand(
     limit: _MemoryLimit, upper_percent: int, lower_percent: int, evictable_bytes: Callable[[], int]
 ) -> _Demand | None:
-    """None: the limit is far. ``evictable_bytes``: what all pods have that may be evicted."""
+    """Returns the demand; None: the limit is far. ``evictable_bytes``: the memory of the pods that may be evicted."""
     percent = percent_of(limit.used_bytes, limit.capacity_bytes)
     amount = to_release(limit.used_bytes, limit.capacity_bytes, lower_percent)
     size = readable.memory(limit.capacity_bytes)
@@ -247,6 +248,6 @@ def _demand(
 
 
 def _of_cache(limit: _MemoryLimit, lower_percent: int, why: str) -> _Demand:
-    """For which only what the kernel can take back is reclaimed."""
+    """Returns a demand for which only cache is reclaimed."""
     amount = to_release(limit.with_cache_bytes, limit.capacity_bytes, lower_percent)
     return _Demand(limit, amount, limit.with_cache_bytes, lower_percent, frozenset({ReliefStep.RECLAIM}), why)

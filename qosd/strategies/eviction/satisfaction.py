@@ -1,10 +1,10 @@
-"""Best-effort pods are evicted when they get too little of the CPU that they requested.
+"""Evicts best-effort pods when they get too little of the CPU that they requested.
 
     satisfaction = limit / requests of best-effort pods
 
-Below the lower percent, and while they really use what they can get, so many go that the others' satisfaction comes up
-to the upper percent. The limit is what the BestEffort tier can have (its CPU sets, its CFS quota), or the node's
-allocatable batch-cpu. Means over a window decide, and the newest samples have to agree: what is over is no reason.
+Below the lower percent, and while the pods really use what they can get, it evicts so many that the satisfaction of the
+others rises to the upper percent. The limit is what the BestEffort tier can have (its CPU sets, its CFS quota), or the
+node's allocatable batch-cpu. Means over a window decide, and the newest samples must agree that it is not over.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from qosd.strategies.eviction.windows import check_window, covers, cpu_window, c
 _DEFAULT_USAGE_PERCENT = 90
 _LOWER, _UPPER = "cpu_evict_be_satisfaction_lower_percent", "cpu_evict_be_satisfaction_upper_percent"
 _LEAST_MILLI = 1000
-"""A limit below one CPU is too little whatever is used of it."""
+"""A limit below one CPU is too little however little of it is used."""
 _USAGE, _REQUEST, _REAL_LIMIT = (
     BestEffortRow.be_cpu_usage_cores,
     BestEffortRow.be_cpu_request_cores,
@@ -50,7 +50,7 @@ _UNMEASURED = "the CPU of best-effort pods has not been measured yet"
 
 
 class _Percents(msgspec.Struct, frozen=True):
-    """``lower``: satisfaction below which pods go; ``upper``: to which it shall come; ``usage``: use of the limit."""
+    """``lower``: satisfaction below which pods go; ``upper``: the aim; ``usage``: the least use of the limit."""
 
     lower: int
     upper: int
@@ -72,20 +72,20 @@ class _Percents(msgspec.Struct, frozen=True):
 
 
 class _CPU(msgspec.Struct, frozen=True):
-    """Of all best-effort pods together."""
+    """The CPU of all best-effort pods together."""
 
     usage_milli: int
     request_milli: int
     limit_milli: int
 
     def is_used(self, percents: _Percents) -> bool:
-        """Do they use what they can get?"""
+        """Do the pods use what they can get?"""
         if self.limit_milli <= 0:
             return False
         return self.limit_milli < _LEAST_MILLI or self.usage_milli * 100 >= self.limit_milli * percents.usage
 
     def to_release(self, percents: _Percents) -> int:
-        """0 where they are satisfied."""
+        """Returns the requests to release; 0 where the pods are satisfied."""
         if self.request_milli <= 0 or self.limit_milli * 100 > self.request_milli * percents.lower:
             return 0
         return max(0, _release_milli(self.request_milli, self.limit_milli, percents.upper))
@@ -97,7 +97,7 @@ def _release_milli(request_milli: int, limit_milli: int, upper_percent: int) -> 
 
 
 def _compute(inputs: Inputs) -> int:
-    """The smaller of both."""
+    """Returns the smaller release, by the means or by the newest samples."""
     upper = number(inputs, "upper_percent")
     mean, last = (
         _release_milli(number(inputs, f"{prefix}request_milli"), number(inputs, f"{prefix}limit_milli"), upper)
@@ -180,7 +180,7 @@ def _is_by_allocatable(policy: EffectivePolicy) -> bool:
 
 
 def _allocatable_milli(policy: EffectivePolicy) -> int | None:
-    """The node's batch-cpu, of which 0 counts as 1; None: nobody tells."""
+    """Returns the node's allocatable batch-cpu, 0 as 1; None: unknown."""
     amount = policy.node.allocatable.get(BATCH_CPU)
     return None if amount is None else max(1, amount.value())
 

@@ -1,6 +1,6 @@
-"""Memory QoS beyond the files of pods and containers, which the hook ``memory`` gives.
+"""Memory QoS beyond the files of pods and containers, which the hook ``memory`` sets.
 
-tiers    kubelet's tiers protect what their pods are protected of
+tiers    memory.min and memory.low of kubelet's tiers
 reclaim  background reclaim and page-cache limits, by writes to ``memory.reclaim``
 probe    how much is reclaimed next, and when
 """

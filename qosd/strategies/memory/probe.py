@@ -1,17 +1,17 @@
-"""How much of a cgroup's memory is reclaimed next, and when: small steps, felt after each, and long pauses if it hurts.
+"""Decides how much memory of a cgroup is reclaimed next, and when: by small steps, and long pauses if a step hurts.
 
     idle      1 % of the usage every 20 s, less the closer the cgroup's memory stall comes to the budget
     mark      what is above the low mark once usage is above the high one, every 5 s
     cache     file pages above their limit, every 5 s
 
-A step hurts if half of what was taken came back as refaults, or if tasks stall for memory beyond the budget; it is in
-vain if the kernel found less to take. Then the next one waits twice as long, up to ten minutes, and the pause halves
-with each step that was good. Who is above its mark may stall because it is at its bound, and the step is what relieves
-it: there the stall counts if it is no less than before the last step. A limit of file pages is a limit: it waits for
-nothing but where it is in vain. Steps are at most ``MOST_BYTES``, and less than ``LEAST_BYTES`` is not worth one.
+A step hurts if half of what it took came back as refaults, or if tasks stall for memory beyond the budget; it is in
+vain if the kernel found less to take. Then the next step waits twice as long, up to ten minutes; each good step halves
+the pause. A cgroup above its mark may stall because it is at its bound, and the step relieves it: there a stall counts
+only if it is no less than before the last step. A limit of file pages is kept whatever stalls, and waits only after a
+step in vain. A step takes at most ``MOST_BYTES``, and at least ``LEAST_BYTES``.
 
-Pure. Invariants: no step takes what is not above the floor, nor more than could be freed (without swap, anonymous
-memory cannot); where the stall is unknown only limits of file pages are kept.
+Pure. Invariants: a step takes nothing below the floor, and no more than could be freed (without swap, anonymous memory
+cannot be); while the stall is unknown only limits of file pages are kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from koord.model.lattice import Value
 
 SECOND_NS = 1_000_000_000
 STALL_BUDGET_US_PER_S = 1000
-"""A thousandth of the time: less cannot be told from what a healthy container stalls by itself."""
+"""A thousandth of the time: less cannot be told from the stalls of a healthy container."""
 MOST_BYTES = 64 << 20
 """The kernel works on that for some ten milliseconds."""
 LEAST_BYTES = 1 << 20
@@ -43,7 +43,7 @@ class ReclaimKind(StrEnum):
 
 
 PERIODS_NS = {ReclaimKind.IDLE: 20 * SECOND_NS, ReclaimKind.MARK: 5 * SECOND_NS, ReclaimKind.CACHE: 5 * SECOND_NS}
-"""The stall of a pod is told every 10 s: after twice that it is of the time after the step."""
+"""A pod's stall is measured every 10 s: after 20 s it is of the time after the step."""
 
 
 class ReclaimBounds(msgspec.Struct, frozen=True):
@@ -59,10 +59,10 @@ class ReclaimBounds(msgspec.Struct, frozen=True):
 
 
 class MemorySample(msgspec.Struct, frozen=True):
-    """What is known of a cgroup at one instant. ``charged_bytes``: of what the bounds are about.
+    """A cgroup at one instant. ``charged_bytes``: of the kind of memory that the bounds concern.
 
-    ``reclaimable_bytes``: what the kernel could free at most. ``stall_us_per_s`` None: nobody knows. ``is_in_vain``:
-    the last step took less than it was to take.
+    ``reclaimable_bytes``: what the kernel could free at most. ``stall_us_per_s`` None: unknown. ``is_in_vain``: the
+    last step took less than it was to take.
     """
 
     charged_bytes: int
@@ -72,9 +72,9 @@ class MemorySample(msgspec.Struct, frozen=True):
 
 
 class ReclaimProbe(msgspec.Struct, frozen=True):
-    """What is remembered of a cgroup. ``taken_bytes``: of the last step; ``refaulted_bytes``: what came back since.
+    """The memory of a cgroup's steps. ``taken_bytes``: by the last step; ``refaulted_bytes``: read back since.
 
-    ``due_ns``: when the next step may be, ``wait_ns`` after the last. ``stall_us_per_s``: before the last.
+    ``due_ns``: the next step is taken no earlier, ``wait_ns`` after the last. ``stall_us_per_s``: before the last.
     """
 
     due_ns: int = 0
@@ -88,7 +88,7 @@ class ReclaimProbe(msgspec.Struct, frozen=True):
 
 
 class ReclaimStep(msgspec.Struct, frozen=True):
-    """``value``: what is written, with the inputs of the formula that made it."""
+    """``value``: the value to write; ``inputs``: of the formula that made it."""
 
     value: Value
     amount_bytes: int
@@ -98,7 +98,7 @@ class ReclaimStep(msgspec.Struct, frozen=True):
 def next_step(
     bounds: ReclaimBounds, probe: ReclaimProbe, sample: MemorySample, page_bytes: int, now_ns: int
 ) -> tuple[ReclaimStep | None, ReclaimProbe]:
-    """The step that is due now, None if there is none; and what is remembered from now on."""
+    """Returns the step that is due now, None if there is none, and the new memory of steps."""
     is_limit = bounds.kind is ReclaimKind.CACHE
     is_blind = sample.stall_us_per_s is None and not is_limit
     if now_ns < probe.due_ns or sample.charged_bytes <= bounds.above_bytes or is_blind:

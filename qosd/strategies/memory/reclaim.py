@@ -1,4 +1,4 @@
-"""Background reclaim and page-cache limits where the kernel has no files for them: one-shot writes to
+"""Does background reclaim and page-cache limits where the kernel has no files for them: by writes to
 ``memory.reclaim``.
 
 Vendor kernels reclaim a cgroup by themselves (``memory.wmark_ratio``, ``memory.pagecache_limit.*``; the hook ``memory``
@@ -9,9 +9,9 @@ writes them). Elsewhere, on cgroup v2 from Linux 5.19 on, the same settings are 
     pageCacheLimit…   a pod's file pages above the limit are reclaimed, where the kernel can be told to take these alone
                       (Linux 6.11) or can take nothing else (no swap)
 
-How much and when is ``probe``'s. A container whose class does not enable background reclaim, or whose usage is
-below its mark, is left alone. At most ``MOST_ORDERS`` are given in a tick. Without pressure files (PSI) nobody can tell
-whether a step hurts, so only the limits of file pages are kept then. What this node cannot do is in the sentence.
+``probe`` decides how much and when. A container whose class does not enable background reclaim, or whose usage is below
+its mark, is left alone. A tick makes at most ``MOST_ORDERS`` writes. Without pressure files (PSI) a step that hurts
+cannot be told, so only the limits of file pages are kept then. The sentence says what this node cannot do.
 
 Invariants: pure; no sample counts twice; a tick without a write returns the same decision. Pods in virtual machines
 are left alone: their memory is the guest's.
@@ -59,7 +59,7 @@ from qosd.strategies.reconciler import container_cgroup, pod_cgroup
 RECLAIM = "memory.reclaim"
 MOST_ORDERS = 4
 LESS_THAN_ORDERED = "failed EAGAIN"
-"""What a write comes to of which the kernel could reclaim less."""
+"""The result of a write of which the kernel could reclaim only a part."""
 _NEW = ReclaimProbe()
 _STALLS: Mapping[Scope, tuple[Metric, ...]] = {
     Scope.POD: (PRESSURE[Scope.POD].memory_pressure_some_us_per_s,),
@@ -68,11 +68,11 @@ _STALLS: Mapping[Scope, tuple[Metric, ...]] = {
         PRESSURE[Scope.CONTAINER].memory_pressure_some_us_per_s,
     ),
 }
-"""The newest first: every second where it is measured so often."""
+"""The metrics of a scope, the most frequent one first."""
 
 
 class Watched(msgspec.Struct, frozen=True):
-    """A cgroup that is reclaimed within ``bounds``. ``key``: its name among those that are. ``why``: for people."""
+    """A cgroup that is reclaimed within ``bounds``. ``key``: names it among all that are. ``why``: for people."""
 
     key: str
     cgroup: str
@@ -87,8 +87,10 @@ _ByUid = Mapping[str, tuple[PodView, tuple[Watched, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class ReclaimMemo:
-    """What was seen of which objects. ``policy``: what of the effective policy memory QoS depends on. ``standing``: the
-    decision without a write."""
+    """The findings and the objects that they were made from. ``policy``: the parts that memory QoS depends on.
+
+    ``standing``: the decision without a write.
+    """
 
     policy: tuple[object, ...]
     has_psi: bool
@@ -141,7 +143,7 @@ def _followed(snapshot: NodeSnapshot, last: ReclaimMemo | None) -> ReclaimMemo:
 
 
 def _one_shots(snapshot: NodeSnapshot, memo: ReclaimMemo) -> tuple[tuple[OneShot, ...], Mapping[str, ReclaimProbe]]:
-    """Those of this tick, one for a cgroup, and what is remembered of each; the same mapping if nothing is new."""
+    """Returns the writes of this tick, at most one for a cgroup, and the probes; the same mapping if none changed."""
     one_shots: dict[str, OneShot] = {}
     new: dict[str, ReclaimProbe] = {}
     elapsed_s = (snapshot.sampled_ns - memo.sampled_ns) / SECOND_NS if memo.sampled_ns else 0.0
@@ -160,7 +162,7 @@ def _one_shots(snapshot: NodeSnapshot, memo: ReclaimMemo) -> tuple[tuple[OneShot
 
 
 def _felt(snapshot: NodeSnapshot, watched: Watched, probe: ReclaimProbe, elapsed_s: float) -> ReclaimProbe:
-    """With what came back since the sample before."""
+    """Returns ``probe`` with the memory that was read back since the sample before."""
     if not probe.taken_bytes:
         return probe
     refaults = snapshot.value(USAGE[watched.scope].memory_refaults_per_s, watched.cgroup)
@@ -168,7 +170,7 @@ def _felt(snapshot: NodeSnapshot, watched: Watched, probe: ReclaimProbe, elapsed
 
 
 def _sample(snapshot: NodeSnapshot, watched: Watched) -> MemorySample | None:
-    """None while nothing is to be done, or nobody knows."""
+    """Returns the cgroup's sample; None if it is within its bounds, or without a measurement."""
     row, cgroup = USAGE[watched.scope], watched.cgroup
     charged = snapshot.value(row.memory_with_page_cache_bytes, cgroup)
     if charged is None or charged <= watched.bounds.above_bytes:
@@ -196,7 +198,7 @@ def _one_shot(watched: Watched, sample: MemorySample, step: ReclaimStep) -> OneS
 
 
 def of_pod(pod: PodView, policy: EffectivePolicy, has_psi: bool) -> tuple[Watched, ...]:
-    """What is reclaimed of one pod."""
+    """Returns the cgroups of one pod that are reclaimed."""
     files = policy.host.files or ()
     if RECLAIM not in files or not pod.cgroup or not live(pod) or is_kata(pod, policy.node):
         return ()

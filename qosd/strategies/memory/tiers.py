@@ -1,20 +1,20 @@
-"""Memory QoS of kubelet's tiers: they protect what their pods are protected of together, or nothing below them is.
+"""Memory QoS of kubelet's tiers: each tier protects the sum of what its pods protect.
 
     memory.min, memory.low    at least the sum over the pods of that Kubernetes QoS; of the root of all, over all pods
-    memory.priority, memory.use_priority_oom    those of the class that the tier stands for, on kernels that have them
+    memory.priority, memory.use_priority_oom    as the class that the tier stands for, on kernels that have them
 
 The kernel protects a cgroup only as far as the one above it. kubelet with its gate MemoryQoS writes these files too, so
-the sum is a lower bound of what is there, and never less than kubelet's own. Upwards each is bounded by the node's
-allocatable memory: what is more would be protected from everybody else on the node, the daemons of the system and
-Koord's own (``MemoryMin=`` of koord.slice) among them. ``memory.oom.group`` is no tier's: the kernel kills the highest
-cgroup that has it, so it would be every pod of the tier.
+the value is at least the sum, and never less than kubelet's own. It is at most the node's allocatable memory: more
+would be protected from all others on the node, the system's daemons and Koord's own (``MemoryMin=`` of koord.slice)
+among them. A tier gets no ``memory.oom.group``: the kernel kills the highest cgroup that has it, which would be every
+pod of the tier.
 
-cgroup v1 of mainline has neither file. There a soft limit stands in for ``memory.low``: where the whole node runs
-short, whoever exceeds his is reclaimed first. A soft limit of a protected pod alone would make that pod the first, so
-best-effort pods have one of what they are protected of, mostly 0, as soon as any pod has one. It is a hint: nothing
-stands in for ``memory.min``. Only pods' own cgroups have it.
+cgroup v1 of mainline has neither file. There a soft limit stands in for ``memory.low``: when the whole node runs short,
+the kernel reclaims cgroups above their soft limit first. A soft limit of a protected pod alone would make that pod the
+first, so best-effort pods get one, mostly 0, as soon as any pod has one. It is a hint: nothing stands in for
+``memory.min``. Only pods' own cgroups get it.
 
-Invariants: pure; a pod of which nobody tells the request protects nothing, and is counted in the sentence.
+Invariants: pure; a pod with an unknown request protects nothing, and the sentence counts it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CLASSES = {KubeQoS.GUARANTEED: QoSClass.LSR, KubeQoS.BURSTABLE: QoSClass.LS, Ku
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """What one pod is protected of, in bytes. ``is_unknown``: a part of it nobody can tell."""
+    """The memory of one pod that is protected, in bytes. ``is_unknown``: a part of it is unknown."""
 
     min_bytes: int = 0
     low_bytes: int = 0
@@ -57,7 +57,7 @@ _ByUid = Mapping[str, tuple[PodView, Protected | None]]
 
 @dataclass(frozen=True, slots=True)
 class TierMemo:
-    """What was decided of which objects. ``policy``: what of the effective policy memory QoS depends on."""
+    """The last decision and its inputs. ``policy``: the parts of the policy that memory QoS depends on."""
 
     policy: tuple[object, ...]
     pods: tuple[PodView, ...]
@@ -100,7 +100,7 @@ class MemoryTiers(Strategy[TierMemo]):
 
 
 def of_pod(pod: PodView, policy: EffectivePolicy) -> Protected | None:
-    """None: nobody asks for memory QoS of the pod, or it has no cgroup to speak of."""
+    """Returns what the pod protects; None if no memory QoS is set for it, or it has no cgroup in use."""
     case = memoryqos.of(pod_cgroup(pod), policy) if pod.cgroup and live(pod) else None
     if case is None:
         return None
@@ -127,7 +127,7 @@ def _decision(
 def _of_tiers(
     policy: EffectivePolicy, tiers: Mapping[KubeQoS, str], asked: list[tuple[PodView, Protected]]
 ) -> tuple[dict[Target, Opinion], Mapping[str, int]]:
-    """The opinions, and by row the sum over all pods where it is more than the node may give."""
+    """Returns the opinions, and by row the sums over all pods that exceed the allocatable memory."""
     opinions: dict[Target, Opinion] = {}
     allocatable = policy.allocatable_memory_bytes
     for qos, cgroup in tiers.items():
@@ -173,7 +173,7 @@ def _soft_limits(policy: EffectivePolicy, pods: list[tuple[PodView, Protected | 
 
 
 def _soft_limit(pod: PodView, protected: Protected | None, policy: EffectivePolicy) -> tuple[int, str] | None:
-    """None: whatever the pod uses, others are reclaimed first, as without Koord."""
+    """Returns the pod's soft limit and why; None: it has none, as without Koord."""
     if not pod.cgroup or not live(pod) or (protected is not None and protected.is_unknown):
         return None
     if protected is not None and protected.low_bytes:
