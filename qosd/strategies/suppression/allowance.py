@@ -1,13 +1,13 @@
-"""What the others leave of the node: the formula of Koordinator's CPU suppression.
+"""The CPU that other pods and the system leave to best-effort pods: the formula of Koordinator's CPU suppression.
 
-    reserved  = what kubelet or the policy keeps of the capacity
+    reserved  = what kubelet or the policy reserves of the capacity
     system    = max(node - pods - host applications, 0, reserved)
     allowance = capacity * percent / 100 - others' pods - others' host applications - system
     allowance = at least capacity * least percent / 100, if that is set
 
-in thousandths of a CPU, whole numbers; the allowance may be negative. "Others" are all pods but best-effort pods, told
-by their class and not, as upstream does, by kubelet's tier; of host applications only those of class BE below the
-BestEffort tier are best-effort. What best-effort pods use themselves only leaves the system's part. Pure.
+in thousandths of a CPU, whole numbers; the allowance may be negative. "Others" are all pods but best-effort pods, by
+their class and not, as in upstream, by kubelet's tier; of host applications only those of class BE below the BestEffort
+tier are best-effort. The use of best-effort pods counts only in that it is not the system's. Pure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PODS, _APPS = USAGE[Scope.POD].cpu_usage_cores, USAGE[Scope.HOST_APP].cpu_usage
 
 
 class Uses(msgspec.Struct, frozen=True):
-    """Who uses how much of the node's CPUs, in thousandths of one. ``pods``, ``apps``: all of them."""
+    """The use of the node's CPUs, in thousandths of one. ``pods_milli``, ``apps_milli``: by all of them."""
 
     capacity_milli: int
     node_milli: int
@@ -50,7 +50,7 @@ class Uses(msgspec.Struct, frozen=True):
 
 
 def uses_of(snapshot: NodeSnapshot) -> Uses | None:
-    """By the newest samples; None while the node itself has none."""
+    """Returns the uses by the newest samples; None while the node itself has no sample."""
     node = _milli(snapshot.value(NODE))
     if node is None:
         return None
@@ -70,25 +70,25 @@ def uses_of(snapshot: NodeSnapshot) -> Uses | None:
 
 
 def is_best_effort(app: HostApplication) -> bool:
-    """Does the host application share what is left to best-effort pods?"""
+    """Does the host application share the CPU of best-effort pods?"""
     path = app.cgroup_path
     return app.qos_class is QoSClass.BE and path is not None and path.base is CgroupBase.KUBEPODS_BESTEFFORT
 
 
 def allowance_milli(uses: Uses, percent: int, least_percent: int | None = None) -> int:
-    """What ``uses`` leave to best-effort pods; negative where nothing is left."""
+    """Returns what ``uses`` leave to best-effort pods; negative if others use more than ``percent``."""
     taken = uses.others_milli + uses.other_apps_milli + uses.system_milli
     left = uses.capacity_milli * percent // 100 - taken
     return left if least_percent is None else max(left, uses.capacity_milli * least_percent // 100)
 
 
 def percents(thresholds: ResourceThresholds) -> tuple[int, int | None]:
-    """The percentage of the capacity that may be used, and that below which best-effort pods never get."""
+    """Returns the percentage of the capacity that may be used, and the least that best-effort pods get."""
     return thresholds.cpu_suppress_threshold_percent or 0, thresholds.cpu_suppress_min_percent
 
 
 def sentence(uses: Uses, percent: int, allowance: int) -> str:
-    """The formula in figures, for people."""
+    """Returns the formula in figures, for people."""
     return (
         f"{percent} % of {uses.capacity_milli}m, less {uses.others_milli}m of pods, {uses.other_apps_milli}m of host "
         f"applications and {uses.system_milli}m of the system, leave {allowance}m"

@@ -1,10 +1,9 @@
-"""Which CPUs best-effort pods get: from scratch as Koordinator chooses them, and then as few moves as
-may be.
+"""Chooses the CPUs of best-effort pods: from scratch as Koordinator does, later with as few changes as possible.
 
-From scratch: CPUs that LSR pods own and the others are drawn from in proportion. In each part memory nodes (with their
-sockets) take turns, the largest first; a turn takes two CPUs of one core, in the end single ones. A choice that exists
-is only added to or taken from: every CPU that changes hands costs the tasks on it their caches. Siblings of CPUs that
-are chosen already come first, and single CPUs of a core leave first.
+From scratch it takes CPUs from those that LSR pods own and from the others in proportion. In each part NUMA nodes (with
+their sockets) take turns, the largest first; a turn takes two CPUs of one core, in the end single ones. To an earlier
+choice it only adds, or takes away: each CPU that changes hands costs the tasks on it their caches. Siblings of chosen
+CPUs are added first, and single CPUs of a core leave first.
 
 Invariants: pure; all of ``count`` CPUs are candidates, or all candidates are chosen; where CPUs can stay, they do.
 """
@@ -19,7 +18,7 @@ from koord.model.cpuset import EMPTY, CPUSet
 
 
 def choose(topology: Topology, lsr: CPUSet, others: CPUSet, count: int, before: CPUSet = EMPTY) -> CPUSet:
-    """``count`` of the CPUs ``lsr`` and ``others``; ``before``: what was chosen last, EMPTY to choose from scratch."""
+    """Chooses ``count`` of the CPUs ``lsr`` and ``others``. ``before``: the last choice; EMPTY: from scratch."""
     total = len(lsr) + len(others)
     if count >= total:
         return lsr | others
@@ -39,7 +38,7 @@ def _adjusted(topology: Topology, bucket: CPUSet, count: int, before: CPUSet) ->
 
 
 def _in_order_of_stay(topology: Topology, kept: CPUSet, fresh: Sequence[int]) -> list[int]:
-    """Whole cores before single CPUs, and both as they would be chosen now."""
+    """Sorts ``kept``, the first to stay first: whole cores before single CPUs, each as it would be chosen now."""
     places = {cpu: place for place, cpu in enumerate(fresh)}
 
     def rank(cpu: int) -> tuple[bool, int, int, int]:
@@ -51,7 +50,7 @@ def _in_order_of_stay(topology: Topology, kept: CPUSet, fresh: Sequence[int]) ->
 
 
 def _next(topology: Topology, free: CPUSet, chosen: CPUSet, fresh: Sequence[int]) -> int:
-    """The CPU that is best added to ``chosen``."""
+    """Returns the CPU to add to ``chosen``: a sibling, else the next of a fresh choice."""
     siblings = (cpu for cpu in free if topology.cores[topology.by_id[cpu].core] & chosen)
     as_now = (cpu for cpu in fresh if cpu in free)
     by_core = sorted(free, key=lambda cpu: (topology.by_id[cpu].core, cpu))
@@ -59,7 +58,7 @@ def _next(topology: Topology, free: CPUSet, chosen: CPUSet, fresh: Sequence[int]
 
 
 def picked(topology: Topology, bucket: CPUSet, count: int) -> list[int]:
-    """``count`` CPUs of ``bucket`` from scratch, in the order in which they are taken."""
+    """Takes ``count`` CPUs of ``bucket`` from scratch, and returns them in that order."""
     members: dict[tuple[int, int], list[int]] = {}
     for cpu in sorted((topology.by_id[cpu] for cpu in bucket), key=lambda cpu: (cpu.core, cpu.id)):
         members.setdefault((cpu.node, cpu.socket), []).append(cpu.id)
@@ -71,7 +70,7 @@ def picked(topology: Topology, bucket: CPUSet, count: int) -> list[int]:
 
 
 def _take(topology: Topology, groups: list[list[int]], taken: list[int], count: int, size: int, turn: int) -> int:
-    """Turns that take ``size`` CPUs of one core each, until fewer are wanted or no group has any; the next turn."""
+    """Takes ``size`` CPUs of one core a turn until fewer are wanted or no group has any; returns the next turn."""
     misses = 0
     while count - len(taken) >= size and misses < len(groups):
         group = groups[turn % len(groups)]
@@ -85,7 +84,7 @@ def _take(topology: Topology, groups: list[list[int]], taken: list[int], count: 
 
 
 def _neighbours(topology: Topology, group: Sequence[int], size: int) -> list[int]:
-    """The first ``size`` CPUs of ``group`` that follow each other and are of one core."""
+    """Returns the first ``size`` adjacent CPUs of ``group`` that are of one core."""
     for start in range(len(group) - size + 1):
         found = group[start : start + size]
         if len({topology.by_id[cpu].core for cpu in found}) == 1:

@@ -1,18 +1,18 @@
-"""How much latency-sensitive containers wait for CPUs because best-effort pods run on them.
+"""Works out how long latency-sensitive containers wait for CPUs because best-effort pods run on them.
 
     waited = growth of PSI cpu "some" - growth of its throttled time, at least 0           in µs per second
     part   = best-effort's CPU time on its CPUs / all CPU time there but its own
     caused = waited * part
 
-A container that its own quota stops waits for the quota: that is taken off, and since the kernel sums throttled time
-over CPUs it is taken off in full. One with more threads than CPUs makes its threads wait for each other, so there its
-own CPU time counts among what ran. Best-effort pods cause neither. They count as the cause of no waits either that are
-brief on the average (``BRIEF_US``, by the run queue's account of time slices), however many: PSI adds them up, and a
-limit would only put the wake-up of a CPU that sleeps in their place. What ran on which CPUs is not measured per cgroup
-by any kernel: the time of each pod is spread over the CPUs that its class may use.
+A container that its own quota throttles waits for the quota: that time is subtracted, and in full, because the kernel
+sums throttled time over CPUs. In a container with more threads than CPUs threads wait for each other, so its own CPU
+time counts among what ran. Best-effort pods cause neither. Nor do they count as the cause of waits that are brief on
+the average (``BRIEF_US``, by the run queue's account of time slices), however many: PSI adds them up, and a limit would
+only replace them by the wake-up of a sleeping CPU. No kernel measures per cgroup what ran on which CPUs: the time of
+each pod is spread over the CPUs that its class may use.
 
-Invariants: pure; between 0 and what the container waited; 0 where no best-effort pod may run on its CPUs. Where the
-kernel does not tell how long a container waited there is nothing, and the caller falls back.
+Invariants: pure; a caused wait is between 0 and the whole wait, and 0 if no best-effort pod may run on the container's
+CPUs. A container without a measured wait is left out, and the caller falls back.
 """
 
 from __future__ import annotations
@@ -42,13 +42,12 @@ _POD_CORES = USAGE[Scope.POD].cpu_usage_cores
 _TASKS = PIDS[Scope.CONTAINER].pids
 _DELAY = RunQueueRow.run_queue_delay_us
 BRIEF_US = 50.0
-"""What a CPU that sleeps takes to wake: that is 30 to 60 us of a request on the machine of bench/README."""
+"""The time that a sleeping CPU takes to wake: 30 to 60 us of a request on the machine of bench/README."""
 _PROTECTED = (QoSClass.LSE, QoSClass.LSR, QoSClass.LS)
 
 
 class CPUWait(msgspec.Struct, frozen=True, order=True):
-    """How long one container waits for CPUs, in µs per second: ``caused`` by best-effort pods, and ``waited`` in
-    all."""
+    """One container's wait for CPUs, in µs per second: ``caused`` by best-effort pods, and ``waited`` in all."""
 
     caused: float
     waited: float = 0.0
@@ -71,7 +70,7 @@ class _Loads:
         self._cores[cpus] = self._cores.get(cpus, 0.0) + cores
 
     def on(self, cpus: CPUSet) -> float:
-        """The part of it that ran on ``cpus``; worked out once for each set, when all is added."""
+        """Returns the CPU time that ran on ``cpus``, worked out once for each set, after all ``add``."""
         found = self._on.get(cpus)
         if found is None:
             found = self._on[cpus] = sum(
@@ -108,7 +107,7 @@ def of_containers(snapshot: NodeSnapshot, uses: Uses) -> Iterator[CPUWait]:
 
 
 def _protected(pods: Iterable[PodView]) -> Iterator[tuple[PodView, ContainerView]]:
-    """The containers that run of latency-sensitive pods."""
+    """Yields the running containers of latency-sensitive pods."""
     for pod in pods:
         if pod.qos in _PROTECTED and not pod.context.is_best_effort and live(pod):
             for each in running_containers(pod):

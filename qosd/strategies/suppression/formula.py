@@ -1,14 +1,14 @@
-"""Upstream's two policies: best-effort pods get what the formula leaves, as CPUs or as CPU time.
+"""Upstream's two policies: best-effort pods get what the formula leaves, as whole CPUs or as CPU time.
 
     cpuset     ceil(allowance) CPUs, at least 2; at most a tenth of the node more than before
-    cfsQuota   the allowance, at least 2 ms of each 100; changes below a hundredth of the node are left out, and growth
-               is a tenth of the node at most; from "no limit" the first value counts as it is
+    cfsQuota   the allowance, at least 2 ms of each 100; changes below a hundredth of the node are ignored, and growth
+               is a tenth of the node at most; after "no limit" the first value counts as it is
 
-Both shrink at once. "Before" is what best-effort pods have now, whoever left it: so a daemon that starts again goes on
-from there. Growth steps are a second apart, however often the node is looked at meanwhile. Pure.
+Both shrink at once. "Before" is what best-effort pods have now, also from an earlier run, so a daemon that starts again
+goes on from there. Growth steps are a second apart, however often the node is sampled. Pure.
 
 The allowance moves with every sample of the others' load, and quotas and CPU sets that follow it cost a write each
-time. So they go by a ``Steady`` one: less counts at once, more only when it has been there for ``STEADY_NS``.
+time. So they follow a ``Steady`` allowance: less counts at once, more only after ``STEADY_NS``.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ LEAST_CPUS = 2
 LEAST_MILLI = 20
 """2,000 µs of a period."""
 _STEP, _DEAD_BAND = 10, 100
-"""The parts of the node that growth, and changes, are limited to."""
+"""Growth is at most, and a change at least, this part of the node (one tenth, one hundredth)."""
 STEADY_NS = 5_000_000_000
 
 
 class Steady(msgspec.Struct, frozen=True):
-    """An allowance, in thousandths of a CPU, without its short rises. Invariant: not above the newest by the dead band.
+    """An allowance, in thousandths of a CPU, without short rises. Invariant: it exceeds the newest by one band at most.
 
-    ``least_milli``: the least since ``above_ns``, from when on the allowance has been above ``milli``; 0: it is not.
+    ``above_ns``: since when the allowance has been above ``milli``, 0: it is not; ``least_milli``: its least since.
     """
 
     milli: int
@@ -43,7 +43,7 @@ class Steady(msgspec.Struct, frozen=True):
     above_ns: int = 0
 
     def fed(self, allowance_milli: int, capacity_milli: int, now_ns: int) -> Steady:
-        """With one sample more."""
+        """Returns the steady allowance after one more sample."""
         band_milli = math.ceil(capacity_milli / _DEAD_BAND)
         if allowance_milli <= self.milli - band_milli:
             return Steady(allowance_milli)
@@ -57,9 +57,9 @@ class Steady(msgspec.Struct, frozen=True):
 
 
 def cpus(snapshot: NodeSnapshot, allowance_milli: int, before: str, may_grow: bool = True) -> CPUSet:
-    """The CPUs of best-effort pods; ``before``: those that they have now, "" = all of their pool.
+    """Returns the CPUs of best-effort pods, EMPTY without a pool. ``before``: what they have now, "" = all of the pool.
 
-    Growth counts from all of ``before``, also where a part of it has left the pool. EMPTY where no pool is known.
+    Growth counts from all of ``before``, also from CPUs that have left the pool.
     """
     pool = cpuset.parse(join(snapshot.policy.node.be_pools))
     if not pool:
@@ -73,7 +73,7 @@ def cpus(snapshot: NodeSnapshot, allowance_milli: int, before: str, may_grow: bo
 
 
 def _of_lsr(snapshot: NodeSnapshot) -> CPUSet:
-    """The CPUs that LSR pods are bound to: best-effort pods may share them."""
+    """Returns the CPUs that LSR pods are bound to: best-effort pods may share them."""
     owned = EMPTY
     for pod in snapshot.pods:
         if pod.context.raw_qos is QoSClass.LSR and pod.context.bound_cpus and live(pod):
@@ -82,7 +82,7 @@ def _of_lsr(snapshot: NodeSnapshot) -> CPUSet:
 
 
 def time_milli(capacity_milli: int, allowance_milli: int, before_milli: int, may_grow: bool = True) -> int:
-    """The CPU time of best-effort pods, in thousandths of a CPU; ``before_milli``: what they have now, 0 = no limit."""
+    """Returns the CPU time of best-effort pods in thousandths of a CPU. ``before_milli``: now, 0 = no limit."""
     wanted = max(LEAST_MILLI, allowance_milli)
     if not before_milli:
         return wanted

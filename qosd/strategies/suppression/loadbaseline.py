@@ -1,8 +1,8 @@
-"""How a container's waiting for CPUs goes with what best-effort pods use: a straight line, and where it meets zero.
+"""Fits a straight line to a container's waits for CPUs (y) over what best-effort pods use (x).
 
-There it shows what the container would wait without them, because of its own threads or of others like it. Least
-squares over what was seen, of which a sample counts half as much after ``HALF_LIFE`` more. Pure. A line that would fall
-as best-effort work grows is none: then all of the waiting has other reasons.
+Its value at 0 is what the container would wait without them, because of its own threads or of others like it. The fit
+is by least squares; a sample counts half as much after ``HALF_LIFE`` more. Pure. A line that falls as best-effort work
+grows counts as flat: then all of the wait has other reasons.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 HALF_LIFE = 200
 _KEPT = 0.5 ** (1 / HALF_LIFE)
 _LEAST_SPREAD = 1e-3
-"""Of the variance of what was used, by its mean square: less tells no slope."""
+"""The least variance of x, by its mean square, that tells a slope."""
 
 
 class LoadBaseline(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class LoadBaseline(msgspec.Struct, frozen=True):
         return baseline
 
     def fed(self, x: float, y: float) -> LoadBaseline:
-        """With one sample more."""
+        """Returns the sums with one more sample."""
         return LoadBaseline(
             _KEPT * self.weight + 1,
             _KEPT * self.x + x,
@@ -45,7 +45,7 @@ class LoadBaseline(msgspec.Struct, frozen=True):
 
     @property
     def at_zero(self) -> float:
-        """y at x = 0, at least 0; 0 where the samples tell no slope."""
+        """The line's y at x = 0, at least 0; 0 if the samples tell no slope."""
         if not self.weight:
             return 0.0
         x, y = self.x / self.weight, self.y / self.weight

@@ -1,19 +1,19 @@
-"""How much CPU time best-effort pods may have, regulated by how long they make latency-sensitive containers wait.
+"""Regulates the CPU time of best-effort pods by how long they make latency-sensitive containers wait.
 
-    above the set point and its dead band   shrink, in proportion to the excess, from what they use now, not from what
-                                            they might (so that a limit that nobody reached shrinks at once)
+    above the set point and its dead band   shrink, in proportion to the excess, from what they use now, not from the
+                                            limit (so that a limit that was not reached shrinks at once)
     below it for ``CALM_NS``                grow, ``GROWTH_PERCENT`` of the node a second
-    between                                 as it is
+    between                                 stay
 
-The wait is filtered twice: a little excess counts when it lasts, a large one (``SEVERE``) at once.
+The wait is filtered twice: a small excess counts when it lasts, a large one (``SEVERE``) at once.
 
-What hurt once is remembered: growth stops short of it until ``PATIENCE_NS`` is over (twice as long each time, up to
-``PATIENCE_MOST_NS``), or until the others use clearly more or less than they did then. So a steady load is not tried
-again and again.
+The regulator remembers a limit that hurt: growth stops short of it until ``PATIENCE_NS`` is over (twice as long each
+time, up to ``PATIENCE_MOST_NS``), or until the others use clearly more or less than they did then. So it does not try a
+steady load again and again.
 
-The ceiling bounds what best-effort pods get by the limit (``Bounds.of``), not the limit: the ceiling moves with every
-sample of the others' load, and such a move says nothing of what the limit does. From the first moment of a calm at
-which the limit has reached the ceiling it is ``is_needless`` after ``NEEDLESS_NS``, wherever the ceiling goes then.
+The ceiling bounds what best-effort pods get (``LimitBounds.of``), not the limit: the ceiling moves with every sample of
+the others' load, and that says nothing about the effect of the limit. A limit is needless (``is_needless``) when it has
+first reached the ceiling in a calm ``NEEDLESS_NS`` ago, wherever the ceiling has moved since.
 
 Pure; invariants: what best-effort pods get is between floor and ceiling; one change of the limit a second at most;
 after a change, none in the other direction before its effect can have been seen; in a calm the limit never shrinks, so
@@ -29,11 +29,11 @@ from msgspec.structs import replace
 
 SECOND_NS = 1_000_000_000
 FAST_S, SLOW_S = 2.0, 8.0
-"""Time constants."""
+"""The time constants of the two filters."""
 CALM_NS = 3 * SECOND_NS
 DWELL_NS = 1 * SECOND_NS
 TURN_NS = 3 * SECOND_NS
-"""The wait is measured over a second, and filtered: so late its fall, or its rise, is seen."""
+"""After so long the effect of a change shows: the wait is measured over a second, and filtered."""
 PATIENCE_NS = 60 * SECOND_NS
 PATIENCE_MOST_NS = 960 * SECOND_NS
 DEAD_BAND = 0.25
@@ -41,13 +41,13 @@ SEVERE = 1.6
 NEEDLESS_NS = 10 * SECOND_NS
 GROWTH_PERCENT = 8
 SHRINK_MOST, SHRINK_LEAST = 0.7, 0.95
-"""The factors of one shrinking at twice the set point and more, and just above the dead band."""
+"""The factors by which a limit shrinks: at twice the set point or more, and just above the dead band."""
 _SHORT_OF = 0.95
 _OTHER_LOAD_PERCENT = 10
 
 
 class LimitBounds(msgspec.Struct, frozen=True):
-    """In thousandths of a CPU, but ``set_point``: the wait, in µs per second, that counts as none."""
+    """The bounds in thousandths of a CPU; ``set_point``: the wait, in µs per second, that counts as none."""
 
     floor_milli: int
     ceiling_milli: int
@@ -60,21 +60,21 @@ class LimitBounds(msgspec.Struct, frozen=True):
 
 
 class Filtered(msgspec.Struct, frozen=True):
-    """The wait in µs per second, as it is just now and as it has been for some seconds."""
+    """The wait in µs per second, filtered over ``FAST_S`` and over ``SLOW_S``."""
 
     fast: float = 0.0
     slow: float = 0.0
 
     def fed(self, wait: float, passed_s: float) -> Filtered:
-        """With one sample more, ``passed_s`` after the one before."""
+        """Returns the filters after one more sample, ``passed_s`` after the last."""
         fast, slow = (1 - math.exp(-passed_s / constant_s) for constant_s in (FAST_S, SLOW_S))
         return Filtered(self.fast + fast * (wait - self.fast), self.slow + slow * (wait - self.slow))
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """What best-effort pods may have, below the ceiling. ``load_milli``: what the others used when it hurt.
+    """The limit of best-effort pods, below the ceiling. ``load_milli``: what the others used when it hurt.
 
-    ``hurt_milli``: growth stops short of it until ``patient_ns``; 0 = nothing hurt.
+    ``hurt_milli``: the limit that hurt; growth stops short of it until ``patient_ns``; 0 = none hurt.
     """
 
     milli: int
@@ -90,7 +90,7 @@ class Limit(msgspec.Struct, frozen=True):
     patient_ns: int = 0
 
     def is_needless(self, now_ns: int) -> bool:
-        """Has nothing hurt for some time with as much as the ceiling allows?"""
+        """Has as much as the ceiling allows not hurt for ``NEEDLESS_NS``?"""
         is_patient = bool(self.hurt_milli) and now_ns < self.patient_ns
         return bool(self.reached_ns) and now_ns - self.reached_ns >= NEEDLESS_NS and not is_patient
 
@@ -98,7 +98,7 @@ class Limit(msgspec.Struct, frozen=True):
 def regulated(
     limit: Limit, bounds: LimitBounds, wait: Filtered, used_milli: int, load_milli: int, now_ns: int
 ) -> Limit:
-    """``limit`` after one sample. ``used_milli``: by best-effort pods; ``load_milli``: by all others."""
+    """Returns the limit after one sample. ``used_milli``: by best-effort pods; ``load_milli``: by all others."""
     limit = _forgiven(limit, bounds, load_milli)
     fast, slow = wait.fast / bounds.set_point, wait.slow / bounds.set_point
     if max(fast, slow) < 1 - DEAD_BAND:
@@ -111,7 +111,7 @@ def regulated(
 
 
 def _forgiven(limit: Limit, bounds: LimitBounds, load_milli: int) -> Limit:
-    """What hurt under another load need not hurt under this one."""
+    """Forgets the limit that hurt if the others' load is clearly another now."""
     is_other = abs(load_milli - limit.load_milli) * 100 > _OTHER_LOAD_PERCENT * bounds.capacity_milli
     return replace(limit, hurt_milli=0, patience_ns=PATIENCE_NS) if limit.hurt_milli and is_other else limit
 

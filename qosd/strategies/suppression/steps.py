@@ -1,4 +1,4 @@
-"""Steps against the CPU waits that best-effort pods cause, the cheapest first, each kept only if it helps.
+"""Takes steps against the CPU waits that best-effort pods cause, the cheapest first, and keeps only what helps.
 
     (weights)   best-effort pods have the lowest weight, always: it costs them nothing that other pods do not want
     slices      their tasks run in long slices, so that others are preempted, and woken, less often (Linux 6.12)
@@ -6,13 +6,13 @@
     time        less CPU time, regulated by the wait
     cpus        fewer CPUs, regulated likewise
 
-Less time and fewer CPUs can make it worse: all of best-effort's work then bunches at the beginning of each period, or
-on fewer CPUs. So a step is an experiment with an end (``trial``): if the wait does not fall, it is undone, and not
-tried again with these workloads for ``REFUSED_NS``, and with others not before a minute has passed, two, four... Where
-a step has helped and the wait goes on, the next one is tried.
+Less time and fewer CPUs can make it worse: best-effort work then bunches at the beginning of each period, or on fewer
+CPUs. So a step is an experiment with an end (``trial``): if the wait does not fall, the step is undone, and not tried
+again with these workloads for ``REFUSED_NS``, nor with others for a minute, then two, four and so on. If a step has
+helped and the wait goes on, the next one is tried.
 
-A limit that is at its floor and does not help is undone likewise. What has helped stays until next to nothing has hurt
-for ``CALM_NS``, for by then others may run; a limit is lifted sooner, by its regulator.
+A limit at its floor that does not help is undone likewise. A step that has helped stays until the wait has been next to
+nothing for ``CALM_NS``, since other workloads may run by then; the regulator lifts a limit sooner.
 
 Pure: a new state for each sample. Invariants: one trial at a time; what is in force is what helped, and the trial; a
 limit is regulated only while its step is in force; nothing is tried without a baseline of samples, of which none is
@@ -49,12 +49,12 @@ REST_NS = 60 * SECOND_NS
 """After a step was refused, before it is tried with other workloads; twice as long each time, up to ``REFUSED_NS``."""
 RECENT = 5
 SEVERE = 5.0
-"""So many times the set point: a baseline of ``SEVERE_SAMPLES`` will do."""
+"""From so many times the set point on a baseline of ``SEVERE_SAMPLES`` will do."""
 SEVERE_SAMPLES = 3
 FIRST_CUT = 0.75
-"""What is left of what best-effort pods use when their time is limited first."""
+"""The first limit, as a part of what best-effort pods use."""
 CALM = 0.1
-"""So little of the set point is next to nothing."""
+"""A wait below this part of the set point is next to nothing."""
 CALM_NS = 600 * SECOND_NS
 _KEPT = 30
 
@@ -70,7 +70,7 @@ LIMITING = (SuppressionStep.TIME, SuppressionStep.CPUS)
 
 
 class TrialOutcome(msgspec.Struct, frozen=True):
-    """What a trial has shown: mean wait before and after. A refusal holds for ``workloads`` until ``until_ns``."""
+    """The result of a trial: mean waits before and after. A refusal holds for ``workloads`` until ``until_ns``."""
 
     before: float
     after: float
@@ -89,10 +89,10 @@ _NONE: Outcomes = MappingProxyType({})
 
 
 class SuppressionInput(msgspec.Struct, frozen=True):
-    """What a step is decided by. ``waits``: of each latency-sensitive container, by its name.
+    """The input of a decision. ``waits``: of each latency-sensitive container, by its name.
 
-    ``load_milli``: others' use; ``steps``: those that this node can have; ``workloads``: of the containers that wait
-    and of best-effort pods.
+    ``load_milli``: others' use; ``steps``: the steps that this node can take; ``workloads``: of the container that
+    waits most and of best-effort pods.
     """
 
     now_ns: int
@@ -105,10 +105,10 @@ class SuppressionInput(msgspec.Struct, frozen=True):
 
 
 class SuppressionState(msgspec.Struct, frozen=True):
-    """``samples``: of ``sufferer``, since a step was taken or undone, or a limit moved, the newest last.
+    """``samples``: of ``sufferer`` since the last change of a step or limit, the newest last.
 
-    ``wait``: without what a container waits anyway, which ``baseline`` tells of ``limited_for``, the container for
-    which there is a limit. ``calm_ns``: since when next to nothing hurts; 0: it does.
+    ``wait``: the filtered wait, for the container ``limited_for`` without what it would wait by its ``baseline``.
+    ``calm_ns``: since when the wait is next to nothing; 0: it is not.
     """
 
     taken: frozenset[SuppressionStep] = frozenset()
@@ -138,7 +138,7 @@ class SuppressionState(msgspec.Struct, frozen=True):
 
 
 def advanced(state: SuppressionState, inputs: SuppressionInput) -> SuppressionState:
-    """The state after one sample."""
+    """Returns the state after one sample."""
     state = _sampled(state, inputs)
     if state.trial is not None:
         return _tried(state, state.trial, inputs)
@@ -172,7 +172,7 @@ def _sampled(state: SuppressionState, inputs: SuppressionInput) -> SuppressionSt
 
 
 def _learned(state: SuppressionState, inputs: SuppressionInput) -> SuppressionState:
-    """The baseline with the newest sample under a limit that has settled."""
+    """Adds the newest sample under a limit that has settled to the baseline."""
     is_limited = state.trial is None and state.limited_for in inputs.waits
     if not is_limited:
         return state
@@ -180,15 +180,14 @@ def _learned(state: SuppressionState, inputs: SuppressionInput) -> SuppressionSt
 
 
 def _sufferer(state: SuppressionState, inputs: SuppressionInput) -> str:
-    """The container whose samples count: the one that waits most; the one of before while it does not wait much
-    less."""
+    """Returns the container that waits most; the last one while it waits at least half as long."""
     worst = max(inputs.waits, key=lambda name: inputs.waits[name].caused, default="")
     before = inputs.waits.get(state.sufferer)
     return state.sufferer if before is not None and before.caused * 2 >= inputs.waits[worst].caused else worst
 
 
 def _wait(state: SuppressionState, name: str, wait: CPUWait) -> float:
-    """Without what the container waits anyway."""
+    """Returns the caused wait, of a container with a limit at most what exceeds its baseline."""
     return (
         wait.caused if name != state.limited_for else min(wait.caused, max(0.0, wait.waited - state.baseline.at_zero))
     )
@@ -205,7 +204,7 @@ def _continued(trial: Trial, inputs: SuppressionInput) -> Trial:
 
 
 def _tried(state: SuppressionState, trial: Trial, inputs: SuppressionInput) -> SuppressionState:
-    """The trial goes on, or ends; without a verdict if the container is gone for whose sake it was."""
+    """Continues or ends the trial; ends it without a verdict if its container is gone."""
     verdict, step = trial.verdict(inputs.now_ns), state.tried
     if step is None:
         return state
@@ -222,7 +221,7 @@ def _tried(state: SuppressionState, trial: Trial, inputs: SuppressionInput) -> S
 
 
 def _ended(state: SuppressionState, step: SuppressionStep, inputs: SuppressionInput, keeps: bool) -> SuppressionState:
-    """No trial of ``step`` any more; the step stays if it ``keeps``."""
+    """Ends the trial of ``step``; the step stays in force if it ``keeps``."""
     taken = state.taken | {step} if keeps else state.taken - {step}
     is_lifted = step in LIMITING and not keeps
     state = _restarted(replace(state, trial=None, tried=None, taken=taken), inputs.now_ns)
@@ -230,7 +229,7 @@ def _ended(state: SuppressionState, step: SuppressionStep, inputs: SuppressionIn
 
 
 def _restarted(state: SuppressionState, now_ns: int) -> SuppressionState:
-    """Samples from before a change say nothing of after it."""
+    """Drops the samples: those from before a change say nothing about the time after it."""
     return replace(state, changed_ns=now_ns, samples=(), waits=())
 
 
@@ -243,7 +242,7 @@ def _refused(
 
 
 def _forgotten(state: SuppressionState) -> SuppressionState:
-    """Without the steps that limit nothing; the state itself if there are none."""
+    """Ends the steps that limit nothing; returns the state itself if there are none."""
     free = state.taken.difference(LIMITING)
     if not free:
         return state
@@ -252,7 +251,7 @@ def _forgotten(state: SuppressionState) -> SuppressionState:
 
 
 def _regulated(state: SuppressionState, limit: Limit, inputs: SuppressionInput) -> SuppressionState:
-    """The limit after this sample; lifted where it is needless."""
+    """Regulates the limit by this sample; lifts it if it is needless or in vain."""
     bounds = inputs.bounds
     after = regulator.regulated(limit, bounds, state.wait, inputs.used_milli, inputs.load_milli, inputs.now_ns)
     if after.is_needless(inputs.now_ns):
@@ -275,14 +274,14 @@ def _limiting(state: SuppressionState) -> SuppressionStep:
 
 
 def _is_in_vain(limit: Limit, wait: Filtered, inputs: SuppressionInput) -> bool:
-    """Best-effort work has next to nothing, and it hurts as before: it was not its doing."""
+    """Does the wait still hurt with the limit at its floor? Then best-effort work does not cause it."""
     bounds = inputs.bounds
     hurts = wait.slow > (1 + DEAD_BAND) * bounds.set_point
     return bounds.of(limit) <= bounds.floor_milli and hurts and inputs.now_ns - limit.changed_ns >= DWELL_NS
 
 
 def _stepped(state: SuppressionState, inputs: SuppressionInput) -> SuppressionState:
-    """The next step on trial, if it hurts."""
+    """Begins the trial of the next step, if the wait hurts."""
     if not _hurts(state, inputs.bounds.set_point):
         return state
     step = next((each for each in inputs.steps if _may_try(state, each, inputs)), None)
@@ -297,7 +296,7 @@ def _stepped(state: SuppressionState, inputs: SuppressionInput) -> SuppressionSt
 
 
 def _hurts(state: SuppressionState, set_point: float) -> bool:
-    """Over some samples, and enough of them to compare with."""
+    """Does the wait hurt over the recent samples, with enough samples for a baseline?"""
     recent = mean(state.waits[-RECENT:])
     if len(state.waits) >= SEVERE_SAMPLES and recent > SEVERE * set_point:
         return True

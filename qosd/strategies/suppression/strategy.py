@@ -1,17 +1,16 @@
-"""The strategy ``cpuSuppress``: what best-effort pods may have of the CPUs, by one of three policies.
+"""The strategy ``cpuSuppress``: limits the CPU of best-effort pods by one of three policies.
 
     cpuset     upstream's default: as many CPUs as the formula leaves
     cfsQuota   upstream's other: as much CPU time as the formula leaves
-    pressure   ours: the lowest weight, and further steps only where latency-sensitive containers suffer and the step
-               helps; the formula at ``ceilingPercent`` bounds what a limit may grow to
+    pressure   Koord's own: the lowest weight, and further steps only if latency-sensitive containers suffer and the
+               step helps; the formula at ``ceilingPercent`` bounds what a limit may grow to
 
 ``cpuset`` and ``cfsQuota`` are NodeSLO's ``cpuSuppressPolicy``; ``pressure`` is chosen in the rules file's section
-``node``, or in ``extensions.koord`` of NodeSLO. Where the kernel does not tell pressure, the policy of NodeSLO stands
-in for it.
+``node``, or in ``extensions.koord`` of NodeSLO. Without pressure of the kernel, NodeSLO's policy stands in for it.
 
-Hooks and the strategies ``hooks``, ``bestEffort`` and ``bestEffortSlices`` go by what it decides in the same tick; it
-has no file of its own. Invariants: one step for each set of samples; without samples, what is in force stays; the first
-decision after a start goes on from what best-effort pods have; the same object while nothing of it changes.
+Hooks and the strategies ``hooks``, ``bestEffort`` and ``bestEffortSlices`` follow its decision in the same tick; it
+writes no file itself. Invariants: one step for each set of samples; without samples, the limits in force stay; the
+first decision after a start goes on from what best-effort pods have; unchanged limits are the same object.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ from qosd.strategies.suppression.steps import LIMITING, SuppressionInput, Suppre
 
 GATE = "BECPUSuppress"
 SLICE_US = 100_000
-"""The longest that the kernel takes."""
+"""The longest slice that the kernel takes."""
 _NODE = Window(allowance.NODE, over_s=3.0)
 _ROUND_NS = 900_000_000
-"""Growth is by the second; the beat is not exact."""
+"""Growth is once a second; the beat is not exact."""
 _NO_WAIT = CPUWait(0.0)
 _WORDS = {
     SuppressionStep.SLICES: "long slices",
@@ -59,11 +58,11 @@ _FIELDS = {
     SuppressionStep.TIME: "cpu_milli",
     SuppressionStep.CPUS: "cpus",
 }
-"""What each step says to best-effort pods."""
+"""The limit of best-effort pods that each step sets."""
 
 
 class _Memo(msgspec.Struct, frozen=True, eq=False):
-    """``left``: what is in force; ``grown_ns``: when it grew last; ``steady``: the allowance that counts."""
+    """``left``: the limits in force; ``grown_ns``: when they grew last; ``steady``: the allowance that counts."""
 
     left: BestEffortScheduling
     grown_ns: int = 0
@@ -71,7 +70,7 @@ class _Memo(msgspec.Struct, frozen=True, eq=False):
     steady: Steady | None = None
 
     def steadied(self, snapshot: NodeSnapshot, allowed_milli: int) -> Steady:
-        """``steady`` with the newest allowance."""
+        """Returns ``steady`` after the newest allowance."""
         if self.steady is None:
             return Steady(allowed_milli)
         return self.steady.fed(allowed_milli, snapshot.capacity_cpu_milli, snapshot.monotonic_ns)
@@ -107,9 +106,9 @@ class SuppressionStrategy(Strategy[_Memo]):
 
 
 def _resumed(snapshot: NodeSnapshot) -> _Memo:
-    """From what best-effort pods have, which an earlier run has left them.
+    """Returns the state after a start, from the limits that an earlier run has left.
 
-    Steps that limit nothing are tried anew, since nobody knows whether they helped or were on trial.
+    Steps that limit nothing are tried anew: whether they helped or were on trial is unknown.
     """
     left, now_ns = snapshot.limits.scheduling, snapshot.monotonic_ns
     limits = ((SuppressionStep.TIME, bool(left.cpu_milli)), (SuppressionStep.CPUS, bool(left.cpus)))
@@ -120,7 +119,7 @@ def _resumed(snapshot: NodeSnapshot) -> _Memo:
 
 
 def _lacks_pressure(snapshot: NodeSnapshot) -> str:
-    """Why the kernel tells no pressure of containers; "" if it does."""
+    """Returns why the kernel tells no pressure of containers; "" if it does."""
     if "stalls" in snapshot.absent:
         return f"policy pressure falls back to the formula: {snapshot.absent['stalls']}"
     return ""
@@ -154,7 +153,7 @@ def _by_formula(snapshot: NodeSnapshot, uses: Uses, last: _Memo) -> tuple[Decisi
 
 
 def _kept(left: BestEffortScheduling, before: BestEffortScheduling) -> BestEffortScheduling:
-    """``before`` itself if best-effort pods get the same by it: a reason alone must not set everybody to work."""
+    """Returns ``before`` itself if only the reason differs: that alone must not cause work downstream."""
     return before if replace(left, why=before.why) == before else left
 
 
@@ -185,7 +184,7 @@ def _by_pressure(
 
 
 def _steps(snapshot: NodeSnapshot) -> tuple[SuppressionStep, ...]:
-    """Those that this node can have."""
+    """Returns the steps that this node can take."""
     host = snapshot.policy.host
     has_slices = host.has_task_slices and GATE not in host.lacking
     has = {
@@ -198,7 +197,7 @@ def _steps(snapshot: NodeSnapshot) -> tuple[SuppressionStep, ...]:
 
 
 def _workloads(snapshot: NodeSnapshot, suffering: CPUWait) -> frozenset[str]:
-    """Of who suffers most, and of all best-effort pods: a step that does not help them may help others."""
+    """Returns the workloads of the pod that waits most and of best-effort pods: a step may help others."""
     jobs = [pod.key for pod in snapshot.pods if is_covered(pod, snapshot.policy.node) and live(pod)]
     return frozenset([workload_name(key) for key in (*jobs, *filter(None, (suffering.pod,)))])
 
@@ -210,7 +209,7 @@ def _scheduling(
     suffering: CPUWait,
     before: BestEffortScheduling,
 ) -> BestEffortScheduling:
-    """What the steps in force leave to best-effort pods."""
+    """Returns the limits of best-effort pods by the steps in force."""
     step, why = state.limiting, "latency-sensitive pods come first"
     milli, cpus = 0, ""
     if step is not None and state.limit is not None:

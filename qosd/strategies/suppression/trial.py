@@ -1,10 +1,10 @@
-"""Does a step help? How long the container that suffers most waits for CPUs, before and after it.
+"""Tells whether a step helps, by how long the container that waits most waits for CPUs before and after the step.
 
-All that it waits counts, not best-effort's part of it: that part is worked out from what best-effort work uses, and so
-falls with whatever takes CPU time from it, also where nobody waits the shorter for that. A step that does nothing, or
-harm, looks like one that helps if only luck is on its side; so it counts as help only if the mean falls by more than
-the noise of both means (twice the standard error of their difference), and by more than ``LEAST_PART`` of what it was.
-Samples of the first ``SETTLE_NS`` show both states and count for neither. Pure.
+Its whole wait counts, not best-effort's part of it: that part is worked out from what best-effort work uses, and so
+falls with anything that takes CPU time from it, even if no container waits less. By chance a step that does nothing, or
+harm, can look like one that helps; so it counts as help only if the mean falls by more than the noise of both means
+(twice the standard error of their difference), and by more than ``LEAST_PART`` of what it was. Samples of the first
+``SETTLE_NS`` show both states and count for neither. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SETTLE_NS = 2 * SECOND_NS
 DWELL_NS = 12 * SECOND_NS
 """How long a step is tried, its settling included."""
 SAMPLES = 8
-"""Of either state, at least."""
+"""The least number of samples of each state."""
 LEAST_PART = 0.1
 _ERRORS = 2.0
 
@@ -34,7 +34,7 @@ class TrialVerdict(Enum):
 
 
 class WaitSample(msgspec.Struct, frozen=True):
-    """What the ``sufferer`` waited, in µs per second, and what best-effort pods used then."""
+    """The wait of the ``sufferer`` in µs per second, and what best-effort pods used then."""
 
     waited: float
     used_milli: float
@@ -49,23 +49,23 @@ class Trial(msgspec.Struct, frozen=True):
     after: tuple[WaitSample, ...] = ()
 
     def continued(self, sample: WaitSample, now_ns: int) -> Trial:
-        """With one sample more."""
+        """Returns the trial with one more sample."""
         if now_ns - self.since_ns < SETTLE_NS:
             return self
         return msgspec.structs.replace(self, after=(*self.after, sample))
 
     @property
     def waited(self) -> tuple[float, float]:
-        """What it waited before and after, on the average."""
+        """The mean waits before and after."""
         return mean(_waits(self.before)), mean(_waits(self.after))
 
     @property
     def baseline(self) -> LoadBaseline:
-        """How its wait goes with what best-effort pods use."""
+        """The fit of its waits to what best-effort pods used."""
         return LoadBaseline.through((sample.used_milli, sample.waited) for sample in (*self.before, *self.after))
 
     def verdict(self, now_ns: int) -> TrialVerdict:
-        """Before its time only harm is sure."""
+        """Returns the verdict; before ``DWELL_NS`` only that the step harms."""
         if len(self.after) < SAMPLES or now_ns - self.since_ns < DWELL_NS:
             return TrialVerdict.OPEN if not self._harms else TrialVerdict.NO_HELP
         before, after = self.waited
@@ -73,7 +73,7 @@ class Trial(msgspec.Struct, frozen=True):
 
     @property
     def _harms(self) -> bool:
-        """Is it clearly worse already?"""
+        """Is the wait clearly longer already?"""
         if len(self.after) < SAMPLES // 2:
             return False
         before, after = self.waited
@@ -93,7 +93,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def _error(values: Sequence[float]) -> float:
-    """The square of the standard error of their mean."""
+    """Returns the square of the standard error of the mean."""
     if len(values) < 2:
         return math.inf
     middle = mean(values)
