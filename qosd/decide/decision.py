@@ -1,10 +1,10 @@
-"""What a strategy may say: per kernel file one opinion, acts that are no file's value, shortages, a sentence.
+"""The decision of a strategy: an opinion per kernel file, acts that are no file's value, shortages, a sentence.
 
 An opinion is an operator and its operand: a value, a factor, an amount more, a bound, a release (give the file back to
-its base) or a keep (no opinion now: what was decided last stays). Where several concerns shape one file, each speaks at
-its stage, and any of them with any operator: usually the SPEC sets a value, NORMALIZATION and BURST scale it,
-SUPPRESSION bounds it, and RELIEF further while something lacks. ``koord.host`` knows how the kernel spells a value and
-how two of a kind compare; opinions never do.
+its base) or a keep (no opinion now: the last one stays). Where several strategies shape one file, each has its opinion
+at its stage, with any operator: usually SPEC sets a value, NORMALIZATION and BURST scale it, SUPPRESSION bounds it, and
+RELIEF bounds it further during a shortage. ``koord.host`` knows how the kernel spells a value and how two values of a
+kind compare; opinions never do.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Stage(IntEnum):
 
 
 class Op(StrEnum):
-    """What an opinion does with what earlier stages made of the file, or, at the first, with its base."""
+    """What an opinion does with the value of the earlier stages; at the first stage, with the file's base."""
 
     SET = "set"
     SCALE = "scale"
@@ -53,11 +53,11 @@ class Op(StrEnum):
 
 
 class Opinion(msgspec.Struct, frozen=True):
-    """What one strategy wants of one kernel file.
+    """The opinion of one strategy on one kernel file.
 
-    ``value``: in CRI's units (-1 = unlimited); a Fraction for SCALE, None for RELEASE and KEEP. ``inputs``: what the
-    formula was fed, by name, for the journal and ``explain``. ``pod``: ``namespace/name`` whose file it is, "" = the
-    node's. ``is_temporary``: it is an experiment, which ends with koord-qosd; what RELIEF wants is so in any case.
+    ``value``: in CRI's units (-1 = unlimited); a Fraction for SCALE, None for RELEASE and KEEP. ``inputs``: of the
+    formula, by name, for the journal and ``explain``. ``pod``: ``namespace/name`` whose file it is, "" = the
+    node's. ``is_temporary``: an experiment that ends with koord-qosd; opinions of RELIEF always are.
     """
 
     op: Op
@@ -69,27 +69,27 @@ class Opinion(msgspec.Struct, frozen=True):
 
     @classmethod
     def set(cls, value: Value, why: str, inputs: Inputs = NO_INPUTS, pod: str = "") -> Opinion:
-        """The file shall hold ``value``, whatever it held, before any later stage."""
+        """The file is to hold ``value``, before any later stage."""
         return cls(Op.SET, value, why, inputs, pod)
 
     @classmethod
     def scale(cls, factor: Fraction, why: str, inputs: Inputs = NO_INPUTS, pod: str = "") -> Opinion:
-        """``factor`` times what there is, rounded towards it; an unlimited value stays unlimited."""
+        """``factor`` times the value, rounded towards it; an unlimited value stays unlimited."""
         return cls(Op.SCALE, factor, why, inputs, pod)
 
     @classmethod
     def add(cls, amount: int, why: str, inputs: Inputs = NO_INPUTS, pod: str = "") -> Opinion:
-        """``amount`` more than there is; an unlimited value stays unlimited."""
+        """``amount`` more than the value; an unlimited value stays unlimited."""
         return cls(Op.ADD, amount, why, inputs, pod)
 
     @classmethod
     def at_most(cls, value: Value, why: str, inputs: Inputs = NO_INPUTS, pod: str = "") -> Opinion:
-        """The smaller of both; of CPU sets what both have."""
+        """The smaller of both; of CPU sets the intersection."""
         return cls(Op.AT_MOST, value, why, inputs, pod)
 
     @classmethod
     def at_least(cls, value: Value, why: str, inputs: Inputs = NO_INPUTS, pod: str = "") -> Opinion:
-        """The larger of both; of CPU sets what either has."""
+        """The larger of both; of CPU sets the union."""
         return cls(Op.AT_LEAST, value, why, inputs, pod)
 
     @classmethod
@@ -108,9 +108,9 @@ NO_OPINIONS: Opinions = MappingProxyType({})
 
 
 class Act(Protocol):
-    """What shall be so and is no kernel file's value: tasks in a resctrl group, or attributes of tasks.
+    """A wanted state that is no kernel file's value: tasks in a resctrl group, or attributes of tasks.
 
-    Each kind is an immutable struct in ``koord.host``, beside what is noted of it, and one actor follows it.
+    Each kind is an immutable struct in ``koord.host``, beside its undo note, and one actor follows it.
     """
 
     @property
@@ -131,10 +131,10 @@ class OneShot(msgspec.Struct, frozen=True):
 
 
 class Eviction(msgspec.Struct, frozen=True):
-    """A pod to evict, by UID, and why. ``pod``: ``namespace/name``; ``cgroup``: its cgroup, "" if nobody tells.
+    """A pod to evict, by UID, and why. ``pod``: ``namespace/name``; ``cgroup``: its cgroup, "" if unknown.
 
-    ``grace_s``: what its processes have to end by themselves. ``gate``: the feature gate behind which it is done; "" if
-    nobody tells.
+    ``grace_s``: the time that its processes have to end by themselves. ``gate``: the feature gate of the eviction; ""
+    if unknown.
     """
 
     uid: str
@@ -147,12 +147,12 @@ class Eviction(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What one strategy wants at one tick.
+    """The decision of one strategy at one tick.
 
-    ``opinions`` is complete: a file that an earlier decision of the strategy named and this one does not is released.
-    So is ``acts``: what is no longer among them is undone. The same object twice means "nothing changed", and costs
-    nothing downstream. ``best_effort`` None: the strategy lets best-effort pods be. ``one_shots`` and
-    ``shortages`` are of this tick alone. ``warnings``: what people should mend, one sentence each.
+    ``opinions`` is complete: a file that the last decision named and this one does not is released. So is ``acts``: an
+    act that is no longer among them is undone. The same object twice means "nothing changed", and costs nothing
+    downstream. ``best_effort`` None: the strategy does not limit best-effort pods. ``one_shots`` and ``shortages`` are
+    of this tick alone. ``warnings``: what people should mend, one sentence each.
     """
 
     sentence: str
@@ -164,14 +164,14 @@ class Decision(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
     def lasting(self) -> Self:
-        """What is in force until the strategy decides again: a one-shot write is made once."""
+        """Returns what stays in force until the strategy decides again: not the one-shot writes."""
         return replace(self, one_shots=()) if self.one_shots else self
 
 
 class Strategy(Protocol[S]):
-    """``decide`` is pure: same snapshot and last state, same answer. ``S``: what it remembers; None at first.
+    """A strategy. ``decide`` is pure: same snapshot and last state, same answer. ``S``: its state; None at first.
 
-    A strategy derives from it; what has a value here is the default.
+    Strategies derive from it; a member with a value here is a default.
     """
 
     @property
@@ -181,7 +181,7 @@ class Strategy(Protocol[S]):
 
     @property
     def rows(self) -> frozenset[str]:
-        """The kernel files that it may speak of, by the names of their rows."""
+        """The kernel files on which it may have opinions, by the names of their rows."""
 
     @property
     def needs(self) -> Mapping[str, float]:
@@ -189,47 +189,47 @@ class Strategy(Protocol[S]):
 
     @property
     def gate(self) -> str:
-        """The feature gate behind which it stands (``koord.model.featuregates``); "" = none."""
+        """The feature gate that switches it (``koord.model.featuregates``); "" = none."""
         return ""
 
     @property
     def windows(self) -> tuple[Window, ...]:
-        """The windows that it reads. One that has any decides once for each set of samples, never twice, unless it
+        """The windows that it reads. A strategy with windows decides once for each set of samples, unless it
         ``counts_samples``.
 
-        They are worked out while it is on: one that has just been switched on may find none yet.
+        They are worked out while it is on: a strategy that has just been switched on may find none yet.
         """
         return ()
 
     def windows_under(self, policy: EffectivePolicy) -> tuple[Window, ...]:
-        """``windows``, where their length is not for the policy to say."""
+        """Returns its windows; a strategy overrides it if the policy sets their length."""
         return self.windows
 
     @property
     def counts_samples(self) -> bool:
-        """Does it see by ``sampled_ns`` itself which samples it has had, or remember nothing of them? Then it decides
-        at every tick, for what changes between two beats, and integrates none twice."""
+        """Does it tell by ``sampled_ns`` itself which samples are new, or remember nothing of them? Then it decides at
+        every tick, and so follows what changes between two beats."""
         return False
 
     @property
     def limits_best_effort(self) -> bool:
-        """May it leave less to best-effort pods (``Decision.best_effort``)? Then it decides before those that may not,
-        and these go by it in the same tick."""
+        """May it limit best-effort pods (``Decision.best_effort``)? Then it decides before the other strategies, which
+        follow these limits in the same tick."""
         return False
 
     @property
     def triggers(self) -> tuple[PressureTrigger, ...]:
-        """What wakes the node's loop for it between two beats, with new samples; most strategies need nothing."""
+        """The triggers that wake the node's loop for it between two beats, with new samples."""
         return ()
 
     @property
     def grants(self) -> tuple[str, ...]:
-        """What it needs beyond what the systemd unit always allows, by name (``koord.model.grants``)."""
+        """The grants that it needs beyond what the systemd unit always allows (``koord.model.grants``)."""
         return ()
 
     @property
     def formulas(self) -> tuple[Formula, ...]:
-        """Formulas of its own, which it names in its opinions' inputs; the shared ones are in ``koord.model``."""
+        """The formulas that only its opinions' inputs name; shared ones are in ``koord.model``."""
         return ()
 
     def enabled(self, snapshot: NodeSnapshot) -> bool: ...
@@ -238,4 +238,4 @@ class Strategy(Protocol[S]):
 
 
 AnyStrategy = Strategy[Any]
-"""One of several, whose state is known to itself alone."""
+"""A strategy with a state of any type."""

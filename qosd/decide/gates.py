@@ -1,4 +1,4 @@
-"""Feature gates and the strategies that stand behind them, and what the unit lets a strategy do."""
+"""Tells which feature gates switch strategies off, and which grants strategies lack."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qosd.model.policy import EffectivePolicy
 
 
 def why_shut(strategy: AnyStrategy, policy: EffectivePolicy) -> str:
-    """Why the strategy may not run; "" if it may."""
+    """Returns why the strategy may not run; "" if it may."""
     if not strategy.gate:
         return ""
     is_on, source = policy.gate(strategy.gate)
@@ -18,14 +18,14 @@ def why_shut(strategy: AnyStrategy, policy: EffectivePolicy) -> str:
 
 
 def what_lacks(strategy: AnyStrategy, policy: EffectivePolicy) -> str:
-    """What koord-qosd may not do of what the strategy needs; "" = it may do all of it."""
+    """Returns what koord-qosd may not do of what the strategy needs; "" = it may do all of it."""
     in_force = GrantInputs(policy.slo, policy.pressure_policy is not None)
     used = [name for name in strategy.grants if GRANTS[name].is_used(in_force)]
     return ", ".join([each for name in used for each in policy.host.lacking.get(name, ())])
 
 
 def gates_shown(strategies: Iterable[AnyStrategy], policy: EffectivePolicy) -> Iterator[tuple[str, bool, str]]:
-    """Each gate that some strategy stands behind, for people: a name, is it on, and who says so for whom."""
+    """Yields for people each gate of a strategy: its name, whether it is on, and who says so for which strategies."""
     behind: dict[str, list[str]] = {}
     for strategy in strategies:
         if strategy.gate:

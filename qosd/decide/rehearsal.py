@@ -1,10 +1,10 @@
-"""Relief as a rehearsal (``node.evictionDryRun``): the same steps, chosen by the same engine, and none is taken.
+"""Rehearses relief (``node.evictionDryRun``): the same engine chooses the same steps, and none is taken.
 
-What would be done is said as acts that an actor shows and journals. A rehearsal shows the way to its end: no step
-helps, since none is taken, so each is followed by the next one; and a pod that would have been evicted counts as about
-to go for as long as the shortage lasts, so that nobody is named twice for it, and nobody else in its place.
+The steps become acts that an actor shows and journals. A rehearsal goes on to the last step: none helps, since none is
+taken, so the next one follows each; and a pod that would have been evicted counts as about to go for as long as the
+shortage lasts, so that no pod is named twice for it, and no other pod in its place.
 
-Invariant: what it returns has no opinion, no one-shot write and no eviction.
+Invariant: the result has no opinion, no one-shot write and no eviction.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NEVER_NS = 1 << 63
 
 
 class Rehearsed(msgspec.Struct, frozen=True):
-    """What would be written to ``target`` or, for the target ``pod.eviction``, done to the pod's containers."""
+    """A value that would be written to ``target``; for the target ``pod.eviction``, an eviction of the pod."""
 
     target: Target
     value: Value
@@ -39,7 +39,7 @@ class Rehearsed(msgspec.Struct, frozen=True):
 
 
 def rehearse(claims: tuple[ShortageClaim, ...], node: NodeSnapshot, state: ReliefState) -> tuple[Relief, ReliefState]:
-    """As ``relieve``, of which nothing comes."""
+    """Works like ``relieve``, but returns the steps as acts that are not carried out."""
     going = {
         uid: _about_to_go(uid, victim)
         for uid, victim in state.victims.items()

@@ -1,23 +1,22 @@
-"""The same steps for every shortage: reclaim, throttle, freeze and, only if all that was not enough, evict.
+"""Takes the same steps for every shortage: reclaim, throttle, freeze and, only if that was not enough, evict.
 
-Strategies state what lacks; if each took its victims itself, two of them would take twice what lacked once, and a step
-would be repeated before its effect can be seen. So one engine makes all steps, and waits for samples after each:
+Strategies state shortages; if each chose its victims itself, two of them would free twice what lacked once, and would
+repeat a step before its effect can be seen. So one engine takes all steps, and waits for samples after each:
 
-    reclaim     memory that is idle is taken back, once
+    reclaim     the kernel takes idle memory back, once
     throttle    usage is bounded below what it was: memory.high of the pod, CPU quota of its containers
     freeze      the pod stands still, for ``FREEZE_MOST_NS`` at most
     evict       as few pods, in the claim's order, as cover what lacks, of the rate ``EVICTIONS_PER_MINUTE`` allows, and
                 ``COOL_NS`` after the last round for the resource
 
-An episode of a claim begins when it is first stated and ends when it has not been for ``CALM_NS``. In it a mild step is
-taken at most once, and what it bounded stays bounded. What is on its way already counts before anybody is chosen: pods
+An episode of a claim begins when it is first stated and ends when it has not been stated for ``CALM_NS``. In an episode
+a mild step is taken at most once, and its bounds stay. Relief that is on its way counts before a pod is chosen: pods
 that go in time, for every claim; mild steps of other claims of the same resource, until their effect can be measured.
-Where it is soon too late (``Shortage.left_s``), no step is waited for longer than that.
+If it is soon too late (``Shortage.left_s``), the engine waits for no step longer than that.
 
-Invariants: pure, and independent of the order of the pod list. No step on samples that are not newer than the last
-step, the last eviction and the last pod that went. It fails to the side of doing nothing: without a pod list in force,
-without samples, without the kernel's files it chooses nobody; freezes and episodes end by the clock alone, whatever
-happens.
+Invariants: pure, and independent of the order of the pod list. No step is taken on samples that are not newer than the
+last step, the last eviction and the last pod that went. When in doubt it does nothing: without a valid pod list,
+samples or the kernel's files it chooses no pod; freezes and episodes end by the clock alone in any case.
 """
 
 from __future__ import annotations
@@ -58,14 +57,14 @@ from qosd.decide.victims import (
 from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodView, live
 
 CALM_NS = 30 * SECOND_NS
-"""Released at once, what was bounded would grow back and lack again: a shortage is over when it stays away."""
+"""A shortage is over when it stays away for so long: bounded pods that are released at once would grow back."""
 _MINUTE_NS = 60 * SECOND_NS
 _USAGE = "usage"
 """The collector by which pods' amounts are known."""
 
 
 def relieve(claims: tuple[ShortageClaim, ...], node: NodeSnapshot, state: ReliefState) -> tuple[Relief, ReliefState]:
-    """The steps of one tick; ``claims`` in the order in which they are served."""
+    """Takes the steps of one tick; serves ``claims`` in their order."""
     state = _begun(state, node)
     if not claims and state.is_empty and not node.evictions:
         return NO_RELIEF, _watching(state, node)
@@ -82,7 +81,7 @@ def relieve(claims: tuple[ShortageClaim, ...], node: NodeSnapshot, state: Relief
 
 
 def _begun(state: ReliefState, node: NodeSnapshot) -> ReliefState:
-    """``state``; at the first tick what an earlier run had under way counts as evicted a moment ago."""
+    """Returns ``state``; at the first tick, recent evictions of an earlier run count in the rate."""
     if state.started_ns is not None:
         return state
     now_ns = node.monotonic_ns
@@ -91,7 +90,7 @@ def _begun(state: ReliefState, node: NodeSnapshot) -> ReliefState:
 
 
 def _watching(state: ReliefState, node: NodeSnapshot) -> ReliefState:
-    """``state`` while nothing is to be done: only who is deleted is followed, for what goes with them."""
+    """Returns ``state`` while nothing lacks: it follows only the pods that are deleted, which free resources."""
     if not node.knows_pods:
         return state
     pending = frozenset(
@@ -139,7 +138,7 @@ class _Tick:
         return episodes
 
     def let_go(self) -> None:
-        """Of the pods that were evicted, those stay at the floor whose episodes last."""
+        """Forgets evicted pods whose episodes have ended, while pods are unknown."""
         self._victims = {
             uid: victim
             for uid, victim in self._victims.items()
@@ -147,7 +146,7 @@ class _Tick:
         }
 
     def follow_pods(self) -> None:
-        """Forget who is gone, bound containers that are new, and count who is about to go."""
+        """Forgets pods that are gone, bounds new containers, and finds the pods that are about to go."""
         self._pods = {pod.uid: pod for pod in self._node.pods if live(pod)}
         for key, episode in self._episodes.items():
             self._episodes[key] = replace(episode, throttles=self._followed(episode.throttles))
@@ -162,7 +161,7 @@ class _Tick:
         self._taken = Counter([owner_of(self._pods[uid]) for uid in self._node.evictions if uid in self._pods])
 
     def _followed(self, throttles: Mapping[str, Throttle]) -> Mapping[str, Throttle]:
-        """``throttles`` as the pods are now; the very same object if nothing changed."""
+        """Returns ``throttles`` for the present views of the pods; the same object if nothing changed."""
         if all(self._pods.get(uid) is throttle.pod for uid, throttle in throttles.items()):
             return throttles
         present = ((self._pods.get(uid), throttle) for uid, throttle in throttles.items())
@@ -174,7 +173,7 @@ class _Tick:
         return throttled(self._node, pod, throttle.resource, throttle.allowance, throttle.why, throttle.used_milli)
 
     def _held_milli(self) -> Mapping[str, int]:
-        """What pods used whose CPU is held down."""
+        """Returns by UID the CPU that pods used before theirs was held down."""
         held = {uid: freeze.used_milli for uid, freeze in self._freezes.items() if freeze.is_felt(self._sampled_ns)}
         for episode in self._episodes.values():
             for uid, throttle in episode.throttles.items():
@@ -183,7 +182,7 @@ class _Tick:
         return held
 
     def serve(self, claim: ShortageClaim) -> str:
-        """The next step for ``claim``, if it is time for one; and what stands."""
+        """Takes the next step for ``claim`` if it is time for one; returns a sentence on the claim."""
         shortage, episode = claim.shortage, self._episodes[claim.key]
         sampled_ns = self._sampled_for(claim)
         rest_ns = episode.wait_ns - self._now_ns
@@ -200,12 +199,12 @@ class _Tick:
         return self._sentence(claim, remark)
 
     def _sampled_for(self, claim: ShortageClaim) -> int:
-        """The instant of the oldest samples that a step for ``claim`` goes by."""
+        """Returns the instant of the oldest samples that a step for ``claim`` rests on."""
         stated_ns = claim.shortage.sampled_ns
         return self._sampled_ns if stated_ns is None else min(stated_ns, self._sampled_ns)
 
     def _covered(self, claim: ShortageClaim) -> int:
-        """What is on its way: pods that go, and others' mild steps whose effect cannot be measured yet."""
+        """Returns the amount on its way: of pods that go, and of other claims' mild steps not measured yet."""
         shortage = claim.shortage
         soon = [uid for uid in self._pending if gives_soon(self._pods[uid], self._node, shortage.left_s)]
         going = {*soon, *(eviction.uid for eviction in self._evictions)}
@@ -222,14 +221,14 @@ class _Tick:
         return of_going + sum([part for uid, part in mild.items() if uid not in going])
 
     def _rests_ns(self, resource: Resource) -> int:
-        """For how long nobody is evicted for ``resource``: after the last round, and for CPU after the start."""
+        """Returns how long evictions for ``resource`` rest: after the last round, and for CPU after the start."""
         since_ns = self._before.rounds_ns.get(resource)
         if since_ns is None and resource is Resource.CPU_MILLI:
             since_ns = self._before.started_ns
         return 0 if since_ns is None else since_ns + COOL_NS[resource] - self._now_ns
 
     def _take(self, claim: ShortageClaim, need: int) -> str:
-        """The mildest step that is left to the claim and can do anything; what remains to be said of it."""
+        """Takes the mildest step that is left to the claim and has an effect; returns a remark on it."""
         evicted = {eviction.uid for eviction in self._evictions}
         able = candidates(claim.shortage, self._node, self._amounts)
         left = EVICTIONS_PER_MINUTE - len(self._evicted_ns)
@@ -279,7 +278,7 @@ class _Tick:
             self._settled_ns = self._rounds_ns[claim.shortage.resource] = self._now_ns
 
     def hold_victims(self) -> None:
-        """Evicted pods that run again, and pods made in their place, stay at the floor while their episodes last."""
+        """Holds evicted pods that run again, and their replacements, at the floor while their episodes last."""
         under_way = self._node.evictions
         for uid, state in under_way.items():
             if state.phase is EvictionPhase.RESTARTED and uid in self._pods:
@@ -295,16 +294,16 @@ class _Tick:
             self._victims[uid] = Victim(keys, victim.since_ns, floors, victim.eviction if keys else None)
 
     def _lacking(self, keys: Set[Key] | None) -> frozenset[Resource]:
-        """What the pod must not take again; whatever lacks if nobody knows for whom it, or the one before, was evicted.
+        """Returns the resources that the pod must not take again; all that lack if ``keys`` is None (unknown).
 
-        After a start of the daemon nobody knows what lacked before: CPU, for as long as that might have lasted.
+        After a start of the daemon it is unknown what lacked before: then CPU, for as long as an episode may last.
         """
         lacking = frozenset([self._held(each) for _, each, _ in (self._episodes.keys() if keys is None else keys)])
         is_start = self._now_ns - (self._before.started_ns or 0) < CALM_NS
         return lacking or frozenset({Resource.CPU_MILLI} if keys is None and is_start else ())
 
     def _held(self, resource: Resource) -> Resource:
-        """What can be held down so that a pod does not take ``resource`` again: without memory.high its CPU."""
+        """Returns the resource to hold down so that a pod does not take ``resource`` again: CPU without memory.high."""
         is_throttled = resource is not Resource.MEMORY_BYTES or HIGH in (self._node.policy.host.files or ())
         return resource if is_throttled else Resource.CPU_MILLI
 
@@ -342,7 +341,7 @@ class _Tick:
         return relief, state.emptied() if state.is_empty else state
 
     def _opinions(self) -> Opinions:
-        """All that is in force; of two bounds on one file the lower."""
+        """Returns the opinions of all freezes and throttles in force; of two bounds on one file the lower."""
         throttles = [each for episode in self._episodes.values() for each in episode.throttles.values()]
         throttles += [each for victim in self._victims.values() for each in victim.floors]
         opinions = {freeze.target: freeze.opinion for freeze in self._freezes.values() if freeze.over_ns is None}
@@ -360,7 +359,7 @@ class _Tick:
         return f"{lacks}: {', '.join(stands)}" if stands else lacks
 
     def _stands(self, key: Key) -> list[str]:
-        """What is in force for the claim, and what goes at this tick."""
+        """Returns phrases on what is in force for the claim, and on evictions."""
         effects = self._effects.get(key, NO_EFFECTS)
         frozen = [each for each in self._freezes.values() if each.key == key and each.over_ns is None]
         phases = Counter(each.phase for each in self._node.evictions.values())
@@ -375,7 +374,7 @@ class _Tick:
         return [*said, *([f"{under_way} eviction{'s' * (under_way > 1)} under way"] if under_way else [])]
 
     def _aftermath(self) -> list[str]:
-        """What stays in force of shortages that nobody states now."""
+        """Returns sentences on what stays in force of shortages that are not stated now."""
         said = []
         for key, episode in self._episodes.items():
             if episode.stated_ns < self._now_ns and (stands := self._stands(key)):

@@ -1,4 +1,4 @@
-"""What relief remembers from tick to tick, and what it decides at one: plain values."""
+"""The state of relief between ticks, and its decision at a tick: plain values."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from qosd.decide.shortage import Key, Measure, ReliefStep, Resource
 
 
 class Episode(msgspec.Struct, frozen=True, eq=False):
-    """How far the steps for a claim have gone. ``gives``: by UID what the last mild step is to give until
-    ``wait_ns``."""
+    """How far the steps for a claim have gone. ``gives``: by UID what the last mild step frees until ``wait_ns``."""
 
     stated_ns: int
     step: ReliefStep = ReliefStep.RECLAIM
-    """The mildest that may still be taken."""
+    """The mildest step that may still be taken."""
     sampled_ns: int = 0
     wait_ns: int = 0
     measure: Measure = Measure.USAGE
@@ -29,7 +28,7 @@ class Episode(msgspec.Struct, frozen=True, eq=False):
 
 
 class Victim(msgspec.Struct, frozen=True, eq=False):
-    """A pod that was evicted. ``keys``: for whom, as far as these episodes last; None: nobody knows any more.
+    """A pod that was evicted. ``keys``: the lasting episodes for which it was evicted; None: unknown.
 
     ``eviction``: the last one.
     """
@@ -41,11 +40,11 @@ class Victim(msgspec.Struct, frozen=True, eq=False):
 
 
 class ReliefState(msgspec.Struct, frozen=True, eq=False):
-    """All that is remembered between ticks; by UID what is of pods.
+    """The state of relief between ticks; values about pods are by UID.
 
     ``started_ns``: of the first tick, None before it. ``rounds_ns``: when pods were evicted last for a resource.
     ``pending``: the pods that were about to go at the last tick. ``settled_ns``: samples up to then do not show the
-    last eviction, or the end of one of those pods. ``is_rehearsal``: nothing of it was ever carried out.
+    last eviction, or the end of one of those pods. ``is_rehearsal``: none of its steps was carried out.
     """
 
     started_ns: int | None = None
@@ -53,23 +52,23 @@ class ReliefState(msgspec.Struct, frozen=True, eq=False):
     freezes: Mapping[str, Freeze] = MappingProxyType({})
     victims: Mapping[str, Victim] = MappingProxyType({})
     evicted_ns: tuple[int, ...] = ()
-    """When, of the last minute."""
+    """The instants of the evictions of the last minute."""
     rounds_ns: Mapping[Resource, int] = MappingProxyType({})
     pending: frozenset[str] = frozenset()
     settled_ns: int = 0
     opinions: Opinions = NO_OPINIONS
     is_rehearsal: bool = False
     rehearsed: Acts = ()
-    """What was said of a rehearsal at the last tick."""
+    """The acts of a rehearsal at the last tick."""
 
     @property
     def is_empty(self) -> bool:
         return not (self.episodes or self.freezes or self.victims or self.evicted_ns)
 
     def of_kind(self, is_rehearsal: bool) -> ReliefState:
-        """It, or nothing done where the other kind was until now: what was only rehearsed has not happened.
+        """Returns the state; a new one after a switch between rehearsal and relief: rehearsed steps did not happen.
 
-        How often pods were evicted counts all the same, so that nobody gets around the rate by switching.
+        The rate of evictions counts across a switch, so that switching does not get around it.
         """
         if self.is_rehearsal is is_rehearsal:
             return self
@@ -78,7 +77,7 @@ class ReliefState(msgspec.Struct, frozen=True, eq=False):
         )
 
     def emptied(self) -> ReliefState:
-        """It without what is over."""
+        """Returns the state without what is over."""
         return ReliefState(
             self.started_ns, pending=self.pending, settled_ns=self.settled_ns, is_rehearsal=self.is_rehearsal
         )
@@ -88,7 +87,7 @@ NOTHING_DONE = ReliefState()
 
 
 class Relief(Decision, frozen=True):
-    """What is done about all shortages of a tick. ``evictions`` are of this tick alone."""
+    """The decision about all shortages of a tick. ``evictions`` are of this tick alone."""
 
     evictions: tuple[Eviction, ...] = ()
 

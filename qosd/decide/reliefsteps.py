@@ -1,8 +1,8 @@
-"""The steps of relief: what each can do about one claim at one moment, as plain values.
+"""The steps of relief: the effects of each on one claim at one moment, as plain values.
 
-Each looks at the same case: how much is needed yet, who may be made to give, in which order. Pure; nothing here knows
-what was done before, but for which pods are frozen. A step that can do nothing on this node, or to these pods, is
-None, and the next one is asked.
+Each step gets the same case: how much is still needed, and which pods may give it in which order. Pure; of earlier
+steps only the frozen pods are known here. A step that can do nothing on this node, or with these pods, returns None,
+and the next one is asked.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ SECOND_NS = 1_000_000_000
 RECLAIM_WAIT_NS = 2 * SECOND_NS
 """The kernel reclaims while the write lasts; the next sample but one shows all of it."""
 LEAST_PART = 8
-"""What frees, or takes, less than this part of the need is not worth a step."""
+"""A step that frees less than this part of the need is left out, and growth below it does not count."""
 GROWTH_S = 10
-"""Over so long the growth of a pod is counted."""
+"""The growth of a pod counts over so long."""
 THROTTLE_WAIT_NS = 5 * SECOND_NS
 """A bound below the usage needs some CFS periods, or the allocations of some seconds, to be felt."""
 FREEZE_WAIT_NS = 5 * SECOND_NS
@@ -36,7 +36,7 @@ FREEZE_WAIT_NS = 5 * SECOND_NS
 FREEZE_MOST_NS = 10 * SECOND_NS
 """Liveness probes and clients of a frozen pod give up after some tens of seconds; it has to run before."""
 STOP_NS = 2 * SECOND_NS
-"""What the runtime has to kill the processes of a frozen pod that is evicted, before it is thawed and they end."""
+"""The time that the runtime has to kill the processes of a frozen pod, before it is thawed and they end."""
 EVICTIONS_PER_MINUTE = 10
 """A wrong threshold must not empty a node before people see it."""
 COOL_NS = {Resource.CPU_MILLI: 20 * SECOND_NS, Resource.MEMORY_BYTES: 4 * SECOND_NS}
@@ -44,14 +44,14 @@ COOL_NS = {Resource.CPU_MILLI: 20 * SECOND_NS, Resource.MEMORY_BYTES: 4 * SECOND
 _THAW_NS = 2 * SECOND_NS
 """The first rate of a thawed pod still counts a part of the time in which it stood still."""
 MEMORY_FLOOR_BYTES = 16 << 20
-"""A process below it does nothing but fault its own code in again and again."""
+"""Below it a process only faults its own code in again and again."""
 CPU_FLOOR_MILLI = 100
 """Enough to answer probes and to end in order."""
 _CONTAINER_FLOOR_MILLI = 10
 
 QUOTA, HIGH, FREEZE = "cpu_quota", "memory.high", "cgroup.freeze"
 ROWS: frozenset[str] = frozenset({QUOTA, HIGH, FREEZE})
-"""The kernel files that the opinions may speak of."""
+"""The kernel files of the opinions."""
 _RECLAIM = {1: "memory.force_empty", 2: "memory.reclaim"}
 FLOORS = {Resource.CPU_MILLI: CPU_FLOOR_MILLI, Resource.MEMORY_BYTES: MEMORY_FLOOR_BYTES}
 
@@ -61,9 +61,9 @@ NO_GIFTS: Mapping[str, int] = MappingProxyType({})
 
 
 class Throttle(msgspec.Struct, frozen=True, eq=False):
-    """A pod that may use ``allowance`` of ``resource``. ``opinions`` hold for the containers of ``pod``, this view.
+    """A pod bounded to ``allowance`` of ``resource``. ``opinions``: on the containers of this view of the pod.
 
-    ``used_milli``: its CPU before.
+    ``used_milli``: the CPU that it used before.
     """
 
     pod: PodView
@@ -75,7 +75,7 @@ class Throttle(msgspec.Struct, frozen=True, eq=False):
 
 
 class Freeze(msgspec.Struct, frozen=True):
-    """A pod that episode ``key`` froze; remembered beyond its end, because the episode freezes it only once."""
+    """A pod that episode ``key`` froze; kept after the freeze, because an episode freezes a pod only once."""
 
     key: Key
     since_ns: int
@@ -86,7 +86,7 @@ class Freeze(msgspec.Struct, frozen=True):
     """When it was withdrawn; None: it is in force."""
 
     def is_over(self, eviction: EvictionState | None, now_ns: int) -> bool:
-        """By the clock, or when the pod's eviction has killed its processes: those of v1 end when it is thawed."""
+        """Is it over by the clock, or is it to be, so that processes that the eviction has killed can end (v1)?"""
         if now_ns - self.since_ns >= FREEZE_MOST_NS:
             return True
         if eviction is None or eviction.since_ns < self.since_ns:
@@ -94,12 +94,12 @@ class Freeze(msgspec.Struct, frozen=True):
         return eviction.phase is not EvictionPhase.STOPPING or now_ns - eviction.since_ns >= STOP_NS
 
     def is_felt(self, sampled_ns: int) -> bool:
-        """May samples of ``sampled_ns`` show less CPU than the pod uses when nobody freezes it?"""
+        """May samples of ``sampled_ns`` show less CPU than the pod uses when it is not frozen?"""
         return self.over_ns is None or sampled_ns < self.over_ns + _THAW_NS
 
 
 class StepEffects(msgspec.Struct, frozen=True, eq=False):
-    """What one step does for one claim. ``stops_growth``: will its pods have no more of the resource at once?"""
+    """The effects of one step on one claim. ``stops_growth``: does it stop its pods from taking more at once?"""
 
     step: ReliefStep
     wait_ns: int = 0
@@ -113,7 +113,7 @@ class StepEffects(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_any(self) -> bool:
-        """False where evictions are due, and none is allowed yet."""
+        """Has the step an effect? Not if evictions are due and none is allowed yet."""
         return self.step is not ReliefStep.EVICT or bool(self.evictions)
 
 
@@ -121,9 +121,9 @@ NO_EFFECTS = StepEffects(ReliefStep.RECLAIM)
 
 
 class Case(msgspec.Struct, frozen=True, eq=False):
-    """A claim at the moment of a step: ``need`` is what nothing on its way covers.
+    """A claim at the moment of a step: ``need`` is the amount that nothing on its way covers.
 
-    ``taken``: how many pods of each owner have been evicted lately. ``rests_ns``: for so long nobody is evicted.
+    ``taken``: how many pods of each owner have been evicted lately. ``rests_ns``: how long evictions rest.
     """
 
     claim: ShortageClaim
@@ -141,11 +141,11 @@ class Case(msgspec.Struct, frozen=True, eq=False):
         return self.claim.shortage.resource
 
     def parts(self, able: Iterable[Candidate], floor: int = 0) -> list[tuple[Candidate, int]]:
-        """Those of ``able`` who are to give, each with how much."""
+        """Returns the candidates that are to give, each with its part."""
         return list(parts_of(able, self.need, self.claim.shortage.order, self.taken, floor))
 
     def parts_with_growing(self, able: Iterable[Candidate], floor: int = 0) -> list[tuple[Candidate, int]]:
-        """``parts``, and where it is soon too late whoever grows, though it has nothing to give yet."""
+        """Returns ``parts``; if it is soon too late, also the growing candidates that have nothing to give yet."""
         able = tuple(able)
         parts = self.parts(able, floor)
         giving = {candidate.pod.uid for candidate, _ in parts}
@@ -154,9 +154,9 @@ class Case(msgspec.Struct, frozen=True, eq=False):
         return [*parts, *((each, 0) for each in able if each.pod.uid not in giving and self._grows(each))]
 
     def growing(self, able: Iterable[Candidate]) -> list[tuple[Candidate, int]]:
-        """Those of ``able`` who take more and more of what lacks, each with how much of what it has counts.
+        """Returns the candidates that grow, each with the part of its amount that counts.
 
-        Where nobody measures growth, those who are to give.
+        Without a window of growth it returns those that are to give.
         """
         if self.claim.shortage.growth is None:
             return self.parts(able)
@@ -168,7 +168,7 @@ class Case(msgspec.Struct, frozen=True, eq=False):
         return growth is not None and growth.slope_per_s * GROWTH_S * LEAST_PART >= self.need
 
     def waits_in_vain(self, effects: StepEffects) -> bool:
-        """Is it too late before the step is felt?"""
+        """Is it too late before the step takes effect?"""
         left_s = self.claim.shortage.left_s
         return left_s is not None and not effects.stops_growth and effects.wait_ns > left_s * SECOND_NS
 
@@ -185,7 +185,7 @@ class Case(msgspec.Struct, frozen=True, eq=False):
 
 
 def _reclaim(case: Case) -> StepEffects | None:
-    """Memory that the kernel can take back: page cache, and where there is swap the rest."""
+    """Reclaims memory that the kernel can take back: page cache, and with swap the rest."""
     version = case.node.policy.host.cgroup_version
     row = _RECLAIM[version]
     if case.resource is not Resource.MEMORY_BYTES or not case.has(row):
@@ -218,8 +218,8 @@ def _throttle(case: Case) -> StepEffects | None:
 
 
 def _slow_down(case: Case) -> StepEffects | None:
-    """Where nothing throttles memory: who grows and has little CPU grows slower. It frees nothing, so others are left
-    alone; the idle do not feel it."""
+    """Slows growing pods down by their CPU, where nothing throttles memory. It frees nothing, so other pods are left
+    alone."""
     able = [
         each
         for each in case.candidates
@@ -240,9 +240,9 @@ def _cpu_milli(case: Case, pod: PodView) -> int:
 
 
 def _freeze(case: Case) -> StepEffects | None:
-    """Who is frozen already, for whomever, covers its amount too; who was frozen before is not frozen again.
+    """Freezes pods. A pod that is frozen for another claim counts too; one that was frozen before is not frozen again.
 
-    It frees no memory: there only who grows is frozen, and where nobody does the shortage has as long to pass.
+    A freeze frees no memory: for memory only growing pods are frozen, and without any the step is a wait as long.
     """
     if not case.has(FREEZE):
         return None
@@ -295,7 +295,7 @@ STEPS: Mapping[ReliefStep, Callable[[Case], StepEffects | None]] = {
     ReliefStep.FREEZE: _freeze,
     ReliefStep.EVICT: _evict,
 }
-"""Mildest first. None: the step can do nothing here."""
+"""The steps, mildest first. One that can do nothing returns None."""
 
 
 def _gives(parts: Iterable[tuple[Candidate, int]]) -> Mapping[str, int]:
@@ -305,7 +305,7 @@ def _gives(parts: Iterable[tuple[Candidate, int]]) -> Mapping[str, int]:
 def throttled(
     node: NodeSnapshot, pod: PodView, resource: Resource, allowance: int, why: str, used_milli: int
 ) -> Throttle:
-    """The pod bounded to ``allowance``, with its containers as they are now."""
+    """Returns the pod bounded to ``allowance``, with opinions on its present containers."""
     make = _of_memory if resource is Resource.MEMORY_BYTES else _of_cpu
     return Throttle(pod, resource, allowance, why, used_milli, make(node, pod, allowance, why))
 
@@ -317,7 +317,7 @@ def _of_memory(node: NodeSnapshot, pod: PodView, allowance: int, why: str) -> Op
 
 
 def _of_cpu(node: NodeSnapshot, pod: PodView, allowance: int, why: str) -> Opinions:
-    """cgroup v1 takes no quota of a pod below its containers', so each of these gets its share of the allowance."""
+    """Divides the allowance among the containers: cgroup v1 refuses a pod's quota below its containers'."""
     running = running_containers(pod)
     usages = [container_cpu_milli(node, each.cgroup) for each in running]
     weights = [usage for usage in usages if usage is not None]
@@ -334,5 +334,5 @@ def _of_cpu(node: NodeSnapshot, pod: PodView, allowance: int, why: str) -> Opini
 
 
 def pods(count: int) -> str:
-    """For people."""
+    """Returns the number of pods in words, for people."""
     return f"{count} pod{'s' if count != 1 else ''}"

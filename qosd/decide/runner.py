@@ -1,17 +1,17 @@
-"""Runs the strategies of one tick, each for itself, and says what became of each in a sentence.
+"""Runs the strategies of one tick independently of each other, and returns a result with a sentence for each.
 
-    disabled   no opinions: whatever the strategy ever named is released
-    gated      likewise: the feature gate behind which it stands is off
-    frozen     an input that it needs is too old, or nobody can tell the policy: its last opinions stay, it evicts
-               nobody
-    failed     it raised: likewise, and the error is counted and said
-    active     its decision, where a keep stands for its last opinion of that file; of a strategy that reads windows
-               that of the newest samples, made once, unless it counts them itself: it integrates no sample twice, and
-               ``plan`` shows what it decided
+    disabled   no opinions: all files that the strategy held are released
+    gated      likewise: its feature gate is off
+    frozen     an input that it needs is too old, or the policy is unknown: its last opinions stay, and it states no
+               shortage
+    failed     it raised: likewise, and the error is counted and logged
+    active     its decision, in which its last opinion replaces a keep; a strategy that reads windows decides once for
+               each set of samples, unless it counts them itself: it integrates no sample twice, and ``plan`` shows
+               what it decided
 
 Pure but for the log line of an error: same snapshot, strategies and states, same answer. Invariants: one strategy's
-error or stale input never changes another's opinions; a mapping of opinions that a strategy did not change is passed
-on as the very same object, so that nothing downstream works for nothing.
+error or stale input never changes another's opinions; an unchanged mapping of opinions is passed on as the same object,
+so that nothing downstream works for nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ A = TypeVar("A", bound=Act)
 
 
 class UndeclaredLimits(AssertionError):
-    """A strategy limits best-effort pods that does not say that it may: an error of ours."""
+    """A strategy limits best-effort pods without declaring ``limits_best_effort``: an error of ours."""
 
 
 class StrategyStatus(StrEnum):
@@ -52,10 +52,10 @@ class StrategyStatus(StrEnum):
 
 
 class StrategyState(msgspec.Struct, Generic[S], frozen=True):
-    """What the runner knows of one strategy from the last tick.
+    """The runner's state of one strategy from the last tick.
 
-    ``returned``: its opinions as it returned them; ``decision``: what lasts of its decision, with no keep left that
-    could be resolved; ``sampled_ns``: of the samples that ``own`` has seen.
+    ``own``: the strategy's own state; ``returned``: its opinions as it returned them; ``decision``: what lasts of its
+    decision, with keeps resolved; ``sampled_ns``: of the newest samples that ``own`` includes.
     """
 
     own: S | None = None
@@ -68,16 +68,16 @@ class StrategyState(msgspec.Struct, Generic[S], frozen=True):
 
 
 StrategyStates = Mapping[str, StrategyState[Any]]
-"""By strategy, whose type says what its state is."""
+"""By the name of the strategy, whose class has the type of its state."""
 BY_OPERATOR = "by the operator"
 NO_STATES: StrategyStates = MappingProxyType({})
 
 
 class StrategyResult(msgspec.Struct, frozen=True):
-    """One strategy's part in a tick: ``decision`` is what is in force of it.
+    """One strategy's result of a tick: ``decision`` is in force.
 
-    ``decided``: has it ever decided, or is it off? Until then, what it left behind in an earlier run is unknown,
-    and stays. ``errors``: how often it has raised.
+    ``decided``: has it decided since the start, or is it off? Until then, what it left behind in an earlier run
+    stays. ``errors``: how often it has raised.
     """
 
     name: str
@@ -97,7 +97,7 @@ class StrategyResult(msgspec.Struct, frozen=True):
 
     @property
     def is_off(self) -> bool:
-        """Has it no opinions, and lets go of what it held?"""
+        """Is the strategy off, so that all that it held is released?"""
         return self.state in (StrategyStatus.DISABLED, StrategyStatus.GATED)
 
 
@@ -111,22 +111,22 @@ class Decisions(msgspec.Struct, frozen=True):
     cpus_unknown: str = ""
     """Why no CPU set may be widened (``NodeSettings.cpus_unknown``); "" = each may."""
     limits: BestEffortLimits = NO_LIMITS
-    """What is left to best-effort pods from this tick on."""
+    """The limits of best-effort pods from this tick on."""
 
     @property
     def undecided(self) -> frozenset[str]:
-        """The strategies that have not decided since the start: what they left in an earlier run is unknown."""
+        """The strategies that have not decided since the start: what they left in an earlier run stays."""
         return frozenset([result.name for result in self.results if not result.decided])
 
     @property
     def evictions(self) -> tuple[tuple[str, Eviction], ...]:
-        """Each with the strategy behind it: the relief of shortages, no other names a victim."""
+        """The evictions, each with its strategy: the relief of shortages, which alone names victims."""
         reliefs = [(each.name, each.decision) for each in self.results if isinstance(each.decision, Relief)]
         return tuple((name, eviction) for name, decision in reliefs for eviction in decision.evictions)
 
     @property
     def emergency(self) -> str:
-        """Why nobody may be waited for: what lacks is soon all gone; "" = there is time."""
+        """Why no eviction may be waited for, since a resource is soon used up; "" = there is time."""
         for result in self.results:
             for lack in result.decision.shortages:
                 if lack.left_s is not None and ReliefStep.EVICT in lack.steps:
@@ -134,7 +134,7 @@ class Decisions(msgspec.Struct, frozen=True):
         return ""
 
     def acts(self, kind: type[A]) -> Iterator[tuple[str, A]]:
-        """The acts of one kind, each with the strategy that wants it, in the strategies' order."""
+        """Yields the acts of one kind, each with the strategy that wants it, in the strategies' order."""
         for result in self.results:
             for act in result.decision.acts:
                 if isinstance(act, kind):
@@ -148,11 +148,11 @@ def decide_all(
     switched_off: Container[str] = (),
     off_by: str = BY_OPERATOR,
 ) -> tuple[Decisions, StrategyStates]:
-    """One result of every strategy; ``states`` are what the last call returned, ``switched_off`` names of strategies
-    that are off ``off_by`` somebody.
+    """Returns a result of every strategy, and the states for the next call. ``switched_off``: names of strategies;
+    ``off_by`` says who has switched them off.
 
-    Those that may limit best-effort pods decide first; the others see what is left by it. Never raises for what a
-    strategy does.
+    Strategies that may limit best-effort pods decide first; the others see the new limits. An error of a strategy
+    never raises here.
     """
     every = tuple(strategies)
     decided: dict[str, tuple[StrategyResult, StrategyState[Any]]] = {}
@@ -174,8 +174,8 @@ def decide_all(
 
 
 def _limits(snapshot: NodeSnapshot, limiting: Sequence[StrategyResult]) -> BestEffortLimits:
-    """What those that may limit best-effort pods leave to them. While one has not decided since the start, what the
-    last run left stays: a restart must not give them the CPUs of a full node."""
+    """Returns the limits of best-effort pods by the strategies that may set them. While one of these has not decided
+    since the start, the limits of the last run stay: a restart must not give them the CPUs of a full node."""
     if not all(result.decided for result in limiting):
         return snapshot.limits
     left = {result.name: result.decision.best_effort for result in limiting}
@@ -183,8 +183,8 @@ def _limits(snapshot: NodeSnapshot, limiting: Sequence[StrategyResult]) -> BestE
 
 
 class EvictionStrategy(Strategy[ReliefState]):
-    """The strategy ``eviction``: what is done about the shortages that the others state. Always on: without a shortage
-    it holds nothing, and what it has frozen it must be able to thaw, whatever nobody knows."""
+    """The strategy ``eviction``: relieves the shortages that the others state. It is always on: without a shortage it
+    holds nothing, and it must be able to thaw what it has frozen, also while policy or inputs are unknown."""
 
     name: ClassVar[str] = "eviction"
     stage: ClassVar[Stage] = Stage.RELIEF
@@ -211,9 +211,9 @@ def with_relief(
     switched_off: Container[str] = (),
     off_by: str = BY_OPERATOR,
 ) -> tuple[Decisions, StrategyStates]:
-    """``decisions`` with one result more, the relief of all shortages in them; ``before``: the last call's states.
+    """Returns ``decisions`` with the relief of all their shortages as one more result. ``before``: the last states.
 
-    A relief that fails lets go of everything: nobody else would end a freeze.
+    If relief fails, all that it held is released: nothing else would end a freeze.
     """
     claims = [
         ShortageClaim(result.name, shortage) for result in decisions.results for shortage in result.decision.shortages
@@ -237,14 +237,14 @@ def with_relief(
 
 
 def triggers_of(strategies: Iterable[AnyStrategy], decisions: Decisions) -> tuple[PressureTrigger, ...]:
-    """What wakes the loop, each once: the triggers of the strategies that are on."""
+    """Returns the triggers of the strategies that are on, each once."""
     on = {result.name for result in decisions.results if not result.is_off}
     awake = (strategy for strategy in strategies if strategy.name in on)
     return tuple(dict.fromkeys(trigger for strategy in awake for trigger in strategy.triggers))
 
 
 def windows_of(strategies: Iterable[AnyStrategy], policy: EffectivePolicy, decisions: Decisions) -> frozenset[Window]:
-    """What is to be worked out of the next samples: the windows of the strategies that are on, as far as is known."""
+    """Returns the windows to work out of the next samples: those of the strategies that are not known to be off."""
     off = {result.name for result in decisions.results if result.is_off}
     awake = (strategy for strategy in strategies if strategy.name not in off)
     return frozenset(window for strategy in awake for window in strategy.windows_under(policy))
@@ -275,7 +275,7 @@ def _evaluate(
 def _guarded(
     strategy: Strategy[S], state: StrategyState[S], decide: Callable[[], tuple[StrategyResult, StrategyState[S]]]
 ) -> tuple[StrategyResult, StrategyState[S]]:
-    """``decide()``, or what becomes of a strategy that raises."""
+    """Returns ``decide()``; if that raises, the result of a failed strategy."""
     try:
         return decide()
     except Exception as error:  # noqa: BLE001 - the root of a strategy: its error is its own, the others go on
@@ -296,7 +296,7 @@ def _off(
 def _standing(
     strategy: Strategy[S], standing: StrategyStatus, why: str, state: StrategyState[S]
 ) -> tuple[StrategyResult, StrategyState[S]]:
-    """The last opinions stay in force, the shortages do not."""
+    """Returns a result by which the last opinions stay in force, without shortages."""
     stays = f"what was decided stays ({state.decision.sentence})" if state.decided else "it has not decided yet"
     decision = msgspec.structs.replace(state.decision, sentence=f"{standing}: {why}; {stays}", shortages=())
     return _result_of(strategy, standing, decision, state), state
@@ -309,7 +309,7 @@ def _result_of(
 
 
 def _stale(snapshot: NodeSnapshot, strategy: Strategy[S], windows: Iterable[Window]) -> str:
-    """Which of the inputs that ``strategy`` needs are too old, and how old; "" if none is."""
+    """Returns which inputs of ``strategy`` are too old, and how old; "" if none is."""
     problems = []
     for name, limit_s in strategy.needs.items():
         age_s = snapshot.ages_s.get(name)
@@ -324,9 +324,9 @@ def _stale(snapshot: NodeSnapshot, strategy: Strategy[S], windows: Iterable[Wind
 
 
 def _short(snapshot: NodeSnapshot, window: Window) -> str:
-    """What the window lacks; "" if some object has enough samples, or nothing is there to be measured.
+    """Returns what the window lacks; "" if some object has enough samples, or no object is there.
 
-    The first that has enough ends the search: a window is worked out of what is read of it.
+    The first object with enough ends the search: reading an object works its window out.
     """
     most = 0
     for aggregate in snapshot.windows.get(window, {}).values():
@@ -354,7 +354,7 @@ def _decided(
 
 
 def _without_keeps(opinions: Opinions, last: Opinions) -> Opinions:
-    """``opinions`` with the last opinion wherever it keeps that; a keep of what was never said is left as it is."""
+    """Returns ``opinions`` with each keep replaced by the last opinion on its file, if there is one."""
     if not any(opinion.op is Op.KEEP for opinion in opinions.values()):
         return opinions
     return {

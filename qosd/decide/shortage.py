@@ -1,7 +1,7 @@
-"""A shortage: what the node lacks, how much of it, and who may be made to give it up, in which order.
+"""A shortage: the resource that the node lacks, how much of it, and which pods may be made to give it, in which order.
 
-Strategies state shortages and never victims: one engine (``qosd.decide.relief``) makes steps of all of them together,
-so that no two strategies take twice what was lacking once.
+Strategies state shortages and never victims: one engine (``qosd.decide.relief``) takes steps for all of them together,
+so that no two strategies free twice what lacks once.
 """
 
 from __future__ import annotations
@@ -18,27 +18,26 @@ from qosd.model.snapshot import Window
 
 
 class Resource(StrEnum):
-    """What lacks: CPU in thousandths of a CPU, memory in bytes."""
+    """A resource that lacks: CPU in thousandths of a CPU, memory in bytes."""
 
     CPU_MILLI = "cpu"
     MEMORY_BYTES = "memory"
 
     def said(self, amount: int) -> str:
-        """An amount of it, in a sentence."""
+        """Returns an amount of the resource as text."""
         return readable.cpus(amount) if self is Resource.CPU_MILLI else readable.memory(amount)
 
 
 class Measure(StrEnum):
-    """A victim's part: what it uses, or what it requests of the extended resource (batch-cpu, mid-memory …; else
-    native)."""
+    """How a victim's part is measured: by its usage, or by its request of the extended resource (batch-cpu, mid-memory
+    …; else native)."""
 
     USAGE = "usage"
     REQUEST = "request"
 
 
 class ReliefStep(IntEnum):
-    """The steps of relief, mildest first: what is idle is reclaimed, what grows is throttled, frozen, and at last
-    evicted."""
+    """The steps of relief, mildest first: reclaim idle memory, throttle, freeze, and at last evict."""
 
     RECLAIM = 0
     THROTTLE = 1
@@ -47,11 +46,11 @@ class ReliefStep(IntEnum):
 
 
 class OrderKey(StrEnum):
-    """By what victims are ordered, one key after the other: the lowest goes first, of amounts the largest.
+    """The keys by which victims are ordered, one after the other: the lowest goes first, of amounts the largest.
 
-    ``AMOUNT``: as far as it counts, so that all who cover by themselves what is needed yet are alike. ``OWNER``: the
-    pods of one controller (ReplicaSet, Job …) take turns with those of others. ``LOST_WORK``: the CPU time that the pod
-    has had; what it has done with it is likely to be done again.
+    ``AMOUNT``: at most the need, so that all pods that cover the need by themselves are equal. ``OWNER``: the pods of
+    one controller (ReplicaSet, Job …) take turns with those of others. ``LOST_WORK``: the CPU time that the pod has
+    had, and that is likely to be spent again.
     """
 
     EVICTION_PRIORITY = "eviction priority"
@@ -67,12 +66,12 @@ _OF_PRIORITY = frozenset({OrderKey.PRIORITY, OrderKey.SUB_PRIORITY})
 
 
 class Victims(msgspec.Struct, frozen=True):
-    """Which pods may be made to give: those whose label says one of ``classes`` (None: any of them, or none), of one of
-    ``bands`` (None: any) and with at most ``priority_at_most`` (None: any).
+    """The pods that may be made to give: with a label of one of ``classes`` (None: any label, or none), of one of
+    ``bands`` (None: any) and of at most ``priority_at_most`` (None: any).
 
     ``gate``: the feature gate by which a pod's ``eviction-policy`` may forbid it. ``is_opt_in``: only pods labelled
-    ``eviction-enabled``. ``with_static``: pods too that kubelet has from elsewhere than the API. SYSTEM pods and those
-    in a virtual machine of their own (Kata) are never among them.
+    ``eviction-enabled``. ``with_static``: also pods that kubelet does not have from the API. SYSTEM pods and those in a
+    virtual machine of their own (Kata) are never among them.
     """
 
     classes: frozenset[QoSClass] | None
@@ -88,9 +87,9 @@ class Shortage(msgspec.Struct, frozen=True):
     taken.
 
     ``extended_resource``: the one whose requests count; "" = the pods' own, else native. ``sampled_ns``: the
-    instant of the oldest samples that it rests on, None: those of the snapshot. ``left_s``: when it is too late, so
-    that a step that takes longer to be felt is not waited for, and whoever grows by the window ``growth`` is stopped
-    too; None: nobody can tell.
+    instant of the oldest samples that it rests on, None: those of the snapshot. ``left_s``: the seconds until it is too
+    late; then no step with a later effect is waited for, and pods that grow by the window ``growth`` are stopped too;
+    None: unknown.
     """
 
     resource: Resource
@@ -113,11 +112,11 @@ class Shortage(msgspec.Struct, frozen=True):
 
 
 Key = tuple[str, Resource, str]
-"""The strategy, what it lacks, and of which extended resource."""
+"""The strategy, the resource, and the extended resource."""
 
 
 class ShortageClaim(msgspec.Struct, frozen=True):
-    """A shortage, and the strategy that states it."""
+    """A shortage with the strategy that states it."""
 
     strategy: str
     shortage: Shortage

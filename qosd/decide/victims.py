@@ -1,13 +1,12 @@
-"""Who may be made to give up what lacks, how much each has of it, and in which order they come.
+"""Finds the pods that may be made to give a resource, how much of it each has, and in which order they come.
 
-Every claim asks the same three things of the same pods; said once here, two claims cannot count one pod differently.
-The amount of a pod whose CPU is held down is what it used before: that it uses little now is the engine's own work, and
-it comes back with the release. Memory that was taken is gone, so there the newest sample counts.
+All claims count pods here, so two claims cannot count one pod differently. The amount of a pod whose CPU is held down
+is what it used before: it uses little now because of the engine, and would use it again after a release. Memory that
+was reclaimed is gone, so there the newest sample counts.
 
-Invariants: pure; the answer never depends on the order of the pod list. A pod of which an amount is not known is no
-candidate and gives nothing; nor is one whose priority kubelet has not confirmed, where priority counts. Of a pod that
-is labelled with its class the priority that was confirmed last counts, however long kubelet has been silent: it cannot
-change.
+Invariants: pure; the answer never depends on the order of the pod list. A pod with an unknown amount is no candidate
+and gives nothing; nor is, where priority counts, a pod whose priority kubelet has not confirmed. For a pod labelled
+with its class the priority confirmed last counts, however long kubelet has been silent: it cannot change.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ _POD_USAGE = {
 }
 _CONTAINER_CPU = USAGE[Scope.CONTAINER].cpu_usage_cores
 PATIENCE_S = 30
-"""For so long a pod that somebody deletes is waited for, if there is time: the grace period of pods by default."""
+"""The engine waits so long for a pod that is being deleted, if there is time: the default grace period of pods."""
 LATE_S = 30
-"""After the end of its grace period, what kubelet and the runtime may take to end a pod that is deleted."""
+"""The time that kubelet and the runtime may take after the grace period to end a pod that is deleted."""
 _ALIVE = ("Pending", "Running")
 
 Owner = Hashable
-"""The controller of a pod, or the pod itself where nobody made it."""
+"""The controller of a pod; the UID of a pod without one."""
 
 
 class Candidate(msgspec.Struct, frozen=True, eq=False):
-    """A pod that may be made to give, with its amount of what lacks, above 0."""
+    """A pod that may be made to give, with its amount of the resource, above 0."""
 
     pod: PodView
     amount: int
@@ -55,13 +54,13 @@ class Candidate(msgspec.Struct, frozen=True, eq=False):
 
 
 class Amounts(msgspec.Struct, frozen=True, eq=False):
-    """What the pods of one snapshot have. ``held_milli``: by UID what pods used whose CPU is held down since."""
+    """The amounts of the pods of one snapshot. ``held_milli``: by UID the CPU of pods before theirs was held down."""
 
     node: NodeSnapshot
     held_milli: Mapping[str, int]
 
     def of(self, pod: PodView, shortage: Shortage) -> int | None:
-        """The pod's part, in the resource's unit; None if nobody tells."""
+        """Returns the pod's amount, in the resource's unit; None if it is unknown."""
         if shortage.measure is Measure.USAGE:
             return self.usage(pod, shortage.resource)
         return request_of(pod, shortage.resource, shortage.extended_resource)
@@ -73,34 +72,34 @@ class Amounts(msgspec.Struct, frozen=True, eq=False):
         return max(sample, self.held_milli.get(pod.uid, 0))
 
     def reclaimable_bytes(self, pod: PodView) -> int:
-        """What the kernel can take back of the pod's memory at once, and as much of the rest as swap holds."""
+        """Returns the pod's memory that the kernel can take back: at once, and as much of the rest as swap holds."""
         usage = self.usage(pod, Resource.MEMORY_BYTES) or 0
         at_once = _whole(self.node.value(_OF_POD.memory_reclaimable_bytes, pod.cgroup), Resource.MEMORY_BYTES) or 0
         swap = _whole(self.node.value(NodeRow.swap_free_bytes), Resource.MEMORY_BYTES) or 0
         return at_once + min(usage, swap)
 
     def lost_work_s(self, pod: PodView) -> float:
-        """The CPU time that the pod has had; 0 if nobody tells."""
+        """Returns the CPU time that the pod has had; 0 if it is unknown."""
         seconds = self.node.value(_OF_POD.cpu_seconds, pod.cgroup)
         return seconds if seconds is not None and math.isfinite(seconds) else 0.0
 
 
 def container_cpu_milli(node: NodeSnapshot, cgroup: str) -> int | None:
-    """What the container uses; None without a sample."""
+    """Returns the CPU that the container uses; None without a sample."""
     return _whole(node.value(_CONTAINER_CPU, cgroup), Resource.CPU_MILLI)
 
 
 def _whole(sample: float | None, resource: Resource) -> int | None:
-    """A sample in the resource's unit."""
+    """Returns a sample in the resource's unit."""
     if sample is None or not math.isfinite(sample):
         return None
     return round(sample * 1000) if resource is Resource.CPU_MILLI else int(sample)
 
 
 def request_of(pod: PodView, resource: Resource, extended_resource: str = "") -> int | None:
-    """The pod's request, summed as the scheduler does, of ``extended_resource``.
+    """Returns the pod's request of ``extended_resource``, summed as the scheduler does.
 
-    Without one: of its band's resource, or of the native one if it has no other.
+    Without one it is the request of the band's resource, or the native one if the pod has no other.
     """
     if extended_resource:
         return podtotal.total(_of_extended_resource(pod, resource, extended_resource))
@@ -135,7 +134,7 @@ def _container_names(pod: PodView) -> Iterator[tuple[str, Role]]:
 
 
 def is_pending(pod: PodView, node: NodeSnapshot) -> bool:
-    """Is the pod on its way out, without another step? However long that takes."""
+    """Is the pod about to go without another step, however long that takes?"""
     eviction = node.evictions.get(pod.uid)
     if eviction is not None and eviction.phase is EvictionPhase.STOPPED:
         return False
@@ -146,7 +145,7 @@ def is_pending(pod: PodView, node: NodeSnapshot) -> bool:
 def gives_soon(pod: PodView, node: NodeSnapshot, left_s: float | None) -> bool:
     """Is the pod about to give all that it has before a shortage with ``left_s`` would take another step?
 
-    Whoever is deleted by somebody else counts only if its grace period ends by then. Evictions under way always do: an
+    A pod that others delete counts only if its grace period ends by then. Evictions under way always count: an
     emergency ends them at once.
     """
     eviction = node.evictions.get(pod.uid)
@@ -160,16 +159,16 @@ def gives_soon(pod: PodView, node: NodeSnapshot, left_s: float | None) -> bool:
 
 
 def _is_terminating(pod: PodView, node: NodeSnapshot) -> bool:
-    """Does somebody delete the pod, who may still come to it? One that is stuck must not keep others from relief."""
+    """Is the pod being deleted, and not long overdue? A pod that is stuck must not keep relief from other pods."""
     by_unix_s = pod.facts.deletion_unix_s
     return by_unix_s is not None and node.wall_ns < (by_unix_s + LATE_S) * 1e9
 
 
 def has_given_request(eviction: EvictionState, node: NodeSnapshot) -> bool:
-    """Has the pod been evicted, and nothing more can be done to it now?
+    """Has the pod been evicted, so that nothing more can be done to it now?
 
-    Its request is counted until its object is deleted, which is not for a node to do; to take others for it as well,
-    one after the other, would end with all.
+    Its request counts until its object is deleted, which a node cannot do; evicting others in its place would end with
+    all pods evicted.
     """
     if eviction.phase is EvictionPhase.RESTARTED:
         return node.monotonic_ns < eviction.retry_ns
@@ -177,7 +176,7 @@ def has_given_request(eviction: EvictionState, node: NodeSnapshot) -> bool:
 
 
 def candidates(shortage: Shortage, node: NodeSnapshot, amounts: Amounts) -> tuple[Candidate, ...]:
-    """Those who may be made to give now, by name."""
+    """Returns the pods that may be made to give now, sorted by name."""
     able = []
     for pod in node.pods:
         if _may_be_chosen(pod, shortage, node) and is_victim(pod, shortage, node):
@@ -196,7 +195,7 @@ def parts_of(
     taken: Mapping[Owner, int] = MappingProxyType({}),
     floor: int = 0,
 ) -> Iterator[tuple[Candidate, int]]:
-    """Each in its turn with what it gives, nobody below ``floor``, until ``need`` is covered.
+    """Yields victims in their order, each with its part and none below ``floor``, until ``need`` is covered.
 
     ``taken``: how many pods of each owner have gone already.
     """
@@ -216,9 +215,10 @@ def owner_of(pod: PodView) -> Owner:
 
 
 def _may_be_chosen(pod: PodView, shortage: Shortage, node: NodeSnapshot) -> bool:
-    """Not while it is about to go, nor again before its time; if need be, who was refused or has been made anew.
+    """May the pod be chosen now? Not while it is about to go, nor before its back-off is over.
 
-    Nor, while there is time, who is deleted already: asking for it once more brings nothing.
+    In an emergency a pod whose eviction was refused, and a replacement, need not wait for the back-off. While there is
+    time, a pod that is deleted already is not chosen: another request would change nothing.
     """
     is_waited_for = is_pending(pod, node) if shortage.left_s is None else gives_soon(pod, node, shortage.left_s)
     if not pod.cgroup or not live(pod) or is_waited_for:
@@ -234,7 +234,7 @@ def _may_be_chosen(pod: PodView, shortage: Shortage, node: NodeSnapshot) -> bool
 def is_victim(pod: PodView, shortage: Shortage, node: NodeSnapshot) -> bool:
     """May the pod be made to give at all, now or after its back-off?
 
-    SYSTEM pods are limited but guaranteed: nobody makes them give, whatever their priority.
+    SYSTEM pods are limited but guaranteed: they never give, whatever their priority.
     """
     victims, annotations = shortage.victims, pod.context.annotations
     is_confirmed = pod.priority is not None and (node.knows_priorities or victims.classes is not None)
@@ -251,7 +251,7 @@ def is_victim(pod: PodView, shortage: Shortage, node: NodeSnapshot) -> bool:
 
 
 def belongs_to(pod: PodView, victims: Victims) -> bool:
-    """Is the pod one of those whose requests are summed where ``victims`` are to give, willing or not?"""
+    """Does the pod's request count in a sum over ``victims``, whether it may be evicted or not?"""
     if victims.classes is not None and pod.context.raw_qos not in victims.classes:
         return False
     if victims.bands is not None and pod.priority_class not in victims.bands:
@@ -261,14 +261,14 @@ def belongs_to(pod: PodView, victims: Victims) -> bool:
 
 
 def pending_amount(pod: PodView, shortage: Shortage, amounts: Amounts) -> int:
-    """What a pod that goes gives to the shortage: its usage in any case, its request only to its extended resource."""
+    """Returns what a pod that goes gives: its usage in any case, its request only to its extended resource."""
     if shortage.measure is Measure.REQUEST and not belongs_to(pod, shortage.victims):
         return 0
     return amounts.of(pod, shortage) or 0
 
 
 def priority_number(pod: PodView) -> int:
-    """The number that evictions compare."""
+    """Returns the priority that evictions compare."""
     return priority.value(pod.priority, pod.priority_class)
 
 
@@ -278,7 +278,7 @@ def _sub_priority(pod: PodView) -> int:
 
 
 def _use_of_request(usage: int, request: int) -> float:
-    """Usage by request; a pod that uses without a request comes before all others."""
+    """Returns usage by request; infinity for usage without a request, which comes before all others."""
     if request > 0:
         return usage / request
     return math.inf if usage else 0.0
@@ -299,6 +299,6 @@ _KEYS: Mapping[OrderKey, Callable[[Candidate, int, Mapping[Owner, int]], float]]
 def _rank(
     candidate: Candidate, order: tuple[OrderKey, ...], need: int, taken: Mapping[Owner, int]
 ) -> tuple[tuple[float, ...], int, str, str]:
-    """By the keys; of those who are alike in all the one with most, so that as few as possible go."""
+    """Returns the rank by the keys; of equal pods the largest goes first, so that as few as possible go."""
     keys = tuple([_KEYS[key](candidate, need, taken) for key in order])
     return keys, -candidate.amount if OrderKey.AMOUNT in order else 0, candidate.pod.key, candidate.pod.uid
