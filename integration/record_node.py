@@ -20,10 +20,11 @@ from pathlib import Path
 import click
 
 from koord.host import kubelet
+from koord.model.locations import CGROUP_ROOT, CONTAINERD_SOCKET, CRIO_SOCKET
 from koordctl.node import others, settings
 from koordctl.node.collect import RECORDING_FILE, Answers, Recording, ask_kubelet, ask_runtime, collect
 from koordctl.node.facts import Facts
-from koordctl.node.files import CGROUP_ROOT, CONTAINERD_SOCKET, CRIO_SOCKET, NodeFiles
+from koordctl.node.files import NodeFiles
 from koordctl.node.units import DIRECTORIES as UNIT_DIRECTORIES
 
 NODE = Path("/")

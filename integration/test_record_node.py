@@ -13,9 +13,9 @@ import pytest
 from integration.record_node import record
 from koord.host.cgroup import Tree, detect
 from koord.host.files import ROWS
+from koord.model.locations import CGROUP_ROOT
 from koordctl.doctor.checks import examine
 from koordctl.node.collect import gather
-from koordctl.node.files import CGROUP_ROOT
 from tests.fakes import cgroups
 
 GROUP = "koord-nodes"

@@ -9,6 +9,7 @@ from koord.admission import gates as admission_gates
 from koord.cluster.options import ComponentOptions
 from koord.model import featuregates
 from koord.model.featuregates import Gate
+from koord.model.locations import NAMESPACE
 from koord.service import optionvalues
 from koord.service.log import LEVELS
 from koord.service.options import Program, Style, option
@@ -54,7 +55,7 @@ class Options(ComponentOptions):
     """An empty string is none."""
 
     # fmt: off
-    config_namespace: str = option("koordinator-system", "the namespace of the ConfigMap, the Lease and the Secret")
+    config_namespace: str = option(NAMESPACE, "the namespace of the ConfigMap, the Lease and the Secret")
     slo_config_name: str = option(CONFIG_MAP_NAME, "the ConfigMap with the cluster's policy")
     feature_gates: Mapping[str, bool] = option("", "Name=true,Other=false", parse=feature_gates)
     node_strategy_name_need_check: bool = option(False, "node entries of the ConfigMap need a name of their own")
@@ -102,7 +103,7 @@ class UninstallOptions:
     # fmt: off
     kubeconfig: str = option("", "how to reach the API server; '' = as kubectl, or as the pod that this is")
     context: str = option("", "the kubeconfig's context; '' = its current one")
-    config_namespace: str = option("koordinator-system", "the namespace of the managers and of the ConfigMap")
+    config_namespace: str = option(NAMESPACE, "the namespace of the managers and of the ConfigMap")
     slo_config_name: str = option(CONFIG_MAP_NAME, "the ConfigMap with the cluster's policy")
     deployment: str = option("koord-manager", "the Deployment of the managers")
     timeout: float = option(120.0, "seconds for which nodes are waited for",

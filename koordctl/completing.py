@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from koordctl import options
+from koord.model.locations import INSPECT_SOCKET
 
 WAIT_S = 0.5
 CLUSTER_WAIT_S = 2.0
@@ -26,7 +26,7 @@ def of_daemon(method: str, names: Callable[[Any], Iterable[str]]) -> Complete:
 
         request, answer = getattr(inspect, f"{method}Request"), getattr(inspect, f"{method}Response")
         try:
-            said = Daemon(context.params.get("socket") or options.SOCKET, WAIT_S).ask(method, request(), answer)
+            said = Daemon(context.params.get("socket") or INSPECT_SOCKET, WAIT_S).ask(method, request(), answer)
         except click.ClickException:
             return []
         return sorted({name for name in names(said) if name.startswith(incomplete)})

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from koord.model.locations import INSPECT_SOCKET, NAMESPACE
+
 if TYPE_CHECKING:
     from koordctl.fields import Field, Listing
 
-SOCKET = "/run/koord/qosd-inspect.sock"
-KOORD_NAMESPACE = "koordinator-system"
 _Command = Callable[..., Any]
 Lookup = Callable[[Mapping[str, Any]], "Listing[Any]"]
 """A command's parameters → its listing."""
@@ -25,7 +25,7 @@ def daemon(command: _Command) -> _Command:
     """``--socket`` and ``--timeout``: which daemon is asked, and for how long."""
     socket = click.option(
         "--socket",
-        default=SOCKET,
+        default=INSPECT_SOCKET,
         show_default=True,
         metavar="PATH",
         envvar="KOORD_INSPECT_SOCKET",
@@ -67,7 +67,7 @@ def koord_namespace(command: _Command) -> _Command:
     """``--koord-namespace``: where slo-controller-config is."""
     option = click.option(
         "--koord-namespace",
-        default=KOORD_NAMESPACE,
+        default=NAMESPACE,
         show_default=True,
         metavar="NAME",
         callback=_namespace,
@@ -78,7 +78,7 @@ def koord_namespace(command: _Command) -> _Command:
 
 
 def _namespace(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    if value != KOORD_NAMESPACE:  # which takes no import to know
+    if value != NAMESPACE:  # which takes no import to know
         from koordctl.cluster.names import check_namespace  # noqa: PLC0415
 
         check_namespace(value, "--koord-namespace")

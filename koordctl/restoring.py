@@ -23,11 +23,9 @@ from koord.host.undoable import Outcome, Restored
 from koord.host.weights import Weights
 from koord.host.writer import Writer
 from koord.http2.grpc import UnaryError
+from koord.model.locations import CGROUP_ROOT
 from koordctl.runtimespecs import Listed, Runtime, as_requested
 
-RUNTIME = Path("/run/containerd/containerd.sock")
-CGROUP_ROOT = Path("/sys/fs/cgroup")
-UNDO_FILE = Path("/run/koord/undo.jsonl")
 _SYSTEMD_S = 30.0
 """More than a tick would wait: on a busy machine systemd takes seconds to answer."""
 
@@ -66,14 +64,7 @@ class Report:
         return (*failed, *(f"{each.container}: {each.why}" for each in self.specs if each.outcome is Outcome.FAILED))
 
 
-def restore_node(
-    undo_file: Path = UNDO_FILE,
-    runtime: Path = RUNTIME,
-    *,
-    root: Path = Path("/"),
-    cgroup_root: Path = CGROUP_ROOT,
-    weights: Weights | None = None,
-) -> Report:
+def restore_node(undo_file: Path, runtime: Path, root: Path = Path("/")) -> Report:
     """Puts all back; returns an empty report if there is no record.
 
     Raises UndoError (EAGAIN: the daemon runs) if the record cannot be had, UnknownBoot if it may be of another boot.
@@ -81,7 +72,7 @@ def restore_node(
     """
     if not undo_file.exists():
         return Report()
-    with opened(undo_file, runtime, root=root, cgroup_root=cgroup_root, weights=weights) as node:
+    with opened(undo_file, runtime, root=root, cgroup_root=Path(CGROUP_ROOT), weights=None) as node:
         return node.restore()
 
 

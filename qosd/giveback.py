@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from koord.host import systemd_units, temporary
 from koord.host.cgroup import tree_at
 from koord.host.reconcile.plan import DONE, VANISHED
-from koord.host.undo import FILE_NAME, UNKNOWN_BOOT, UndoError, UndoRecord, boot_id
+from koord.host.undo import UNKNOWN_BOOT, UndoError, UndoRecord, boot_id
+from koord.model.locations import UNDO_FILE_NAME
 from koord.service.options import OptionError
 from qosd.options import PROGRAM, Options
 
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _give_back(options: Options, is_shared: bool) -> int:
     """Raises UndoError."""
-    file, this_boot = options.run_dir / FILE_NAME, boot_id(options.proc_root) or UNKNOWN_BOOT
+    file, this_boot = options.run_dir / UNDO_FILE_NAME, boot_id(options.proc_root) or UNKNOWN_BOOT
     if not file.exists():
         return 0
     tree = tree_at(options.cgroup_root, options.proc_root, options.sys_root, options.resctrl_root)

@@ -16,13 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from koord.host import undo
 from koord.host.files import Target
 from koord.host.reader import KeptFiles
 from koord.host.reconcile.state import FileState
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
+from koord.model.locations import LAST_NODE_SLO_FILE_NAME, LAST_POLICY_FILE_NAME, UNDO_FILE_NAME
 from koord.overcommit.amounts import ParsedAmounts
 from qosd.accounting import account_writes
 from qosd.act.actuator import Actuator
@@ -55,9 +55,9 @@ from qosd.sense.build import Sense
 from qosd.startgate import StartGate
 from qosd.tickscheduler import TickReason, TickScheduler
 
-JOURNAL, MODELS, POLICY, UNDO = "journal.db", "models.json", "policy.yaml", undo.FILE_NAME
+JOURNAL, MODELS, POLICY, UNDO = "journal.db", "models.json", LAST_POLICY_FILE_NAME, UNDO_FILE_NAME
 BEST_EFFORT = "besteffort.json"
-NODE_SLO, NODE_OBJECT = "nodeslo.yaml", "node.yaml"
+NODE_SLO, NODE_OBJECT = LAST_NODE_SLO_FILE_NAME, "node.yaml"
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 

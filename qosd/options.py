@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from koord.model import featuregates
+from koord.model import featuregates, locations
 from koord.service import optionvalues
 from koord.service.log import LEVELS
 from koord.service.options import Program, option
@@ -37,21 +37,21 @@ class Options:
     """The help names the units; an empty string means none."""
 
     # fmt: off
-    rules_file: Path = option(Path("/etc/koord/qosd-rules.yaml"),
+    rules_file: Path = option(Path(locations.RULES_FILE),
         "YAML rules (see manifests/qosd-rules.yaml); reloaded on change; never one = built-in defaults")
     feature_gates: Mapping[str, bool] = option("",
         "Name=true,Other=false: Koordinator's feature gates; node.features of the rules win", parse=feature_gates)
-    hook_socket: Path = option(Path("/run/koord/qosd-hooks.sock"), "unix socket (0660) of RuntimeHookService")
-    inspect_socket: Path = option(Path("/run/koord/qosd-inspect.sock"),
+    hook_socket: Path = option(Path(locations.HOOK_SOCKET), "unix socket (0660) of RuntimeHookService")
+    inspect_socket: Path = option(Path(locations.INSPECT_SOCKET),
         "unix socket (0600) of NodeInspect, which koordctl asks")
-    hookserver_dir: str = option("/etc/runtime/hookserver.d",
+    hookserver_dir: str = option(locations.HOOK_SERVER_DIRECTORY,
         "where koord-qosd.json is written for the runtime proxy; '' = write none")
     failure_policy: str = option("Ignore",
         "what the proxy does when qosd does not answer: Ignore forwards unedited, Fail refuses",
         choices=FAILURE_POLICIES)
     remove_hookserver_file: bool = option(False,
         "take koord-qosd.json away on SIGTERM (stopping is not disabling, so: off)")
-    runtime_endpoint: str = option("unix:///run/containerd/containerd.sock",
+    runtime_endpoint: str = option(f"unix://{locations.CONTAINERD_SOCKET}",
         "CRI socket of the container runtime, which tells of pods; '' = pods from kubelet alone")
     runtime_timeout: float = option(3.0, "seconds that one CRI call may take", bounds=_SECONDS, metavar="SECONDS")
     kubelet_endpoint: str = option("",
@@ -69,16 +69,16 @@ class Options:
         "the cluster: a kubeconfig file (kubelet's own will do), or in-cluster for a pod's account; '' = no cluster")
     node_name: str = option("", "this node's name in the cluster; '' = $NODE_NAME, else the host's name",
         bounds=(lambda name: not name or is_node_name(name), "must be a Node's name: a-z, 0-9, '-' and '.'"))
-    nri_socket: str = option("/var/run/nri/nri.sock",
+    nri_socket: str = option(locations.NRI_SOCKET,
         "the runtime's NRI socket, used when no proxy is attached; '' = never")
     nri_plugin_index: str = option("10", "two digits: the place among NRI plugins",
         bounds=(partial(re.fullmatch, "[0-9]{2}"), "must be two digits"))
-    cgroup_root: Path = option(Path("/sys/fs/cgroup"), "where cgroups are mounted")
-    resctrl_root: Path = option(Path("/sys/fs/resctrl"), "where resctrl is mounted")
+    cgroup_root: Path = option(Path(locations.CGROUP_ROOT), "where cgroups are mounted")
+    resctrl_root: Path = option(Path(locations.RESCTRL_ROOT), "where resctrl is mounted")
     proc_root: Path = option(Path("/proc"), "where procfs is mounted")
     sys_root: Path = option(Path("/sys"), "where sysfs is mounted")
-    run_dir: Path = option(Path("/run/koord"), "the undo record; must be on a tmpfs")
-    state_dir: Path = option(Path("/var/lib/koord"),
+    run_dir: Path = option(Path(locations.RUN_DIRECTORY), "the undo record; must be on a tmpfs")
+    state_dir: Path = option(Path(locations.STATE_DIRECTORY),
         "the journal, the last good policy and the prediction's checkpoint")
     tick_interval: float = option(1.0, "seconds between two ticks", bounds=_SECONDS, metavar="SECONDS")
     dry_run: bool = option(False, "decide and say what would be written, but write no kernel file")

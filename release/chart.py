@@ -23,6 +23,7 @@ import yaml
 
 from koord.model.featuregates import ALL_ALPHA, ALL_BETA
 from koord.model.featuregates import GATES as NODE_GATES
+from koord.model.locations import NAMESPACE
 from koord_manager.options import COLOCATION_PROFILE_CONTROLLER, WEBHOOK_GATES
 from koord_manager.options import GATES as MANAGER_GATES
 from release import valuesschema
@@ -30,7 +31,6 @@ from release import valuesschema
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts" / "koordinator"
 SCHEMA = "values.schema.json"
-NAMESPACE = "koordinator-system"
 _OWN_NAMESPACE = "{{ .Values.installation.namespace }}"
 _POLICIES = {
     "mpod-create.koordinator.sh": "pods",

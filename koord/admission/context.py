@@ -11,11 +11,10 @@ from koord.admission.schedulerkeys import ADMINISTRATORS, scheduler_users
 from koord.model import core, featuregates
 from koord.model.core import ObjectMeta
 from koord.model.featuregates import Settings
+from koord.model.locations import NAMESPACE
 from koord.model.profile import ClusterColocationProfile
 
 KUBE_SYSTEM = "kube-system"
-OWN_NAMESPACE = "koordinator-system"
-"""Unless it is installed in another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +28,9 @@ class AdmissionContext:
     profiles: tuple[ClusterColocationProfile, ...] = ()
     namespaces: Mapping[str, Mapping[str, str] | None] = field(default_factory=dict)
     priority_classes: PriorityClassObjects = field(default_factory=dict)
-    own_namespace: str = OWN_NAMESPACE
+    own_namespace: str = NAMESPACE
     feature_gates: Settings = field(default_factory=dict)
-    scheduler_users: frozenset[str] = frozenset(scheduler_users(OWN_NAMESPACE))
+    scheduler_users: frozenset[str] = frozenset(scheduler_users(NAMESPACE))
     unread_profiles: tuple[str, ...] = ()
 
     def is_on(self, gate: str) -> bool:

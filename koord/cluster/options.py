@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from koord.model.locations import NAMESPACE
 from koord.service import optionvalues
 from koord.service.log import LEVELS
 from koord.service.options import option
@@ -21,7 +22,7 @@ class ComponentOptions:
     # fmt: off
     kubeconfig: str = option("", "how to reach the API server; '' = as kubectl, or as the pod that this is")
     context: str = option("", "the kubeconfig's context; '' = its current one")
-    config_namespace: str = option("koordinator-system", "the component's namespace")
+    config_namespace: str = option(NAMESPACE, "the component's namespace")
     enable_leader_election: bool = option(True, "let one replica lead; off: this one is alone")
     leader_election_namespace: str = option("", "the namespace of the Lease; '' = --config-namespace")
     rest_config_qps: float = option(30.0, "requests a second to the API server",

@@ -46,7 +46,6 @@ from koord.host.weights import Weights
 from koord.host.writer import Reading, Writer
 from koord.model.cfs import PERIOD_US
 
-FILE_NAME = "undo.jsonl"
 """In the run directory."""
 FORMAT = 2
 ASIDE = ".unreadable"

@@ -7,8 +7,6 @@ address, an annotation the authorities of the manager's certificate. Any replica
 from __future__ import annotations
 
 LEASE_NAME = "koordinator-manager"
-NAMESPACE = "koordinator-system"
-"""The default namespace of the Lease."""
 
 CA_ANNOTATION = "koord.sh/nodelink-ca"
 SERVER_NAME = "nodelink.koord.sh"

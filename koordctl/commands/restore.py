@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from koord.model.locations import CGROUP_ROOT, CONTAINERD_SOCKET, UNDO_RECORD
 from koordctl import guide, options
 from koordctl.exits import FAILED, OK, Failed, Refused
 
 if TYPE_CHECKING:
     from koordctl.restoring import Report, Restoration
 
-UNDO_FILE = Path("/run/koord/undo.jsonl")
-
 
 @click.command(short_help=guide.summary("restore"), epilog=guide.examples("restore"))
 @click.option(
     "--undo-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    default=UNDO_FILE,
+    default=Path(UNDO_RECORD),
     show_default=True,
     help="koord-qosd's undo record.",
 )
@@ -38,7 +37,7 @@ UNDO_FILE = Path("/run/koord/undo.jsonl")
 @click.option(
     "--cgroup-root",
     type=click.Path(path_type=Path),
-    default=Path("/sys/fs/cgroup"),
+    default=Path(CGROUP_ROOT),
     show_default=True,
     help="Where cgroups are mounted, below --root.",
 )
@@ -50,7 +49,7 @@ UNDO_FILE = Path("/run/koord/undo.jsonl")
 @click.option(
     "--runtime",
     type=click.Path(path_type=Path),
-    default=Path("/run/containerd/containerd.sock"),
+    default=Path(CONTAINERD_SOCKET),
     show_default=True,
     help="CRI socket of the container runtime itself, which keeps what it made containers with.",
 )

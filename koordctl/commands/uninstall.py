@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from koord.model.locations import CONFIGURATION_DIRECTORY
 from koordctl import guide, options
 from koordctl.exits import OK, Failed, Refused
 
@@ -26,7 +27,7 @@ _BY_HAND = (
 @click.option("--dry-run", is_flag=True, help="Show what would be undone, and stop.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--package", is_flag=True, help="Programs and units are a package's, which removes them itself.")
-@click.option("--purge", is_flag=True, help="Remove files that were edited, and all of /etc/koord, as well.")
+@click.option("--purge", is_flag=True, help=f"Remove edited files and all of {CONFIGURATION_DIRECTORY}, too.")
 @click.option("--force", is_flag=True, help="Restart kubelet although that ends pods: see kubelet-restart in doctor.")
 @options.wait()
 def uninstall(dry_run: bool, yes: bool, package: bool, purge: bool, force: bool, wait_s: float) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from koord.host.support import Support
+from koord.model.locations import CGROUP_ROOT, RESCTRL_ROOT
 from koord.model.memory_qos_messages import (
     SOFT_LIMIT,
     WITHOUT_FILE_PAGES,
@@ -42,7 +43,7 @@ def kernel(facts: Facts) -> Judgement:
 def cgroup_version(facts: Facts) -> Judgement:
     cgroup = facts.cgroup
     if cgroup.version is None:
-        return fail("no cgroup hierarchy is mounted", "mount cgroup2 at /sys/fs/cgroup")
+        return fail("no cgroup hierarchy is mounted", f"mount cgroup2 at {CGROUP_ROOT}")
     if cgroup.version == 2:
         return ok("cgroup v2")
     beside = ", with a v2 tree beside it that gives pressure per container" if cgroup.hybrid else ""
@@ -177,7 +178,7 @@ def resctrl(facts: Facts) -> Judgement:
     if not able:
         return info("the CPU has no RDT: caches and bandwidth are shared without limits")
     if not facts.resctrl_mounted:
-        remedy = "mount -t resctrl resctrl /sys/fs/resctrl"
+        remedy = f"mount -t resctrl resctrl {RESCTRL_ROOT}"
         return warn(f"the CPU has {', '.join(able)}, and resctrl is not mounted", remedy)
     text = f"{', '.join(able)}; groups: {', '.join(sorted(facts.resctrl_classes)) or 'none'}"
     if facts.resctrl_in_mbps:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from koord.model.locations import STATE_DIRECTORY
 from koord.model.readable import shorten_list
 from koordctl.doctor import Judgement, fail, info, ok, warn
 from koordctl.node.facts import Facts
-from koordctl.node.units import SLICE
+from koordctl.node.units import QOSD, SLICE
 
 _OPEN_FILES = 65_536  # a collector keeps some 14 files per container open
 _MIN_OPEN_FILES = 4_096
@@ -28,7 +29,7 @@ def unit(facts: Facts) -> Judgement:
     if not facts.systemd:
         return info("systemd is not process 1 here: something else must restart koord-qosd")
     if not facts.koord.unit_file:
-        return warn("koord-qosd.service is not installed", "koordctl install, or run the DaemonSet")
+        return warn(f"{QOSD} is not installed", "koordctl install, or run the DaemonSet")
     return ok(facts.koord.unit_file)
 
 
@@ -62,7 +63,7 @@ def open_files(facts: Facts) -> Judgement:
     limit = facts.daemon.open_files_limit if facts.daemon else facts.koord.unit_open_files
     if limit is None:
         return info("the daemon's limit cannot be told: it is not running, and no unit says it")
-    owner = "the container runtime's unit, of which pods have it" if facts.in_pod else "koord-qosd.service"
+    owner = "the container runtime's unit, of which pods have it" if facts.in_pod else QOSD
     remedy = f"LimitNOFILE={_OPEN_FILES} in {owner}"
     if limit < _MIN_OPEN_FILES:
         return fail(f"koord-qosd may open {limit} files: too few from 75 pods on", remedy)
@@ -166,7 +167,7 @@ def journal_space(facts: Facts) -> Judgement:
         return info("free space for the journal cannot be told")
     text = f"{free / (1 << 20):.0f} MiB free for the journal"
     if free < _FREE_BYTES:
-        remedy = "free space below /var/lib/koord, or the journal drops entries"
+        remedy = f"free space below {STATE_DIRECTORY}, or the journal drops entries"
         return (fail if free < _MIN_FREE_BYTES else warn)(text, remedy)
     return ok(text)
 

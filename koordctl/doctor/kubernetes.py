@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from koord.host.layout import kubepods_path
 from koord.model.cgroup_parent import CgroupStyle
+from koord.model.locations import PROXY_SOCKET, RESCTRL_ROOT, RULES_FILE
 from koord.model.readable import shorten_list
 from koordctl.doctor import Judgement, fail, info, ok, warn
 from koordctl.node.facts import Facts
-from koordctl.node.files import PROXY_SOCKET
-from koordctl.node.settings import CONTAINERD, CRIO, DOCKER, RULES_FILE
+from koordctl.node.settings import CONTAINERD, CRIO, DOCKER
 
 _STYLES = frozenset(style.value for style in CgroupStyle)
 _DEFAULT_DRIVER = "cgroupfs"  # kubelet's, where neither flag nor file says
@@ -218,7 +218,7 @@ def leftovers(facts: Facts) -> Judgement:
     """koordlet stops without giving back what it wrote; only koordlet uses resctrl groups of single pods."""
     groups = sorted(name for name in facts.resctrl_classes if name.startswith(_KOORDLETS))
     if groups:
-        remedy = "rmdir them below /sys/fs/resctrl: the kernel puts their tasks back"
+        remedy = f"rmdir them below {RESCTRL_ROOT}: the kernel puts their tasks back"
         return warn(f"resctrl groups of koordlet: {', '.join(shorten_list(groups, _SHOWN))}", remedy)
     if facts.daemon is not None:
         return ok("koord-qosd takes back what another agent left: koordctl journal shows it as leftover")

@@ -18,8 +18,9 @@ from pathlib import Path
 import click
 
 from koord.host.undo import UndoError
+from koord.model.locations import UNDO_RECORD
 from koordctl.install.disk import Disk
-from koordctl.restoring import UNDO_FILE, UnknownBoot, restore_node
+from koordctl.restoring import UnknownBoot, restore_node
 
 _STOPS = (signal.SIGTERM, signal.SIGHUP)
 _IN_USE_S = 5.0
@@ -159,7 +160,7 @@ def _restore_kernel(root: Path, runtime: str) -> tuple[str, ...]:
     koord-qosd may hold the record a moment longer than systemd takes it for stopped. Raises InstallError if the record
     cannot be had.
     """
-    record, socket = (root / f"{path}".lstrip("/") for path in (UNDO_FILE, runtime))
+    record, socket = (root / f"{path}".lstrip("/") for path in (UNDO_RECORD, runtime))
     deadline_s = time.monotonic() + _IN_USE_S
     while True:
         try:

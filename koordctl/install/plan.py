@@ -13,6 +13,18 @@ from enum import StrEnum
 
 import msgspec
 
+from koord.model.locations import (
+    BYPASS_FILE,
+    CONFIGURATION_DIRECTORY,
+    CONTAINERD_SOCKET,
+    HOOK_SERVER_DIRECTORY,
+    HOOK_SERVER_FILE,
+    PROXY_DIRECTORY,
+    PROXY_SOCKET,
+    PROXY_STATUS_SOCKET,
+    RULES_FILE,
+    RUN_DIRECTORY,
+)
 from koord.model.slices import SLICE
 from koordctl.doctor import Finding, Status, kubernetes
 from koordctl.doctor.checks import blockers, reason
@@ -20,7 +32,6 @@ from koordctl.install.disk import File, Gone, Link, Place
 from koordctl.install.steps import Files, Kernel, Kubelet, Leavings, Resume, Sandbox, Start, Step
 from koordctl.node import grants, settings, units
 from koordctl.node.facts import Facts
-from koordctl.node.files import CONTAINERD_SOCKET, PROXY_SOCKET
 from koordctl.node.units import LOCAL, PROXY_UNITS, QOSD, UNIT_FILES, UNITS, Unit, UnitFile
 
 PROGRAMS = ("koord-runtime-proxy", "koord-qosd", "koordctl")
@@ -29,10 +40,9 @@ _DROP_IN = "50-koord-node.conf"
 _SERVED_BY_DEFAULT = (CONTAINERD_SOCKET, f"/var{CONTAINERD_SOCKET}")
 _RUNTIME_UNITS = {"crio.sock": "crio.service", "cri-dockerd.sock": "cri-docker.service"}
 _KUBELET_FINDINGS = ("kubelet-found", "kubelet-tree")
-_PROXYS_TREES = ("/run/koord-runtimeproxy", "/run/koord/runtime-proxy-metrics.sock", "/run/koord/bypass")
-_SHARED = "/run/koord"
-_TREES = (_SHARED, "/run/koord-runtimeproxy", settings.HOOK_FILE)
-_DIRECTORIES = ("/etc/runtime", "/etc/runtime/hookserver.d", "/etc/koord")
+_PROXYS_TREES = (PROXY_DIRECTORY, PROXY_STATUS_SOCKET, BYPASS_FILE)
+_TREES = (RUN_DIRECTORY, PROXY_DIRECTORY, HOOK_SERVER_FILE)
+_DIRECTORIES = (HOOK_SERVER_DIRECTORY.rpartition("/")[0], HOOK_SERVER_DIRECTORY, CONFIGURATION_DIRECTORY)
 
 
 class Flavour(StrEnum):
@@ -180,8 +190,8 @@ def _has_changed(unit: str, differing: Set[str]) -> bool:
 def _leavings(with_daemon: bool) -> Leavings:
     """The proxy alone shares a directory with a koord-qosd that is another's, and leaves it empty."""
     if with_daemon:
-        return Leavings(_TREES, _DIRECTORIES, own=("/etc/koord",))
-    return Leavings(_PROXYS_TREES, (*_DIRECTORIES, _SHARED), own=("/etc/koord",))
+        return Leavings(_TREES, _DIRECTORIES, own=(CONFIGURATION_DIRECTORY,))
+    return Leavings(_PROXYS_TREES, (*_DIRECTORIES, RUN_DIRECTORY), own=(CONFIGURATION_DIRECTORY,))
 
 
 def _programs(facts: InstallFacts) -> tuple[Place, ...]:
@@ -248,7 +258,7 @@ def _configuration(facts: InstallFacts) -> tuple[Place, ...]:
     policy = facts.node.kubelet.cpu_manager_policy
     if facts.node.koord.rules_file or policy in ("", "none"):
         return ()
-    return (File(settings.RULES_FILE, f"node:\n  cpuManagerPolicy: {policy}\n", keep=True),)
+    return (File(RULES_FILE, f"node:\n  cpuManagerPolicy: {policy}\n", keep=True),)
 
 
 def _sandbox(facts: InstallFacts) -> Sandbox:

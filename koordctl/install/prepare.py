@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from koord.host import undo
+from koord.model.locations import UNDO_RECORD
 from koordctl.doctor import Finding, Judgement, kubernetes
 from koordctl.install import plan, probes
 from koordctl.install.disk import Content, Disk, Link, Other
@@ -19,7 +20,7 @@ from koordctl.install.record import Begun, Record
 from koordctl.install.steps import Kubelet, Step
 from koordctl.node import collect
 from koordctl.node.facts import Facts
-from koordctl.node.files import UNDO_RECORD, NodeFiles
+from koordctl.node.files import NodeFiles
 from koordctl.node.units import DIRECTORIES, LOCAL, QOSD, UNIT_FILES, UNITS
 
 HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")

@@ -20,13 +20,14 @@ from pathlib import Path
 from google.protobuf.message import Message
 
 from koord.http2.grpc import UnaryError
+from koord.model.locations import CGROUP_ROOT, PROXY_SOCKET
 from koord.model.slices import SLICE
 from koord.pb.cri import api_pb2 as cri
 from koordctl.cri import Answer, call
 from koordctl.install.host import Host, InstallError
 from koordctl.node import settings
 from koordctl.node.facts import KubeletFacts
-from koordctl.node.files import CGROUP_ROOT, PROXY_SOCKET, NodeFiles, unix_sockets
+from koordctl.node.files import NodeFiles, unix_sockets
 
 LABEL = "koord.io/install-check"
 _CALL_TIMEOUT_S = 60.0

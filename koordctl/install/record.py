@@ -14,11 +14,11 @@ from contextlib import contextmanager
 
 import msgspec
 
+from koord.model.locations import STATE_DIRECTORY as STATE
 from koord.service import lockfile
 from koordctl.install.disk import Before, Content, Disk, Gone
 from koordctl.install.host import InstallError
 from koordctl.install.steps import Files, Kubelet, Step
-from koordctl.node.files import STATE_DIRECTORY as STATE
 
 FORMAT = 1
 _LOCK = "/run/koord-install.lock"

@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import msgspec
 
+from koord.model.locations import PROXY_SOCKET
 from koordctl.install import disk, probes
 from koordctl.install.disk import Before, Content, File, Place
 from koordctl.install.host import Host, InstallError
-from koordctl.node.files import PROXY_SOCKET
 from koordctl.node.units import QOSD
 
 _RESTORE_PAUSES_S = (0.0, 1.0, 5.0)  # systemd or the runtime may be busy with what was stopped just before

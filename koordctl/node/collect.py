@@ -22,11 +22,12 @@ from koord.host.cgroup import Tree, detect
 from koord.host.claims import flag
 from koord.host.kubelet import Kubelet
 from koord.host.resctrl import is_in_mbps
+from koord.model.locations import BYPASS_FILE, CGROUP_ROOT, HOOK_SERVER_FILE, RESCTRL_ROOT, RULES_FILE, STATE_DIRECTORY
 from koord.model.qos import KubeQoS
 from koordctl.client import IN_POD
 from koordctl.node import grants, others, settings, units
 from koordctl.node.facts import CgroupFacts, DaemonFacts, Facts, KoordFacts, RestartFacts
-from koordctl.node.files import CGROUP_ROOT, STATE_DIRECTORY, NodeFiles
+from koordctl.node.files import NodeFiles
 
 _CORE_PMUS = ("cpu", "cpu_core", "armv8_pmuv3", "armv8_pmuv3_0")
 _RESCTRL_OWN = ("info", "mon_groups", "mon_data")
@@ -202,7 +203,7 @@ def collect(
         swap_bytes=_swap_bytes(node.text("/proc/meminfo") or ""),
         cpu_flags=_cpu_flags(node.text("/proc/cpuinfo") or ""),
         isolated_cpus=(node.text("/sys/devices/system/cpu/isolated") or "").strip(),
-        resctrl_mounted=node.exists("/sys/fs/resctrl/schemata"),
+        resctrl_mounted=node.exists(f"{RESCTRL_ROOT}/schemata"),
         resctrl_in_mbps=is_in_mbps(mountinfo),
         resctrl_classes=_resctrl_classes(node),
         perf_paranoid=_number(node.text("/proc/sys/kernel/perf_event_paranoid")),
@@ -235,9 +236,9 @@ def _cpu_flags(cpuinfo: str) -> frozenset[str]:
 
 
 def _resctrl_classes(node: NodeFiles) -> frozenset[str]:
-    names = node.names("/sys/fs/resctrl")
+    names = node.names(RESCTRL_ROOT)
     return frozenset(
-        name for name in names if name not in _RESCTRL_OWN and node.exists(f"/sys/fs/resctrl/{name}/schemata")
+        name for name in names if name not in _RESCTRL_OWN and node.exists(f"{RESCTRL_ROOT}/{name}/schemata")
     )
 
 
@@ -285,9 +286,9 @@ def _v1_controllers(tree: Tree) -> list[str]:
 
 
 def _koord(node: NodeFiles, mountinfo: str, state_free_bytes: int | None) -> KoordFacts:
-    hook = settings.json_file(node, settings.HOOK_FILE)
+    hook = settings.json_file(node, HOOK_SERVER_FILE)
     endpoint = hook.text("remote-endpoint").removeprefix("unix://")
-    rules = settings.yaml_file(node, settings.RULES_FILE)
+    rules = settings.yaml_file(node, RULES_FILE)
     unit = units.find(node, units.QOSD)
     wanted = grants.drop_in(grants.wanted(node))
     return KoordFacts(
@@ -306,7 +307,7 @@ def _koord(node: NodeFiles, mountinfo: str, state_free_bytes: int | None) -> Koo
         rules_limits_in_cri=rules.truth("node", "limitsInCRI") is True,
         state_free_bytes=state_free_bytes,
         run_is_tmpfs=_is_tmpfs(mountinfo, "/run"),
-        bypass_file=settings.BYPASS_FILE if node.exists(settings.BYPASS_FILE) else "",
+        bypass_file=BYPASS_FILE if node.exists(BYPASS_FILE) else "",
     )
 
 

@@ -11,12 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-CGROUP_ROOT = "/sys/fs/cgroup"
-STATE_DIRECTORY = "/var/lib/koord"
-UNDO_RECORD = "/run/koord/undo.jsonl"
-PROXY_SOCKET = "/run/koord-runtimeproxy/runtimeproxy.sock"
-CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
-CRIO_SOCKET = "/run/crio/crio.sock"
 _THROUGH_PROCESS = re.compile(r"/proc/[0-9]+/root(?=/)")
 _UNIX_SOCKETS = "/proc/net/unix"
 _UNIX_FIELDS = 8

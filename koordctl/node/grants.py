@@ -18,16 +18,24 @@ from koord.host.claims import flag
 from koord.model import grants, slo, slo_defaults
 from koord.model.featuregates import NO_SETTINGS, Settings
 from koord.model.grants import GRANTS, GrantInputs
+from koord.model.locations import (
+    CGROUP_ROOT,
+    LAST_NODE_SLO_FILE_NAME,
+    LAST_POLICY_FILE_NAME,
+    RULES_FILE,
+    STATE_DIRECTORY,
+    UNDO_RECORD,
+)
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec
 from koord.model.slo_extensions import CPUSuppressBy, CPUSuppressSettings
 from koord.service import optionvalues
 from koordctl.node import settings, units
-from koordctl.node.files import CGROUP_ROOT, STATE_DIRECTORY, UNDO_RECORD, NodeFiles
+from koordctl.node.files import NodeFiles
 
 DROP_IN = f"{units.LOCAL}/{units.QOSD}.d/50-koord-grants.conf"
-KEPT_POLICY = f"{STATE_DIRECTORY}/policy.yaml"
-KEPT_NODE_SLO = f"{STATE_DIRECTORY}/nodeslo.yaml"
+KEPT_POLICY = f"{STATE_DIRECTORY}/{LAST_POLICY_FILE_NAME}"
+KEPT_NODE_SLO = f"{STATE_DIRECTORY}/{LAST_NODE_SLO_FILE_NAME}"
 _HEAD = (
     "# Written by koordctl install: what the features that are on need. After a change of the rules, run it again.\n"
 )
@@ -38,7 +46,7 @@ Paths = Mapping[str, tuple[str, ...]]
 def wanted(node: NodeFiles) -> Paths:
     """Returns the grants that the node needs."""
     arguments = _arguments(node)
-    rules = settings.yaml_file(node, flag(arguments, "rules-file") or settings.RULES_FILE)
+    rules = settings.yaml_file(node, flag(arguments, "rules-file") or RULES_FILE)
     if not rules.content:
         rules = settings.yaml_file(node, KEPT_POLICY)
     features = rules.at("node", "features")

@@ -23,12 +23,12 @@ from koord.host.kubeletvalues import FILES, NOT_CERTAIN, OF_BEST_EFFORT, Kubelet
 from koord.host.notes import Entry
 from koord.host.order import CPUS
 from koord.host.writer import Writer
+from koord.model.locations import HOOK_SERVER_DIRECTORY, HOOK_SERVER_FILE, PROXY_SOCKET, UNDO_RECORD
 from koord.model.qos import KubeQoS
 from koordctl.node import settings
 from koordctl.node.facts import HookFileFacts, OthersFacts
-from koordctl.node.files import PROXY_SOCKET, UNDO_RECORD, NodeFiles, unix_sockets
+from koordctl.node.files import NodeFiles, unix_sockets
 
-HOOK_DIRECTORY = PurePosixPath(settings.HOOK_FILE).parent
 AGENTS = frozenset(
     {
         "koordlet",
@@ -83,9 +83,9 @@ def acting(node: NodeFiles, running: tuple[Process, ...]) -> OthersFacts:
 
 
 def _hook_files(node: NodeFiles) -> Iterator[HookFileFacts]:
-    for name in node.names(str(HOOK_DIRECTORY)):
-        path = f"{HOOK_DIRECTORY}/{name}"
-        if path == settings.HOOK_FILE or not name.endswith(_HOOK_SUFFIX):
+    for name in node.names(HOOK_SERVER_DIRECTORY):
+        path = f"{HOOK_SERVER_DIRECTORY}/{name}"
+        if path == HOOK_SERVER_FILE or not name.endswith(_HOOK_SUFFIX):
             continue
         document = settings.json_file(node, path)
         endpoint = document.text("remote-endpoint").removeprefix("unix://")

@@ -25,17 +25,15 @@ from koord.model.kubeletconfig import (
     THROTTLING_FACTOR,
     writes_memory_protection,
 )
+from koord.model.locations import CONTAINERD_SOCKET, CRIO_SOCKET, NRI_SOCKET, PROXY_SOCKET
 from koord.model.version import numbers
 from koordctl.node import units
 from koordctl.node.facts import KubeletFacts, RuntimeFacts
-from koordctl.node.files import CONTAINERD_SOCKET, CRIO_SOCKET, PROXY_SOCKET, NodeFiles, same_path
+from koordctl.node.files import NodeFiles, same_path
 from koordctl.node.units import Unit
 
-RULES_FILE = "/etc/koord/qosd-rules.yaml"
-HOOK_FILE = "/etc/runtime/hookserver.d/koord-qosd.json"
-BYPASS_FILE = "/run/koord/bypass"  # the runtime proxy's own default
 CONTAINERD, CRIO, DOCKER = "containerd", "cri-o", "docker"  # as CRI's Version names them; docker is cri-dockerd's
-NRI_SOCKETS = ("/var/run/nri/nri.sock", "/run/nri/nri.sock")
+NRI_SOCKETS = (NRI_SOCKET, NRI_SOCKET.removeprefix("/var"))
 _CONTAINERD_CONFIG, _CRIO_CONFIG = RUNTIME_CONFIGS
 _DOCKER_CONFIG = "/etc/docker/daemon.json"
 _DRIVER_OF_DOCKER = "native.cgroupdriver="

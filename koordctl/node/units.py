@@ -16,7 +16,8 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from koordctl.node.files import PROXY_SOCKET, NodeFiles
+from koord.model.locations import PROXY_SOCKET
+from koordctl.node.files import NodeFiles
 
 QOSD = "koord-qosd.service"
 PROXY_UNITS = ("koord-runtime-proxy.socket", "koord-runtime-proxy.service")

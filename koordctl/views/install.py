@@ -6,12 +6,13 @@ import difflib
 from collections.abc import Callable, Iterator, Sequence
 
 from koord.host.support import Support
+from koord.model.locations import PROXY_SOCKET
 from koordctl.doctor import Finding, kubernetes
 from koordctl.install.disk import Absent, Content, File, Gone, Link, Place, Symlink, Was
 from koordctl.install.plan import InstallFacts
 from koordctl.install.record import Begun
 from koordctl.install.steps import Files, Kernel, Kubelet, Leavings, Resume, Sandbox, Start, Step
-from koordctl.node.files import PROXY_SOCKET
+from koordctl.node.units import QOSD
 from koordctl.table import align
 
 Look = Callable[[str], Was]
@@ -24,7 +25,7 @@ NO_KUBELET = (
 )
 
 NO_DAEMON = (
-    "koord-qosd.service is not started, now or at boot (--no-daemon): the chart's DaemonSet is to be the node daemon.\n"
+    f"{QOSD} is not started, now or at boot (--no-daemon): the chart's DaemonSet is to be the node daemon.\n"
     "Until its pod runs, the proxy passes everything on as it comes."
 )
 

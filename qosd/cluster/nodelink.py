@@ -27,7 +27,7 @@ from koord.kube.errors import DISRUPTION_BUDGET, APIError, KubeError, Unreachabl
 from koord.kube.kind import LEASE, Key, Kind, T
 from koord.kube.lease import address_of
 from koord.kube.reading import StatusCause
-from koord.model import nodelink
+from koord.model import locations, nodelink
 from koord.model.nodelink import CA_ANNOTATION, REPORT_INTERVAL_S, SERVER_NAME
 from koord.model.nodemetric import NodeMetric
 from koord.overcommit.amounts import CPUMemory
@@ -89,7 +89,7 @@ class NodeLink:
         node_name: str,
         node: MeasuredNode,
         metric: Callable[[], NodeMetric | None],
-        namespace: str = nodelink.NAMESPACE,
+        namespace: str = locations.NAMESPACE,
         clock: Callable[[], float] = time.monotonic,
         random: Random = uniform,
     ) -> None:

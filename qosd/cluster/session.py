@@ -23,7 +23,7 @@ from koord.kube.kubeconfig import RESTConfig
 from koord.kube.ratelimit import RateLimit
 from koord.kube.recorder import EventRecorder
 from koord.kube.transport import Transport
-from koord.model import nodelink
+from koord.model import locations
 from qosd.cluster.apieviction import evicting_by_api
 from qosd.cluster.apipods import APIPods
 from qosd.cluster.feed import ClusterFeed
@@ -91,7 +91,7 @@ class Session:
 
     def _node_link(self, environ: Mapping[str, str]) -> NodeLink:
         """Of a pod the manager is in its own namespace."""
-        namespace = _own_namespace(environ) if self._is_pod else nodelink.NAMESPACE
+        namespace = _own_namespace(environ) if self._is_pod else locations.NAMESPACE
         return NodeLink(self.client, self.node_name, self._node, self.feed.node_metric, namespace)
 
     def _evictions(self) -> Client | Evictions:
@@ -120,6 +120,6 @@ def _settings(kubeconfig_option: str, environ: Mapping[str, str]) -> RESTConfig:
 def _own_namespace(environ: Mapping[str, str]) -> str:
     """The pod's."""
     try:
-        return kubeconfig.in_cluster(environ).namespace or nodelink.NAMESPACE
+        return kubeconfig.in_cluster(environ).namespace or locations.NAMESPACE
     except (kubeconfig.KubeconfigError, OSError):
-        return nodelink.NAMESPACE
+        return locations.NAMESPACE

@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from koord.model.locations import HOOK_SERVER_FILE_NAME
 from qosd.hooks import resctrl
 from qosd.model.pod import HookStage
 from qosd.model.policy import EffectivePolicy
 
-FILE_NAME = "koord-qosd.json"
 _log = logging.getLogger(__name__)
 
 
@@ -76,8 +76,8 @@ class Registration:
 def write(directory: Path, text: str) -> Path:
     """Put ``text`` into ``directory``/koord-qosd.json atomically and durably (0644); raises OSError with the path."""
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-    target = directory / FILE_NAME
-    temporary = directory / f".{FILE_NAME}.{os.getpid()}.tmp"
+    target = directory / HOOK_SERVER_FILE_NAME
+    temporary = directory / f".{HOOK_SERVER_FILE_NAME}.{os.getpid()}.tmp"
     try:
         with temporary.open("w", encoding="utf-8") as file:
             os.fchmod(file.fileno(), 0o644)
@@ -92,4 +92,4 @@ def write(directory: Path, text: str) -> Path:
 
 def remove(directory: Path) -> None:
     """Take the file away, if it is there."""
-    (directory / FILE_NAME).unlink(missing_ok=True)
+    (directory / HOOK_SERVER_FILE_NAME).unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from koord.model.locations import PROXY_STATUS_SOCKET
 from koord.service.metrics import Family, MetricType, families
 from koord_manager.metrics import PREFIX as MANAGER
 from koord_manager.metrics import Metrics as ManagerMetrics
@@ -28,7 +29,7 @@ Prometheus metrics of Koord's processes, made by `make docs` from the declaratio
 
 | Process | `/metrics` on | More on it |
 |---|---|---|
-| koord-runtime-proxy | `/run/koord/runtime-proxy-metrics.sock`, or `--metrics-endpoint` | \
+| koord-runtime-proxy | `{proxy_socket}`, or `--metrics-endpoint` | \
 [runtime proxy](runtime-proxy.md#metrics-and-pages) |
 | koord-qosd | `127.0.0.1:9316` of the node in the chart, or `--metrics-endpoint` | \
 [node daemon](node-daemon.md#health) |
@@ -68,6 +69,7 @@ metrics](koordlet-metrics.md) is made of it. More: [what koord-qosd measures](me
 
 def text() -> str:
     return _TEXT.format(
+        proxy_socket=PROXY_STATUS_SOCKET,
         proxy=table(_HEAD, _counted(PROXY, families(ProxyMetrics))),
         qosd=table(_HEAD, _counted(QOSD, (*families(QosdMetrics), *gauges.FAMILIES))),
         measured=table((*_HEAD, "Unit", "Every", "Kept", "koordlet's name"), map(_measured, METRICS)),

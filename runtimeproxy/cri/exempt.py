@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from koord.model.locations import NAMESPACE
 from runtimeproxy.hooks.client import HookClient
 from runtimeproxy.hooks.edits import KUBELET_PREFIX
 
@@ -46,7 +47,7 @@ class SkipRules:
 
     mark_key: str = "runtimeproxy.koordinator.sh/skip-hookserver"
     mark_value: str = "true"
-    privileged_namespaces: tuple[str, ...] = ("kube-system", "koordinator-system")
+    privileged_namespaces: tuple[str, ...] = ("kube-system", NAMESPACE)
     namespaces: tuple[str, ...] = ()
     static_pods: bool = False
     critical_pods: bool = False

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from release.chart import CHART, NAMESPACE, ROOT
+from koord.model.locations import NAMESPACE
+from release.chart import CHART, ROOT
 from tests.support import docpages
 
 ALWAYS = ""

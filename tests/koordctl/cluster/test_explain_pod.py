@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from koord.model import eventreasons
-from koordctl import options
+from koord.model.locations import INSPECT_SOCKET
 from koordctl.exits import OK, REFUSED, USAGE
 from tests.koordctl.clusters import LABELS, Cluster, time_before
 from tests.koordctl.runs import koordctl
@@ -67,7 +67,7 @@ async def test_who_is_asked_where_no_daemon_runs(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...],
     environment: dict[str, str], answers: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(os.path, "exists", lambda path: path != options.SOCKET and os.path.lexists(path))
+    monkeypatch.setattr(os.path, "exists", lambda path: path != INSPECT_SOCKET and os.path.lexists(path))
     async with cluster.flags(tmp_path) as flag:
         file = flag.removeprefix("--kubeconfig=")
         _, _, err = await koordctl("explain", "pod", "jobs/p", *arguments, KUBECONFIG=file, **environment)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from koord.model.core import Node
+from koord.model.locations import PROXY_SOCKET
 from koordctl.cluster import restart
 from koordctl.doctor import Status
 from koordctl.exits import Refused
@@ -19,7 +20,6 @@ from koordctl.install.prepare import restart_of
 from koordctl.install.record import Begun
 from koordctl.install.steps import Kubelet
 from koordctl.node.collect import ask_restart
-from koordctl.node.files import PROXY_SOCKET
 from tests.koordctl.clusters import Cluster
 from tests.overcommit.nodes import amounts, mid, pod
 from tests.support import kubernetes

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from koord.model.locations import PROXY_SOCKET
 from koordctl.install import execute
 from koordctl.install import record as records
 from koordctl.install.host import Host
 from koordctl.install.prepare import Prepared, decide
 from koordctl.install.steps import Step
 from koordctl.node.facts import Facts
-from koordctl.node.files import PROXY_SOCKET
 from koordctl.node.units import UNITS
 from tests.koordctl.install.world import World, facts, node_facts
 

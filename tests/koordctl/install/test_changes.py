@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from koord.model.locations import PROXY_SOCKET
 from koordctl.install import plan
 from koordctl.install import record as records
 from koordctl.install.disk import Gone
@@ -15,7 +16,6 @@ from koordctl.install.execute import RolledBack
 from koordctl.install.plan import Flavour, Programs
 from koordctl.install.steps import Files, Start, Step
 from koordctl.node.facts import Facts, RuntimeFacts
-from koordctl.node.files import PROXY_SOCKET
 from koordctl.node.units import UNITS
 from koordctl.views import install as view
 from tests.koordctl.install.runs import changes, install, uninstall

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from koord.model.locations import PROXY_SOCKET
 from koord.pb.cri import api_pb2 as cri
 from koordctl.install import plan
 from koordctl.install import record as records
@@ -17,7 +18,6 @@ from koordctl.install.execute import NotUndone, RolledBack
 from koordctl.install.host import InstallError
 from koordctl.install.plan import Flavour
 from koordctl.install.prepare import decide
-from koordctl.node.files import PROXY_SOCKET
 from koordctl.node.units import UNITS
 from tests.koordctl.install.runs import install, uninstall
 from tests.koordctl.install.world import RUNTIME_SOCKET, Killed, Runtime, World, facts

@@ -8,9 +8,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from koord.model.locations import PROXY_SOCKET
 from koordctl.install import probes
 from koordctl.install.host import InstallError
-from koordctl.node.files import PROXY_SOCKET
 from tests.koordctl.install.world import World
 
 SICK, WELL = 500, 200

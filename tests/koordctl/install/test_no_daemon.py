@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from koord.host import undo
+from koord.model.locations import PROXY_SOCKET
 from koordctl.install import plan
 from koordctl.install import record as records
 from koordctl.install.disk import Disk
@@ -19,7 +20,6 @@ from koordctl.install.host import Systemd
 from koordctl.install.plan import Flavour
 from koordctl.install.prepare import Wishes, gather, remembered
 from koordctl.install.steps import Kernel, Leavings, Start, Step
-from koordctl.node.files import PROXY_SOCKET
 from koordctl.node.units import UNITS
 from tests.koordctl.install.runs import changes, install, uninstall
 from tests.koordctl.install.world import Hand, Killed, World, facts

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from koord.model.locations import PROXY_SOCKET
 from koordctl.install import plan
 from koordctl.install import record as records
 from koordctl.install.disk import File, Link
 from koordctl.install.plan import Flavour, InstallFacts, Programs
 from koordctl.install.steps import Sandbox
 from koordctl.node.facts import RestartFacts, RuntimeFacts
-from koordctl.node.files import PROXY_SOCKET
 from koordctl.node.units import Unit, UnitFile
 from koordctl.views import install as view
 from tests.koordctl.install.runs import install

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from koord.model.locations import PROXY_SOCKET
 from koordctl.install.host import Systemd
 from koordctl.install.plan import PROGRAMS, InstallFacts
 from koordctl.install.prepare import Wishes, gather, programs
-from koordctl.node.files import PROXY_SOCKET, NodeFiles
+from koordctl.node.files import NodeFiles
 from koordctl.node.units import UNIT_FILES
 from tests.koordctl.install.world import KUBELET_PID, TIER, World
 

@@ -15,12 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from koord.model.locations import CONTAINERD_SOCKET, PROXY_SOCKET
 from koordctl.install.disk import Content, Disk
 from koordctl.install.host import Answer, Host, Systemd
 from koordctl.install.plan import Flavour, InstallFacts, Programs
 from koordctl.node import grants, units
 from koordctl.node.facts import CgroupFacts, Facts, KubeletFacts, RuntimeFacts
-from koordctl.node.files import CONTAINERD_SOCKET, PROXY_SOCKET, NodeFiles
+from koordctl.node.files import NodeFiles
 from koordctl.node.units import UNIT_FILES
 from tests.fakes.clock import Clock
 from tests.fakes.runtime import FakeRuntime

@@ -15,7 +15,8 @@ import pytest
 from koord.kube.backoff import Backoff
 from koord.kube.errors import APIError, Unreachable
 from koord.kube.kind import POD, Key
-from koord.model.nodelink import CA_ANNOTATION, LEASE_NAME, NAMESPACE, SERVER_NAME
+from koord.model.locations import NAMESPACE
+from koord.model.nodelink import CA_ANNOTATION, LEASE_NAME, SERVER_NAME
 from koord.model.nodemetric import MemoryCollectPolicy
 from koord.model.priority import PriorityClass
 from koord.model.qos import QoSClass

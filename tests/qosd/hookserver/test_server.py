@@ -15,6 +15,7 @@ import grpc.aio
 import pytest
 
 from koord.http2.server import ServerReply
+from koord.model.locations import HOOK_SERVER_FILE_NAME
 from koord.pb.hooks import api_pb2 as hooks
 from qosd.hooks.normalization import ANNOTATION
 from qosd.hookserver import registration
@@ -203,12 +204,12 @@ def test_a_sandbox_waits_only_where_an_edit_of_it_counts(
 ) -> None:
     kept = registration.Registration(tmp_path, Path("/run/h.sock"), "Ignore", REGISTERED)
     kept.keep(policy(V2, **node))
-    written = json.loads((tmp_path / registration.FILE_NAME).read_text())
+    written = json.loads((tmp_path / HOOK_SERVER_FILE_NAME).read_text())
     assert (written.get("advice"), written.get("await-handlers")) == (advice, handlers)
 
 
 def test_the_file_is_written_again_when_the_rules_ask_for_another(tmp_path: Path) -> None:
-    file = tmp_path / registration.FILE_NAME
+    file = tmp_path / HOOK_SERVER_FILE_NAME
     kept = registration.Registration(tmp_path, Path("/run/h.sock"), "Ignore", REGISTERED)
     kept.keep(policy(V2))
     first = file.stat().st_ino
@@ -222,10 +223,10 @@ def test_the_file_is_written_again_when_the_rules_ask_for_another(tmp_path: Path
 
 
 def test_a_directory_that_refuses_leaves_nothing_behind(tmp_path: Path) -> None:
-    (tmp_path / registration.FILE_NAME).mkdir()
+    (tmp_path / HOOK_SERVER_FILE_NAME).mkdir()
     with pytest.raises(OSError, match=r"koord-qosd\.json"):
         registration.write(tmp_path, "{}")
-    assert [entry.name for entry in tmp_path.iterdir()] == [registration.FILE_NAME]
+    assert [entry.name for entry in tmp_path.iterdir()] == [HOOK_SERVER_FILE_NAME]
 
 
 async def test_a_container_waits_for_the_room_that_it_needs_and_no_other_does() -> None:
