@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from koord.admission import gates as admission_gates
-from koord.cluster.options import ComponentOptions
+from koord.cluster.options import ClusterOptions, ComponentOptions
 from koord.model import featuregates
 from koord.model.featuregates import Gate
 from koord.model.locations import NAMESPACE
 from koord.service import optionvalues
-from koord.service.log import LEVELS
 from koord.service.options import Program, Style, option
 from koord.sloconfig.loading import CONFIG_MAP_NAME
 
@@ -97,18 +96,15 @@ PROGRAM = Program(NAME, "Overcommit, policy and admission for a cluster.", Optio
 
 
 @dataclass(frozen=True, slots=True)
-class UninstallOptions:
-    """Of ``koord-manager uninstall``."""
+class UninstallOptions(ClusterOptions):
+    """The options of ``koord-manager uninstall``."""
 
     # fmt: off
-    kubeconfig: str = option("", "how to reach the API server; '' = as kubectl, or as the pod that this is")
-    context: str = option("", "the kubeconfig's context; '' = its current one")
     config_namespace: str = option(NAMESPACE, "the namespace of the managers and of the ConfigMap")
     slo_config_name: str = option(CONFIG_MAP_NAME, "the ConfigMap with the cluster's policy")
     deployment: str = option("koord-manager", "the Deployment of the managers")
     timeout: float = option(120.0, "seconds for which nodes are waited for",
         bounds=(lambda seconds: seconds >= 0, "must not be negative"), metavar="SECONDS")
-    log_level: str = option("info", "debug, info, warning or error", choices=LEVELS)
     # fmt: on
 
 

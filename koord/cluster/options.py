@@ -1,6 +1,6 @@
-"""The options of every cluster component; a component's own class extends them.
+"""The options of every program that asks a cluster, and of every cluster component; a program's own class extends them.
 
-A component whose users know a flag by another name, or with another default, declares the field again.
+A program whose users know a flag by another name, or with another default, declares the field again.
 """
 
 from __future__ import annotations
@@ -16,13 +16,22 @@ DEBUG_VERBOSITY = 4
 
 
 @dataclass(frozen=True, slots=True)
-class ComponentOptions:
+class ClusterOptions:
     """An empty string is none."""
 
     # fmt: off
     kubeconfig: str = option("", "how to reach the API server; '' = as kubectl, or as the pod that this is")
     context: str = option("", "the kubeconfig's context; '' = its current one")
     config_namespace: str = option(NAMESPACE, "the component's namespace")
+    log_level: str = option("info", "debug, info, warning or error", choices=LEVELS)
+    # fmt: on
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentOptions(ClusterOptions):
+    """An empty string is none."""
+
+    # fmt: off
     enable_leader_election: bool = option(True, "let one replica lead; off: this one is alone")
     leader_election_namespace: str = option("", "the namespace of the Lease; '' = --config-namespace")
     rest_config_qps: float = option(30.0, "requests a second to the API server",
@@ -36,7 +45,6 @@ class ComponentOptions:
     health_probe_addr: str = option("",
         "/healthz and /readyz at an address of their own, too, which scrapes cannot fill; '' = none",
         parse=optionvalues.optional_listen_address)
-    log_level: str = option("info", "debug, info, warning or error", choices=LEVELS)
     v: int = option(0, f"upstream's verbosity: from {DEBUG_VERBOSITY} on as --log-level=debug")
     logtostderr: bool = option(True, "has no effect: logs go to standard error")
     # fmt: on
