@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,60 +22,64 @@ Lookup = Callable[[Mapping[str, Any]], "Listing[Any]"]
 """A command's parameters → its listing."""
 
 
+timeout = click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for each answer.",
+)
+_socket = click.option(
+    "--socket",
+    default=INSPECT_SOCKET,
+    show_default=True,
+    metavar="PATH",
+    envvar="KOORD_INSPECT_SOCKET",
+    help="The socket on which koord-qosd answers koordctl.",
+)
+_kubeconfig = click.option(
+    "--kubeconfig",
+    default="",
+    metavar="FILE",
+    help="How to reach the API server.  [default: $KUBECONFIG, else ~/.kube/config]",
+)
+_context = click.option("--context", default="", metavar="NAME", help="The kubeconfig's context.")
+wait = click.option(
+    "--timeout",
+    "wait_s",
+    type=click.FloatRange(min=1),
+    default=180.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a service, and kubelet after its restart, may take to be well.",
+)
+yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+force = click.option(
+    "--force", is_flag=True, help="Restart kubelet although that ends pods: see kubelet-restart in koordctl doctor."
+)
+runtime = click.option(
+    "--runtime", default="", metavar="PATH", help="The container runtime's socket.  [default: as kubelet has it]"
+)
+
+
 def daemon(command: _Command) -> _Command:
-    """``--socket`` and ``--timeout``: which daemon is asked, and for how long."""
-    socket = click.option(
-        "--socket",
-        default=INSPECT_SOCKET,
-        show_default=True,
-        metavar="PATH",
-        envvar="KOORD_INSPECT_SOCKET",
-        help="koord-qosd's NodeInspect socket.",
-    )
-    decorated: _Command = socket(timeout(command))
-    return decorated
-
-
-def timeout(command: _Command) -> _Command:
-    """``--timeout``: ``timeout_s``, for each question."""
-    option = click.option(
-        "--timeout",
-        "timeout_s",
-        type=click.FloatRange(min=0, min_open=True),
-        default=10.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long to wait for the answer.",
-    )
-    decorated: _Command = option(command)
+    """Adds ``--socket`` and ``--timeout``: which daemon is asked, and how long for."""
+    decorated: _Command = _socket(timeout(command))
     return decorated
 
 
 def cluster(command: _Command) -> _Command:
-    """``--kubeconfig`` and ``--context``: which cluster is asked, chosen as kubectl does."""
-    file = click.option(
-        "--kubeconfig",
-        default="",
-        metavar="FILE",
-        help="How to reach the API server.  [default: $KUBECONFIG, else ~/.kube/config]",
-    )
-    context = click.option("--context", default="", metavar="NAME", help="The kubeconfig's context.")
-    decorated: _Command = file(context(command))
+    """Adds ``--kubeconfig`` and ``--context``: which cluster is asked, chosen as kubectl does."""
+    decorated: _Command = _kubeconfig(_context(command))
     return decorated
 
 
-def koord_namespace(command: _Command) -> _Command:
-    """``--koord-namespace``: where slo-controller-config is."""
-    option = click.option(
-        "--koord-namespace",
-        default=NAMESPACE,
-        show_default=True,
-        metavar="NAME",
-        callback=_namespace,
-        help="The namespace of koord-manager and its slo-controller-config.",
-    )
-    decorated: _Command = option(command)
-    return decorated
+def root(help_text: str) -> Callable[[_Command], _Command]:
+    """Adds ``--root``: where the node's files are."""
+    directory = click.Path(exists=True, file_okay=False, path_type=Path)
+    return click.option("--root", type=directory, default=Path("/"), show_default=True, help=help_text)
 
 
 def _namespace(context: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -85,16 +90,21 @@ def _namespace(context: click.Context, parameter: click.Parameter, value: str) -
     return value
 
 
+koord_namespace = click.option(
+    "--koord-namespace",
+    default=NAMESPACE,
+    show_default=True,
+    metavar="NAME",
+    callback=_namespace,
+    help="The namespace of koord-manager and its slo-controller-config.",
+)
+
+
 def terminal_width() -> int | None:
-    """The columns of the terminal that standard output is; None where it is none."""
+    """Returns how many columns the terminal has that standard output is; None if it is no terminal."""
     if not sys.stdout.isatty():
         return None
     return os.get_terminal_size(sys.stdout.fileno()).columns
-
-
-def output() -> Callable[[_Command], _Command]:
-    """``-o table|json|yaml``."""
-    return _output("table", "json", "yaml")
 
 
 def listing(
@@ -132,14 +142,14 @@ def listing(
             width = terminal_width() if output == "table" else None
             return command(layout=Layout(rows, output, tuple(columns), order, is_descending, width), **others)
 
-        output = _output("table", "wide", "json", "yaml", help_text=help_text)
+        chosen = _output("table", "wide", "json", "yaml", help_text=help_text)
         fields = click.option(
             "--fields", metavar="NAME,...", shell_complete=names, help="Only these fields, in this order; in json, too."
         )
         order = click.option(
             "--sort-by", metavar="[-]NAME", shell_complete=names, help="Sort by this field; -NAME: the greatest first."
         )
-        decorated: _Command = output(fields(order(run)))
+        decorated: _Command = chosen(fields(order(run)))
         return decorated
 
     return decorate
@@ -160,14 +170,5 @@ def _output(*choices: str, help_text: str | None = None) -> Callable[[_Command],
     )
 
 
-def wait() -> Callable[[_Command], _Command]:
-    """``wait_s``: how long the installer waits for others."""
-    return click.option(
-        "--timeout",
-        "wait_s",
-        type=click.FloatRange(min=1),
-        default=180.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long a service, and kubelet after its restart, may take to be well.",
-    )
+output = _output("table", "json", "yaml")
+"""``-o``, of a command without a listing."""

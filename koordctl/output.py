@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import click
@@ -21,6 +21,12 @@ def show_answer(answer: Answer, layout: Layout[Any], page: Callable[[Answer, Lay
         lambda: page(answer, layout) if page else layout.table(layout.listing.rows(answer)),
         lambda: layout.document(plain(answer), answer),
     )
+
+
+def warn(warnings: Iterable[str], is_table: bool) -> None:
+    """Prints each warning on standard error, below a table; programs find them in the document."""
+    for warning in warnings if is_table else ():
+        click.echo(f"warning: {warning}", err=True)
 
 
 def show(layout: Layout[Any], page: Callable[[], str], document: Callable[[], Any]) -> None:

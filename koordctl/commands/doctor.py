@@ -16,17 +16,9 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help=guide.summary("doctor"), epilog=guide.examples("doctor"))
-@click.option(
-    "--root",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=Path("/"),
-    show_default=True,
-    help="The node's root directory: a host mount, or a recorded tree (with --offline).",
-)
+@options.root("The node's root directory: a host mount, or a recorded tree (with --offline).")
 @click.option("--offline", is_flag=True, help="Ask neither koord-qosd nor the runtime; look at files only.")
-@click.option(
-    "--runtime", default="", metavar="PATH", help="The container runtime's socket; found by itself if absent."
-)
+@options.runtime
 @options.listing("views.doctor:FINDINGS", "wide: whole, however narrow the terminal is.")
 @options.daemon
 def doctor(root: Path, offline: bool, runtime: str, layout: Layout[Any], socket: str, timeout_s: float) -> int:

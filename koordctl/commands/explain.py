@@ -29,7 +29,7 @@ def explain() -> None:
     help="The pod's namespace; NAME may be namespace/name instead.  [default in a cluster: the context's]",
 )
 @click.option("--cluster", "in_cluster", is_flag=True, help="Ask the API server, as --kubeconfig and --context do.")
-@options.output()
+@options.output
 @options.cluster
 @options.koord_namespace
 @options.daemon
@@ -52,7 +52,7 @@ def pod(
 @explain.command(short_help=guide.summary("explain node"), epilog=guide.examples("explain node"))
 @click.argument("name", default="", shell_complete=completing.NODES)
 @click.option("--overcommit", is_flag=True, help="What NAME offers, which is meant where a NAME is given.")
-@options.output()
+@options.output
 @options.cluster
 @options.koord_namespace
 @options.daemon
@@ -71,7 +71,7 @@ def node(
 
 @explain.command(short_help=guide.summary("explain file"), epilog=guide.examples("explain file"))
 @click.argument("path", type=click.Path())
-@options.output()
+@options.output
 @options.daemon
 def file(path: str, output: str, socket: str, timeout_s: float) -> None:
     """One kernel file, by PATH, or by its cgroup and row name (/kubepods/podX/cpu_quota)."""
@@ -109,7 +109,7 @@ def _explain_overcommit(
 ) -> None:
     from koord.model.readable import did_you_mean  # noqa: PLC0415
     from koordctl.cluster import names, overcommit, state  # noqa: PLC0415
-    from koordctl.cluster.connection import Choice, ask  # noqa: PLC0415
+    from koordctl.cluster.connection import Choice, ask, read_names  # noqa: PLC0415
     from koordctl.exits import Refused  # noqa: PLC0415
     from koordctl.output import render  # noqa: PLC0415
 
@@ -117,7 +117,7 @@ def _explain_overcommit(
     choice = Choice(kubeconfig, context, timeout_s)
     now = ask(choice, lambda client: state.read(client, koord_namespace, name))
     if name not in now.nodes:
-        known = ask(choice, state.node_names)
+        known = ask(choice, lambda client: read_names(client, "nodes"))
         raise Refused(f"there is no node {name!r}{did_you_mean(name, known)}; there are {names.some(known)}.")
     node = now.nodes[name]
     click.echo(overcommit.page(now, node) if output == "table" else render(overcommit.document(now, node), output))
@@ -126,7 +126,7 @@ def _explain_overcommit(
 def _explain(subject: dict[str, Any], output: str, socket: str, timeout_s: float) -> None:
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415
-    from koordctl.output import render  # noqa: PLC0415
+    from koordctl.output import render, warn  # noqa: PLC0415
     from koordctl.plain import plain  # noqa: PLC0415
     from koordctl.views import explain as view  # noqa: PLC0415
 
@@ -136,5 +136,4 @@ def _explain(subject: dict[str, Any], output: str, socket: str, timeout_s: float
         click.echo(render(plain(answer), output))
     else:
         click.echo(view.page(answer, options.terminal_width()))
-        for warning in answer.warnings:
-            click.echo(f"warning: {warning}", err=True)
+        warn(answer.warnings, is_table=True)

@@ -24,7 +24,7 @@ def _kinds(context: click.Context, parameter: click.Parameter, incomplete: str) 
 @click.command(short_help=guide.summary("get"), epilog=guide.examples("get"))
 @click.argument("kind", callback=_kind, shell_complete=_kinds)
 @click.argument("name", default="", shell_complete=completing.OBJECTS)
-@options.output()
+@options.output
 @options.cluster
 @options.timeout
 def get(kind: str, name: str, output: str, kubeconfig: str, context: str, timeout_s: float) -> None:

@@ -21,12 +21,12 @@ _LEFT = "Correct that, then run koordctl uninstall: the record of what was done 
 
 @click.command(short_help=guide.summary("install"), epilog=guide.examples("install"))
 @click.option("--dry-run", is_flag=True, help="Show every file and every change, and stop.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@options.yes
 @click.option("--package", is_flag=True, help="Programs and units are a package's; wire them only.")
+@options.runtime
 @click.option(
-    "--runtime", default="", metavar="PATH", help="The container runtime's socket; found by itself if absent."
+    "--kubelet-unit", default="", metavar="NAME", help="kubelet's systemd unit.  [default: the unit of its process]"
 )
-@click.option("--kubelet-unit", default="", metavar="NAME", help="kubelet's systemd unit; found by itself if absent.")
 @click.option("--only-grants", is_flag=True, help="Where Koord is installed: bring up to date what koord-qosd may do.")
 @click.option("--no-kubelet", is_flag=True, help="Leave kubelet as it is, and say what to set there.")
 @click.option(
@@ -34,15 +34,9 @@ _LEFT = "Correct that, then run koordctl uninstall: the record of what was done 
     default=None,
     help="Start koord-qosd, or only the proxy, where the chart's DaemonSet is the node daemon. Kept until uninstall.",
 )
-@click.option("--force", is_flag=True, help="Restart kubelet although that ends pods: see kubelet-restart in doctor.")
-@options.wait()
-@click.option(
-    "--root",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=Path("/"),
-    show_default=True,
-    help="A recorded tree to plan for (with --dry-run and --offline).",
-)
+@options.force
+@options.wait
+@options.root("A recorded tree to plan for (with --dry-run and --offline).")
 @click.option("--offline", is_flag=True, help="Look at files only (with --dry-run).")
 def install(
     dry_run: bool,

@@ -48,7 +48,7 @@ def node(section: str, layout: Layout[Any], socket: str, timeout_s: float) -> No
     """The node: capacity, usage, CPU pools, features, strategies, and the health of every loop."""
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415
-    from koordctl.output import show, show_answer  # noqa: PLC0415
+    from koordctl.output import show, show_answer, warn  # noqa: PLC0415
     from koordctl.views import node as view  # noqa: PLC0415
 
     answer = Daemon(socket, timeout_s).ask("GetNode", inspect.GetNodeRequest(), inspect.GetNodeResponse)
@@ -57,6 +57,4 @@ def node(section: str, layout: Layout[Any], socket: str, timeout_s: float) -> No
         show(layout, lambda: layout.table(rows) or f"{section}: none", lambda: {section: layout.objects(rows)})
         return
     show_answer(answer, layout, view.page)
-    if layout.is_table:
-        for warning in answer.warnings:
-            click.echo(f"warning: {warning}", err=True)
+    warn(answer.warnings, layout.is_table)

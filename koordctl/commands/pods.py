@@ -33,12 +33,10 @@ def pods(name: str, namespace: str, layout: Layout[Any], socket: str, timeout_s:
     """
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415
-    from koordctl.output import show_answer  # noqa: PLC0415
+    from koordctl.output import show_answer, warn  # noqa: PLC0415
     from koordctl.views import pods as view  # noqa: PLC0415
 
     request = inspect.ListPodsRequest(namespace=namespace, name=name, advice=layout.listing is view.VALUES)
     answer = Daemon(socket, timeout_s).ask("ListPods", request, inspect.ListPodsResponse)
     show_answer(answer, layout, view.page)
-    if layout.is_table:
-        for warning in answer.warnings:
-            click.echo(f"warning: {warning}", err=True)
+    warn(answer.warnings, layout.is_table)

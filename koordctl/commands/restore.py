@@ -27,13 +27,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="koord-qosd's undo record.",
 )
-@click.option(
-    "--root",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=Path("/"),
-    show_default=True,
-    help="The node's root directory.",
-)
+@options.root("The node's root directory.")
 @click.option(
     "--cgroup-root",
     type=click.Path(path_type=Path),
@@ -54,8 +48,8 @@ if TYPE_CHECKING:
     help="CRI socket of the container runtime itself, which keeps what it made containers with.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be put back, and stop.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@options.output()
+@options.yes
+@options.output
 def restore(
     undo_file: Path,
     root: Path,
@@ -84,7 +78,8 @@ def restore(
     except restoring.UnknownBoot as error:
         raise Refused(f"{error}, so nobody knows whether the record is of this boot. Another: --root.") from error
     except UndoError as error:
-        raise Failed(f"{error.filename}: {error.strerror}{_hint(error)}") from error
+        hint = ": stop it first (systemctl stop koord-qosd)" if error.errno == errno.EAGAIN else ""
+        raise Failed(f"{error.filename}: {error.strerror}{hint}") from error
 
 
 def _restore(node: Restoration, dry_run: bool, yes: bool, output: str) -> int:
@@ -115,7 +110,3 @@ def _show(report: Report, output: str, planned: bool) -> None:
     from koordctl.output import render  # noqa: PLC0415
 
     click.echo(render(view.plain(report), output))
-
-
-def _hint(error: OSError) -> str:
-    return ": stop it first (systemctl stop koord-qosd)" if error.errno == errno.EAGAIN else ""

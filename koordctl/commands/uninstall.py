@@ -25,11 +25,11 @@ _BY_HAND = (
 
 @click.command(short_help=guide.summary("uninstall"), epilog=guide.examples("uninstall"))
 @click.option("--dry-run", is_flag=True, help="Show what would be undone, and stop.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@options.yes
 @click.option("--package", is_flag=True, help="Programs and units are a package's, which removes them itself.")
 @click.option("--purge", is_flag=True, help=f"Remove edited files and all of {CONFIGURATION_DIRECTORY}, too.")
-@click.option("--force", is_flag=True, help="Restart kubelet although that ends pods: see kubelet-restart in doctor.")
-@options.wait()
+@options.force
+@options.wait
 def uninstall(dry_run: bool, yes: bool, package: bool, purge: bool, force: bool, wait_s: float) -> int:
     """Undo what koordctl install did on this node, by its record. It can be repeated after whatever interrupts it.
 

@@ -8,7 +8,7 @@ from koordctl import guide, options
 
 
 @click.command(short_help=guide.summary("version"), epilog=guide.examples("version"))
-@options.output()
+@options.output
 @options.daemon
 def version(output: str, socket: str, timeout_s: float) -> None:
     """The version of koordctl, and that of the koord-qosd it asks, or why that does not answer."""

@@ -62,7 +62,7 @@ def journal(
     """What was written: when, by whom, before, after, and how it ended. The newest comes last."""
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415
-    from koordctl.output import show_answer  # noqa: PLC0415
+    from koordctl.output import show_answer, warn  # noqa: PLC0415
     from koordctl.views import writes as view  # noqa: PLC0415
 
     try:
@@ -72,10 +72,8 @@ def journal(
     request = inspect.JournalRequest(pod=pod, file=file, strategy=strategy, since_unix_ns=start_ns, limit=limit)
     answer = Daemon(socket, timeout_s).ask("Journal", request, inspect.JournalResponse)
     show_answer(answer, layout, view.journal)
-    if layout.is_table and answer.problem:
-        click.echo(f"warning: {answer.problem}", err=True)
-    if layout.is_table and answer.dropped:
-        click.echo(f"warning: {answer.dropped} entries were dropped since koord-qosd started", err=True)
+    dropped = f"{answer.dropped} entries were dropped since koord-qosd started" if answer.dropped else ""
+    warn(filter(None, (answer.problem, dropped)), layout.is_table)
 
 
 def since_unix_ns(text: str, now: datetime) -> int:
