@@ -54,10 +54,6 @@ def _field(header: str, path: str, text: Callable[[Any], str] = _text) -> Field[
     return Field(path, header, lambda item: text(member(item, path)))
 
 
-def _count(items: Any) -> str:
-    return str(len(items or ()))
-
-
 _USAGE = "status.nodeMetric.nodeUsage.resources"
 _SYSTEM = "status.nodeMetric.systemUsage.resources"
 _THRESHOLDS = "spec.resourceUsedThresholdWithBE"
@@ -70,7 +66,7 @@ KINDS = (
             _field("MEMORY", f"{_USAGE}.memory"),
             _field("SYSTEM-CPU", f"{_SYSTEM}.cpu"),
             _field("SYSTEM-MEMORY", f"{_SYSTEM}.memory"),
-            _field("PODS", "status.podsMetric", _count),
+            _field("PODS", "status.podsMetric", lambda pods: str(len(pods or ()))),
         ),
     ),
     KindRow(

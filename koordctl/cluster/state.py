@@ -73,11 +73,6 @@ def by_node(pods: Iterable[DetailedPod]) -> Mapping[str, Sequence[DetailedPod]]:
     return found
 
 
-async def node_names(client: Client) -> list[str]:
-    """Raises KubeError."""
-    return [node.metadata.name for node in await read_list(client, NODE)]
-
-
 async def read(client: Client, namespace: str, node: str = "") -> ClusterState:
     """``namespace``: Koord's own; ``node``: the only one that is wanted, with its pods. Raises KubeError."""
     named = Selection(fields=f"metadata.name={node}") if node else EVERYTHING

@@ -91,10 +91,7 @@ class Systemd:
 
     def state(self, unit: str) -> str:
         """Returns ``active``, ``inactive``, ``failed``, ``activating``, …; an unknown unit is inactive."""
-        return self._show(unit, "ActiveState") or "inactive"
-
-    def _show(self, unit: str, name: str) -> str:
-        return self._do("show", f"--property={name}", "--value", unit).strip()
+        return self._do("show", "--property=ActiveState", "--value", unit).strip() or "inactive"
 
     def _do(self, *arguments: str) -> str:
         command = (self._program, *arguments)

@@ -118,14 +118,8 @@ def of_the_restart(facts: InstallFacts, steps: Sequence[Step]) -> Iterator[Findi
         yield reason("kubelet-restart", found.sentence, f"{found.remedy}; or have it so with --force")
 
 
-def places(facts: InstallFacts, with_kubelet: bool, with_daemon: bool = True) -> tuple[Place, ...]:
-    """Returns every file and link of the plan."""
-    files = [*_programs(facts), *_units(facts, with_daemon), *_configuration(facts)]
-    return (*files, _kubelet(facts).place) if with_kubelet and facts.node.kubelet.unit_files else tuple(files)
-
-
 def steps(facts: InstallFacts, with_kubelet: bool, with_daemon: bool = True) -> tuple[Step, ...]:
-    """Returns all steps on a node without Koord."""
+    """Returns all steps on a node without Koord; where kubelet has no unit, those without kubelet."""
     units = (*_units(facts, with_daemon), *_configuration(facts))
     programs = _programs(facts)
     daemon = Start("Start the node daemon, so that the first pod already meets its hooks", (QOSD,))
@@ -137,7 +131,12 @@ def steps(facts: InstallFacts, with_kubelet: bool, with_daemon: bool = True) -> 
         Start("Start the runtime proxy, its socket first", PROXY_UNITS, serves_kubelet=True),
         _sandbox(facts),
     ]
-    return (*node_steps, _kubelet(facts)) if with_kubelet else tuple(node_steps)
+    return (*node_steps, *_kubelet(facts)) if with_kubelet else tuple(node_steps)
+
+
+def places(steps: Sequence[Step]) -> tuple[Place, ...]:
+    """Returns every file and link of the steps."""
+    return tuple(place for step in steps for place in step.places)
 
 
 def grant_steps(facts: InstallFacts) -> tuple[Step, ...]:
@@ -276,11 +275,11 @@ def _sandbox(facts: InstallFacts) -> Sandbox:
     return Sandbox(PROXY_SOCKET, node.runtime.socket, uid, parent, cgroup)
 
 
-def _kubelet(facts: InstallFacts) -> Kubelet:
+def _kubelet(facts: InstallFacts) -> Iterator[Kubelet]:
     unit = facts.node.kubelet.unit_files
-    assert unit is not None
-    drop_in = File(units.kubelet_drop_in_path(unit.name), units.kubelet_drop_in(units.own_command(unit)))
-    return Kubelet(unit.name, drop_in, facts.node.kubelet.healthz)
+    if unit is not None:
+        drop_in = File(units.kubelet_drop_in_path(unit.name), units.kubelet_drop_in(units.own_command(unit)))
+        yield Kubelet(unit.name, drop_in, facts.node.kubelet.healthz)
 
 
 def _of_kubelet(facts: InstallFacts) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from koordctl.install.host import Systemd
 from koordctl.install.plan import PROGRAMS, Flavour, InstallFacts, Programs
 from koordctl.install.record import Begun, Record
 from koordctl.install.steps import Kubelet, Step
-from koordctl.node import collect
+from koordctl.node import collect, settings
 from koordctl.node.facts import Facts
 from koordctl.node.files import NodeFiles
 from koordctl.node.units import DIRECTORIES, LOCAL, QOSD, UNIT_FILES, UNITS
@@ -103,7 +103,8 @@ def decide(disk: Disk, facts: InstallFacts, with_kubelet: bool, installed: bool,
     """Returns reasons or steps for a node with these ``facts``."""
     if facts.programs.problem:
         return Prepared(facts, plan.refusals(facts, with_kubelet, ()), ())
-    current = {place: disk.look(place.path) for place in plan.places(facts, with_kubelet, with_daemon)}
+    steps = plan.steps(facts, with_kubelet, with_daemon)
+    current = {place: disk.look(place.path) for place in plan.places(steps)}
     in_the_way = [
         place.path
         for place, was in current.items()
@@ -115,7 +116,6 @@ def decide(disk: Disk, facts: InstallFacts, with_kubelet: bool, installed: bool,
     reasons = plan.refusals(facts, with_kubelet, in_the_way)
     if reasons:
         return Prepared(facts, reasons, ())
-    steps = plan.steps(facts, with_kubelet, with_daemon)
     if installed:
         differing = {place.path for place, was in current.items() if not place.holds(was)}
         steps = plan.changes(steps, differing, facts)
@@ -126,7 +126,8 @@ def restart_of(root: Path, begun: Sequence[Begun]) -> Judgement | None:
     """Returns what kubelet finds if undoing ``begun`` restarts it; None if it does not, or kubelet is in no cluster."""
     if not any(isinstance(each.step, Kubelet) for each in begun) or not probes.on_proxy(root):
         return None
-    found = collect.ask_restart(root)
+    node = NodeFiles(root)
+    found = collect.ask_restart(node, settings.kubelet_process(node))
     return None if found is None else kubernetes.kubelet_restart(Facts(restart=found))
 
 

@@ -18,7 +18,7 @@ from koord.model.locations import STATE_DIRECTORY as STATE
 from koord.service import lockfile
 from koordctl.install.disk import Before, Content, Disk, Gone
 from koordctl.install.host import InstallError
-from koordctl.install.steps import Files, Kubelet, Step
+from koordctl.install.steps import Step
 
 FORMAT = 1
 _LOCK = "/run/koord-install.lock"
@@ -87,7 +87,7 @@ class Record:
         """The paths of the files and links that completed steps made."""
         paths: set[str] = set()
         for begun in self.steps[: len(self.steps) - len(self.unfinished)]:
-            for place in begun.step.places if isinstance(begun.step, Files | Kubelet) else ():
+            for place in begun.step.places:
                 (paths.discard if isinstance(place, Gone) else paths.add)(place.path)
         return frozenset(paths)
 

@@ -22,6 +22,11 @@ _RESTORE_PAUSES_S = (0.0, 1.0, 5.0)  # systemd or the runtime may be busy with w
 class _Step(msgspec.Struct, frozen=True):
     """A step whose ``apply`` changes nothing: it is there to be undone."""
 
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Returns the files and links that ``apply`` puts in place."""
+        return ()
+
     def lines(self) -> tuple[str, ...]:
         """Returns what ``apply`` changes, for people."""
         return ()

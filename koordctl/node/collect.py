@@ -1,7 +1,7 @@
 """Collects all facts of a node, read once below one root directory: this node, a host mount, or a recorded tree.
 
 What no file says comes from ``Answers``: the runtime's answer to CRI's Version, kubelet's of its version, free disk
-space. A recorded tree holds them in ``Recording.FILE`` at its top, and a tree that has this file is recorded, whatever
+space. A recorded tree holds them in ``RECORDING_FILE`` at its top, and a tree that has this file is recorded, whatever
 its path: it is never mixed with this machine's answers. Fails with ClickException, naming that file, if it is not one.
 """
 
@@ -60,9 +60,9 @@ def gather(
         return collect(root, told, runtime, (None, "not asked (recorded)"), kubelet_unit, recorded=True)
     if offline:
         return collect(root, Answers(), runtime, daemon, kubelet_unit, recorded=root.resolve() != _THIS_NODE)
-    found = collect(root, Answers(ask_runtime, ask_kubelet), runtime, daemon, kubelet_unit)
     in_pod = bool(os.environ.get(IN_POD))
-    return replace(found, in_pod=in_pod, restart=None if in_pod else ask_restart(root))
+    answers = Answers(ask_runtime, ask_kubelet) if in_pod else Answers(ask_runtime, ask_kubelet, restart=ask_restart)
+    return replace(collect(root, answers, runtime, daemon, kubelet_unit), in_pod=in_pod)
 
 
 # --- what no file says -----------------------------------------------------------------------------------------------
@@ -111,10 +111,8 @@ def ask_kubelet(program: Path) -> str:
     return output.removeprefix(_KUBELET_SAYS) if output.startswith(_KUBELET_SAYS) else ""
 
 
-def ask_restart(root: Path) -> RestartFacts | None:
-    """Asks the cluster what the kubelet that runs at ``root`` would find if it restarted; None where it is in none."""
-    node = NodeFiles(root)
-    process = settings.kubelet_process(node)
+def ask_restart(node: NodeFiles, process: Kubelet) -> RestartFacts | None:
+    """Asks the cluster what kubelet would find if it restarted; None if no kubelet runs, or it is in no cluster."""
     kubeconfig = flag(process.args, "kubeconfig")
     if not process.pid or not kubeconfig:
         return None
@@ -132,12 +130,13 @@ class Answers:
     """``runtime`` gets the path of the runtime's socket here and returns name and version (None: no answer).
 
     ``runtime`` None: it is not asked. ``kubelet`` gets the path of kubelet's program and returns a version, "" =
-    unknown. ``free_bytes`` gets a directory.
+    unknown. ``free_bytes`` gets a directory. ``restart`` gets the kubelet that runs.
     """
 
     runtime: Callable[[str], tuple[str, str] | None] | None = None
     kubelet: Callable[[Path], str] = lambda program: ""
     free_bytes: Callable[[Path], int | None] = free_bytes
+    restart: Callable[[NodeFiles, Kubelet], RestartFacts | None] = lambda node, process: None
 
 
 RECORDING_FILE = "koord-recording.json"
@@ -210,6 +209,7 @@ def collect(
         perf_hardware=any(node.exists(f"/sys/bus/event_source/devices/{name}") for name in _CORE_PMUS),
         cgroup=cgroup,
         kubelet=said,
+        restart=answers.restart(node, process),
         runtime=settings.runtime(node, socket, told, can_be_asked=answers.runtime is not None),
         koord=_koord(node, mountinfo, answers.free_bytes(node.at(STATE_DIRECTORY))),
         others=others_there,

@@ -51,8 +51,8 @@ def wanted(node: NodeFiles) -> Paths:
         rules = settings.yaml_file(node, KEPT_POLICY)
     features = rules.at("node", "features")
     kept = settings.yaml_file(node, KEPT_NODE_SLO).at("spec") if _option(node, arguments, "kubeconfig") else None
-    policy, own = _policy(rules.at("spec"), kept), rules.text("node", "cpuSuppress", "policy")
-    by = own or (policy.koord.cpu_suppress or CPUSuppressSettings()).policy
+    policy = slo_defaults.in_force(slo_defaults.overlaid(_spec(rules.at("spec")), _spec(kept)))
+    by = rules.text("node", "cpuSuppress", "policy") or (policy.koord.cpu_suppress or CPUSuppressSettings()).policy
     on = grants.wanted(GrantInputs(policy, by == CPUSuppressBy.PRESSURE), _flags(node, arguments), _settings(features))
     held = undo.held_rows(node.at(UNDO_RECORD))
     tree = Tree(2, node.at(CGROUP_ROOT), {}, proc=node.at("/proc"), sys=node.at("/sys"))
@@ -107,11 +107,6 @@ def _settings(features: Any) -> Settings:
     if not isinstance(features, dict):
         return NO_SETTINGS
     return {name: is_on for name, is_on in features.items() if isinstance(is_on, bool)}
-
-
-def _policy(file: Any, over: Any) -> NodeSLOSpec:
-    """Returns the policy in force, from the file's spec and the NodeSLO's."""
-    return slo_defaults.in_force(slo_defaults.overlaid(_spec(file), _spec(over)))
 
 
 def _spec(spec: Any) -> NodeSLOSpec:

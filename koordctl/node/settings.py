@@ -92,10 +92,6 @@ def json_file(node: NodeFiles, file: str) -> Document:
     return read(node, file, json.loads)
 
 
-def toml_file(node: NodeFiles, file: str) -> Document:
-    return read(node, file, tomllib.loads)
-
-
 def kubelet_process(node: NodeFiles) -> Kubelet:
     """Returns the running kubelet.
 
@@ -214,7 +210,7 @@ def runtime_config(kind: str) -> str:
 def runtime(node: NodeFiles, socket: str, answer: tuple[str, str] | None, can_be_asked: bool) -> RuntimeFacts:
     """Returns the runtime at ``socket``; ``answer``: name and version, if it answered CRI's Version."""
     kind = runtime_kind(socket, answer)
-    config = (json_file if kind == DOCKER else toml_file)(node, runtime_config(kind))
+    config = read(node, runtime_config(kind), json.loads if kind == DOCKER else tomllib.loads)
     name, version = answer or ("", "")
     return RuntimeFacts(
         name=name,

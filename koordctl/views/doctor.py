@@ -8,18 +8,15 @@ from collections.abc import Sequence
 from koordctl.doctor import Finding, Status
 from koordctl.fields import Column, Field, Layout, Listing
 
-_RECORDED = "recorded: these are the files of another node, or of another time"
+RECORDED = "recorded: these are the files of another node, or of another time"
 
 
 def _is_bad(finding: Finding) -> bool:
     return finding.status in (Status.WARN, Status.FAIL)
 
 
-def _status(finding: Finding) -> str:
-    return finding.status.upper() if _is_bad(finding) else str(finding.status)
-
-
-def _sentence(finding: Finding) -> str:
+def sentence(finding: Finding) -> str:
+    """Returns what was found, and what to do about it."""
     to_do = f". To do: {finding.remedy}" if _is_bad(finding) and finding.remedy else ""
     return f"{finding.sentence}{to_do}"
 
@@ -27,9 +24,14 @@ def _sentence(finding: Finding) -> str:
 FINDINGS: Listing[Finding] = Listing(
     "findings",
     (
-        Field("status", "STATUS", _status, value=lambda finding: str(finding.status)),
+        Field(
+            "status",
+            "STATUS",
+            lambda finding: finding.status.upper() if _is_bad(finding) else str(finding.status),
+            value=lambda finding: str(finding.status),
+        ),
         Field("check", "CHECK"),
-        Field("sentence", "FOUND", _sentence),
+        Field("sentence", "FOUND", sentence),
         Field("remedy", "TO DO", column=Column.NAMED),
     ),
 )
@@ -38,7 +40,7 @@ FINDINGS: Listing[Finding] = Listing(
 def page(findings: Sequence[Finding], reasons: Sequence[Finding], layout: Layout[Finding], is_recorded: bool) -> str:
     """One line per check, a line of sums, and why Koord must not be installed; a recorded node is said first."""
     parts = [layout.table(findings), _sums(findings), _installation(findings, reasons)]
-    return "\n\n".join([_RECORDED, *parts] if is_recorded else parts)
+    return "\n\n".join([RECORDED, *parts] if is_recorded else parts)
 
 
 def document(
@@ -56,7 +58,7 @@ def _installation(findings: Sequence[Finding], reasons: Sequence[Finding]) -> st
     """Renders the reasons against an installation; one that the table says already is only named again."""
     if not reasons:
         return "installation: possible"
-    lines = [f"  {each.check}: {'see above' if each in findings else _sentence(each)}" for each in reasons]
+    lines = [f"  {each.check}: {'see above' if each in findings else sentence(each)}" for each in reasons]
     return "\n".join(("installation: refused", *lines))
 
 

@@ -49,18 +49,14 @@ def page(answer: inspect.ExplainResponse, width: int | None = None) -> str:
 
 
 def _pod(pod: inspect.Pod) -> str:
-    priority = pod.priority_class or "no priority class"
+    priority, state = pod.priority_class or "no priority class", pod.state.removeprefix("SANDBOX_").lower()
     lines = [
-        f"{pod.namespace}/{pod.name}: {pod.qos_class} by {pod.qos_source}; {priority}; {_state(pod.state)}; "
+        f"{pod.namespace}/{pod.name}: {pod.qos_class} by {pod.qos_source}; {priority}; {state}; "
         f"cgroup {pod.cgroup_parent or 'unknown'}"
     ]
     lines += [f"{_INDENT}problem: {problem}" for problem in pod.problems]
     lines += [f"{_INDENT}{line}" for line in pods_view.advice(pod)]
     return "\n".join([*lines, *([f"{_INDENT}{_NOT_DONE}"] if pod.advice else [])])
-
-
-def _state(state: str) -> str:
-    return state.removeprefix("SANDBOX_").lower()
 
 
 def _block(file: inspect.ExplainedFile) -> str:

@@ -14,6 +14,7 @@ from koordctl.install.record import Begun
 from koordctl.install.steps import Files, Kernel, Kubelet, Leavings, Resume, Sandbox, Start, Step
 from koordctl.node.units import QOSD
 from koordctl.table import align
+from koordctl.views import doctor
 
 Look = Callable[[str], Was]
 _FEATURES = ("cpu.idle", "cpu.max.burst", "memory.high", "memory.low", "memory.min", "cpuset.cpus.partition")
@@ -48,14 +49,14 @@ def undoing(begun: Sequence[Begun], look: Look) -> str:
 
 def reasons(findings: Sequence[Finding]) -> str:
     """Renders why this node is left as it is."""
-    return "\n".join(f"{each.check}: {each.sentence}. To do: {each.remedy}" for each in findings)
+    return "\n".join(f"{each.check}: {doctor.sentence(each)}" for each in findings)
 
 
 def _detected(facts: InstallFacts) -> Iterator[tuple[str, str]]:
     node = facts.node
     cgroup, kubelet, runtime = node.cgroup, node.kubelet, node.runtime
     if node.recorded:
-        yield "source", "recorded: the files of another node, or of another time"
+        yield "source", doctor.RECORDED
     yield "kernel", node.kernel_release
     version = f"v{cgroup.version}{' with a v2 tree beside it' if cgroup.hybrid else ''}" if cgroup.version else "none"
     yield "cgroup", f"{version}, driver {cgroup.driver or 'unknown'}, pods in {cgroup.kube_root or 'unknown'}"
@@ -81,14 +82,10 @@ def _joined(*parts: str) -> str:
 
 def _step(number: int, step: Step, look: Look, full: bool) -> Iterator[str]:
     yield f"{number}. {step.sentence}"
-    for place in _places(step):
+    for place in step.places:
         yield from _place_lines(place, look(place.path), full)
     for line in step.lines():
         yield f"   $ {line}" if line.startswith("systemctl") else f"   {line}"
-
-
-def _places(step: Step) -> tuple[Place, ...]:
-    return step.places if isinstance(step, Files | Kubelet) else ()
 
 
 def _place_lines(place: Place, was: Was, full: bool) -> Iterator[str]:

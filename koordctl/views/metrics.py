@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from koord.pb.koord import inspect_pb2 as inspect
@@ -20,14 +19,6 @@ class Line:
     sample: inspect.Sample
 
 
-def _lines(answer: inspect.MetricsResponse) -> Sequence[Line]:
-    return [Line(metric, sample) for metric in answer.metrics for sample in metric.samples]
-
-
-def _bars(line: Line) -> str:
-    return sparkline([point.value for point in line.sample.history], _WIDTH)
-
-
 METRICS: Listing[Line] = Listing(
     "metrics",
     (
@@ -35,12 +26,18 @@ METRICS: Listing[Line] = Listing(
         Field("object", "OBJECT", value=lambda line: line.sample.label or line.sample.subject or "node"),
         Field("value", "VALUE", lambda line: amount(line.metric.unit, line.sample.value), value="sample.value"),
         Field("unit", "UNIT", value="metric.unit"),
-        Field("history", "HISTORY", _bars, Column.FILLED, "sample.history"),
+        Field(
+            "history",
+            "HISTORY",
+            lambda line: sparkline([point.value for point in line.sample.history], _WIDTH),
+            Column.FILLED,
+            "sample.history",
+        ),
         Field("scope", "SCOPE", column=Column.WIDE, value="metric.scope"),
         Field("help", "HELP", column=Column.WIDE, value="metric.help"),
         Field("subject", "SUBJECT", column=Column.NAMED, value="sample.subject"),
         Field("label", "LABEL", column=Column.NAMED, value="sample.label"),
     ),
     "No samples.",
-    _lines,
+    lambda answer: [Line(metric, sample) for metric in answer.metrics for sample in metric.samples],
 )

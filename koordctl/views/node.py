@@ -13,10 +13,6 @@ _UNKNOWN = "unknown"
 _DOUBTFUL = ("last good", _UNKNOWN)
 
 
-def _cpus(pool: inspect.Pool) -> str:
-    return pool.cpus or "none"
-
-
 def _sentence(strategy: inspect.Strategy) -> str:
     errors = f" ({strategy.errors} errors)" if strategy.errors else ""
     return f"{strategy.sentence}{errors}" or NONE
@@ -41,7 +37,12 @@ USAGE: Listing[inspect.Usage] = Listing(
 )
 POOLS: Listing[inspect.Pool] = Listing(
     "pools",
-    (Field("name", "POOL"), Field("socket", "SOCKET"), Field("numa_node", "NUMA"), Field("cpus", "CPUS", _cpus)),
+    (
+        Field("name", "POOL"),
+        Field("socket", "SOCKET"),
+        Field("numa_node", "NUMA"),
+        Field("cpus", "CPUS", lambda pool: pool.cpus or "none"),
+    ),
 )
 FEATURES: Listing[inspect.Feature] = Listing(
     "features", (Field("name", "FEATURE"), Field("supported", "SUPPORTED"), Field("detail", "DETAIL"))

@@ -20,6 +20,8 @@ from koordctl.install.prepare import restart_of
 from koordctl.install.record import Begun
 from koordctl.install.steps import Kubelet
 from koordctl.node.collect import ask_restart
+from koordctl.node.files import NodeFiles
+from koordctl.node.settings import kubelet_process
 from tests.koordctl.clusters import Cluster
 from tests.overcommit.nodes import amounts, mid, pod
 from tests.support import kubernetes
@@ -125,4 +127,5 @@ async def test_what_uninstalling_finds(
 
 
 def test_a_machine_without_a_kubelet(tmp_path: Path) -> None:
-    assert ask_restart(tmp_path) is None
+    node = NodeFiles(tmp_path)
+    assert ask_restart(node, kubelet_process(node)) is None

@@ -31,7 +31,7 @@ def found(tmp_path: Path) -> InstallFacts:
 def files(found: InstallFacts) -> dict[str, str]:
     return {
         place.path: place.text if isinstance(place, File) else f"-> {place.target}"  # type: ignore[union-attr]
-        for place in plan.places(found, with_kubelet=True)
+        for place in plan.places(plan.steps(found, with_kubelet=True))
     }
 
 
@@ -58,7 +58,7 @@ def test_files_of_a_virtual_environment(found: InstallFacts) -> None:
 
 
 def test_files_of_the_package(tmp_path: Path) -> None:
-    places = plan.places(facts(World(tmp_path).root, Flavour.PACKAGE), with_kubelet=False)
+    places = plan.places(plan.steps(facts(World(tmp_path).root, Flavour.PACKAGE), with_kubelet=False))
     assert places == tuple(
         Link(f"/etc/systemd/system/{target}.wants/{name}", f"/usr/lib/systemd/system/{name}")
         for name, target in (
