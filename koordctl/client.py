@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from koord.http2 import blocking
 from koord.http2.grpc import DEADLINE_EXCEEDED, UNAVAILABLE, UNIMPLEMENTED, UnaryError
-from koordctl.exits import Refused, Unreachable
+from koordctl.exits import NoAnswer, Refused
 
 _SERVICE = "/koord.node.v1.NodeInspect/"
 IN_POD = "KUBERNETES_SERVICE_HOST"
@@ -39,14 +39,14 @@ class Daemon:
 
     def _meaning(self, error: UnaryError, method: str) -> click.ClickException:
         if error.code == DEADLINE_EXCEEDED:
-            return Unreachable(f"koord-qosd on {self.path} did not answer within {self._timeout_s:g} s.")
+            return NoAnswer(f"koord-qosd on {self.path} did not answer within {self._timeout_s:g} s.")
         if error.code == UNIMPLEMENTED:
             return Refused(
                 f"koord-qosd on {self.path} does not know {method}: it is older than this koordctl. "
                 "Restart it, or use the koordctl it came with."
             )
         if error.code == UNAVAILABLE:
-            return Unreachable(f"nobody listens on {self.path}: koord-qosd has ended or restarts ({error.message}).")
+            return NoAnswer(f"nobody listens on {self.path}: koord-qosd has ended or restarts ({error.message}).")
         name = _NAMES.get(error.code, f"gRPC status {error.code}")
         return Refused(f"koord-qosd answered {name}: {error.message}")
 
@@ -55,6 +55,6 @@ def _check(path: str) -> None:
     """Raises Unreachable for a socket of which a connection would report only a vague "unavailable"."""
     if not os.path.exists(path):
         how = "kubectl logs of the koordlet pod" if IN_POD in os.environ else "systemctl status koord-qosd"
-        raise Unreachable(f"no socket at {path}: is koord-qosd running ({how})? Another path: --socket.")
+        raise NoAnswer(f"no socket at {path}: is koord-qosd running ({how})? Another path: --socket.")
     if not os.access(path, os.R_OK | os.W_OK):
-        raise Unreachable(f"no permission for {path}: only its owner may ask; try as root.")
+        raise NoAnswer(f"no permission for {path}: only its owner may ask; try as root.")

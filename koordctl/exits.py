@@ -21,7 +21,7 @@ Exit codes:
 """
 
 
-class Unreachable(click.ClickException):
+class NoAnswer(click.ClickException):
     """There is no answer on the socket."""
 
     exit_code = UNREACHABLE

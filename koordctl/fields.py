@@ -27,7 +27,7 @@ class UnknownField(ValueError):
     """The listing has no field of that name."""
 
 
-class Column(Enum):
+class Visibility(Enum):
     """Which tables have a field as a column without its being named."""
 
     ALWAYS = auto()
@@ -37,7 +37,7 @@ class Column(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Field(Generic[Row]):
+class ListingField(Generic[Row]):
     """``value``: of a row, for programs and for sorting; or where it is (``pod.namespace``), by default ``name``.
 
     ``text``: of a row, for people; the value's own text if absent.
@@ -46,7 +46,7 @@ class Field(Generic[Row]):
     name: str
     header: str
     text: Callable[[Row], str] | None = None
-    column: Column = Column.ALWAYS
+    visibility: Visibility = Visibility.ALWAYS
     value: Callable[[Row], Any] | str = ""
 
     def plain(self, row: Row) -> Any:
@@ -65,7 +65,7 @@ class Listing(Generic[Row]):
     """
 
     key: str
-    fields: tuple[Field[Row], ...]
+    fields: tuple[ListingField[Row], ...]
     empty: str = ""
     rows_of: Callable[[Any], Sequence[Row]] | None = None
 
@@ -73,7 +73,7 @@ class Listing(Generic[Row]):
         rows: Sequence[Row] = getattr(answer, self.key) if self.rows_of is None else self.rows_of(answer)
         return rows
 
-    def field(self, name: str) -> Field[Row]:
+    def field(self, name: str) -> ListingField[Row]:
         """Raises UnknownField."""
         for field in self.fields:
             if field.name == name:
@@ -82,38 +82,38 @@ class Listing(Generic[Row]):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout(Generic[Row]):
+class ListingLayout(Generic[Row]):
     """A way to show a listing: by default a table with the columns that it always has, in the order of its rows."""
 
     listing: Listing[Row]
     output: str = "table"
-    fields: tuple[Field[Row], ...] = ()
-    sort_by: Field[Row] | None = None
+    fields: tuple[ListingField[Row], ...] = ()
+    sort_by: ListingField[Row] | None = None
     is_descending: bool = False
     width: int | None = None
     """Of the terminal that a table is for; None: it is for a pipe or a file, or is to be whole."""
 
-    def on(self, listing: Listing[Other]) -> Layout[Other]:
+    def on(self, listing: Listing[Other]) -> ListingLayout[Other]:
         """Another listing, in the same output and width."""
-        return Layout(listing, self.output, width=self.width)
+        return ListingLayout(listing, self.output, width=self.width)
 
     @property
     def is_table(self) -> bool:
         """Whether it is for people."""
         return self.output in _TABLES
 
-    def columns(self, rows: Sequence[Row]) -> tuple[Field[Row], ...]:
+    def columns(self, rows: Sequence[Row]) -> tuple[ListingField[Row], ...]:
         """The fields that were named, in that order; else those that a table of ``rows`` has."""
         return self.fields or tuple(field for field in self.listing.fields if self._has_column(field, rows))
 
-    def _has_column(self, field: Field[Row], rows: Sequence[Row]) -> bool:
-        match field.column:
-            case Column.FILLED:
+    def _has_column(self, field: ListingField[Row], rows: Sequence[Row]) -> bool:
+        match field.visibility:
+            case Visibility.FILLED:
                 return any(field.plain(row) for row in rows)
-            case Column.WIDE:
+            case Visibility.WIDE:
                 return self.output == "wide"
             case _:
-                return field.column is Column.ALWAYS
+                return field.visibility is Visibility.ALWAYS
 
     def sorted(self, rows: Sequence[Row]) -> list[Row]:
         """Sorts rows: equal ones keep their order, those without a value come last in either direction."""

@@ -57,7 +57,7 @@ _UNKNOWN = "there is no such field: it is ignored"
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LintReport:
     """``examined`` and ``passed_over``: what the objects are called that were, and were not, looked at."""
 
     findings: tuple[ObjectProblem, ...]
@@ -65,7 +65,7 @@ class Report:
     passed_over: tuple[str, ...] = ()
 
 
-def lint(files: Iterable[tuple[str, bytes]]) -> Report:
+def lint(files: Iterable[tuple[str, bytes]]) -> LintReport:
     """Judges all files together: name and content of each."""
     known, unread = manifests.read(files)
     classes = _priority_classes(known)
@@ -79,7 +79,7 @@ def lint(files: Iterable[tuple[str, bytes]]) -> Report:
     )
     examined = [each for each in known if _is_examined(each)]
     passed_over = [each for each in known if not _is_examined(each) and not any(_of_kind(each))]
-    return Report(findings, _labels(examined), _labels(passed_over))
+    return LintReport(findings, _labels(examined), _labels(passed_over))
 
 
 def _of_each(known: Iterable[Manifest], problems: Callable[[Manifest], Iterable[Problem]]) -> Iterator[ObjectProblem]:

@@ -15,7 +15,7 @@ import click
 from koord.model.locations import INSPECT_SOCKET, NAMESPACE
 
 if TYPE_CHECKING:
-    from koordctl.fields import Field, Listing
+    from koordctl.fields import Listing, ListingField
 
 _Command = Callable[..., Any]
 Lookup = Callable[[Mapping[str, Any]], "Listing[Any]"]
@@ -133,14 +133,14 @@ def listing(
     def decorate(command: _Command) -> _Command:
         @wraps(command)
         def run(output: str, fields: str | None, sort_by: str | None, **others: Any) -> Any:
-            from koordctl.fields import Layout  # noqa: PLC0415
+            from koordctl.fields import ListingLayout  # noqa: PLC0415
 
             rows = lookup({"output": output, "fields": fields, "sort_by": sort_by, **others})
             columns = [] if fields is None else [_field(rows, name.strip(), "--fields") for name in fields.split(",")]
             order = None if sort_by is None else _field(rows, sort_by.removeprefix("-"), "--sort-by")
             is_descending = sort_by is not None and sort_by.startswith("-")
             width = terminal_width() if output == "table" else None
-            return command(layout=Layout(rows, output, tuple(columns), order, is_descending, width), **others)
+            return command(layout=ListingLayout(rows, output, tuple(columns), order, is_descending, width), **others)
 
         chosen = _output("table", "wide", "json", "yaml", help_text=help_text)
         fields = click.option(
@@ -155,7 +155,7 @@ def listing(
     return decorate
 
 
-def _field(rows: Listing[Any], name: str, option: str) -> Field[Any]:
+def _field(rows: Listing[Any], name: str, option: str) -> ListingField[Any]:
     from koordctl.fields import UnknownField  # noqa: PLC0415
 
     try:

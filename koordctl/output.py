@@ -8,13 +8,15 @@ from typing import Any, TypeVar
 import click
 from google.protobuf.message import Message
 
-from koordctl.fields import Layout
+from koordctl.fields import ListingLayout
 from koordctl.plain import plain
 
 Answer = TypeVar("Answer", bound=Message)
 
 
-def show_answer(answer: Answer, layout: Layout[Any], page: Callable[[Answer, Layout[Any]], str] | None = None) -> None:
+def show_answer(
+    answer: Answer, layout: ListingLayout[Any], page: Callable[[Answer, ListingLayout[Any]], str] | None = None
+) -> None:
     """Print ``answer`` as ``layout`` says: for people by ``page``, or the listing's table if absent."""
     show(
         layout,
@@ -29,7 +31,7 @@ def warn(warnings: Iterable[str], is_table: bool) -> None:
         click.echo(f"warning: {warning}", err=True)
 
 
-def show(layout: Layout[Any], page: Callable[[], str], document: Callable[[], Any]) -> None:
+def show(layout: ListingLayout[Any], page: Callable[[], str], document: Callable[[], Any]) -> None:
     """Print ``page`` for people, or ``document`` for programs."""
     click.echo(page() if layout.is_table else render(document(), layout.output))
 

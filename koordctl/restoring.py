@@ -24,7 +24,7 @@ from koord.host.weights import Weights
 from koord.host.writer import Writer
 from koord.http2.grpc import UnaryError
 from koord.model.locations import CGROUP_ROOT
-from koordctl.runtimespecs import Listed, Runtime, as_requested
+from koordctl.runtimespecs import RuntimeContainer, RuntimeSpecs, as_requested
 
 _SYSTEMD_S = 30.0
 """More than a tick would wait: on a busy machine systemd takes seconds to answer."""
@@ -44,7 +44,7 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RestoreReport:
     """The outcome for every file and specification that Koord changed; ``problems``: of reading the record."""
 
     files: tuple[Restored, ...] = ()
@@ -64,14 +64,14 @@ class Report:
         return (*failed, *(f"{each.container}: {each.why}" for each in self.specs if each.outcome is Outcome.FAILED))
 
 
-def restore_node(undo_file: Path, runtime: Path, root: Path = Path("/")) -> Report:
+def restore_node(undo_file: Path, runtime: Path, root: Path = Path("/")) -> RestoreReport:
     """Puts all back; returns an empty report if there is no record.
 
     Raises UndoError (EAGAIN: the daemon runs) if the record cannot be had, UnknownBoot if it may be of another boot.
     What fails after that is in the report.
     """
     if not undo_file.exists():
-        return Report()
+        return RestoreReport()
     with opened(undo_file, runtime, root=root, cgroup_root=Path(CGROUP_ROOT), weights=None) as node:
         return node.restore()
 
@@ -90,23 +90,23 @@ def opened(
         writer = record.writer(tree)
         writer.weights = weights or writer.weights
         units = systemd_units.of_host(writer, record, root, _SYSTEMD_S)
-        yield Restoration(writer, record, Runtime(str(runtime)), units)
+        yield Restoration(writer, record, RuntimeSpecs(str(runtime)), units)
 
 
 class Restoration:
     """Puts one node back; ``planned`` shows what ``restore`` would do."""
 
-    def __init__(self, writer: Writer, record: UndoRecord, runtime: Runtime, units: Units | None) -> None:
+    def __init__(self, writer: Writer, record: UndoRecord, runtime: RuntimeSpecs, units: Units | None) -> None:
         self._writer, self._record, self._runtime, self._units = writer, record, runtime, units
 
-    def planned(self) -> Report:
+    def planned(self) -> RestoreReport:
         """Returns the plan: RESTORED stands for "to be put back". Writes nothing and asks the runtime for no change."""
         listed, why = self._listed()
         specs = tuple(self._to_do(originals, listed.get(originals.key), why) for originals in self._record.originals)
         self._claim(listed)
-        return Report(restoring.planned(self._writer, self._record), specs, tuple(self._record.problems))
+        return RestoreReport(restoring.planned(self._writer, self._record), specs, tuple(self._record.problems))
 
-    def restore(self) -> Report:
+    def restore(self) -> RestoreReport:
         """Puts all back. Raises UndoError if the record cannot be written."""
         listed, why = self._listed()
         self._claim(listed)
@@ -114,9 +114,9 @@ class Restoration:
         specs = tuple(self._put_back(originals, listed.get(originals.key), why) for originals in self._record.originals)
         lines = restoring.restore(self._writer, self._record, self._units)
         done = tuple(_done_by_the_runtime(before.get(line.target), line) for line in lines)
-        return Report(done, specs, tuple(self._record.problems))
+        return RestoreReport(done, specs, tuple(self._record.problems))
 
-    def _listed(self) -> tuple[Mapping[ContainerKey, Listed], str]:
+    def _listed(self) -> tuple[Mapping[ContainerKey, RuntimeContainer], str]:
         """Returns the containers that are concerned, or why they are not known."""
         keys = [originals.key for originals in self._record.originals]
         try:
@@ -124,24 +124,24 @@ class Restoration:
         except UnaryError as error:
             return MappingProxyType({}), f"the runtime at {self._runtime.socket} does not answer: {error}"
 
-    def _claim(self, listed: Mapping[ContainerKey, Listed]) -> None:
+    def _claim(self, listed: Mapping[ContainerKey, RuntimeContainer]) -> None:
         cgroups = {key: container.cgroup for key, container in listed.items() if container.cgroup}
         restoring.claim(self._writer, self._record, cgroups)
 
-    def _to_do(self, originals: Originals, listed: Listed | None, why: str) -> Spec:
+    def _to_do(self, originals: Originals, listed: RuntimeContainer | None, why: str) -> Spec:
         if listed is None:
             return _without_runtime(originals, why)
         update = as_requested(originals, listed, self._writer)
         return Spec(listed.name, Outcome.ALREADY_BASE if update is None else Outcome.RESTORED)
 
-    def _put_back(self, originals: Originals, listed: Listed | None, why: str) -> Spec:
+    def _put_back(self, originals: Originals, listed: RuntimeContainer | None, why: str) -> Spec:
         """Puts one container back; its originals are forgotten if there is nothing left to do for it."""
         spec = _without_runtime(originals, why) if listed is None else self._updated(originals, listed)
         if spec.outcome is not Outcome.FAILED:
             self._record.forget_originals(originals.key)
         return spec
 
-    def _updated(self, originals: Originals, listed: Listed) -> Spec:
+    def _updated(self, originals: Originals, listed: RuntimeContainer) -> Spec:
         update = as_requested(originals, listed, self._writer)
         if update is None:
             return Spec(listed.name, Outcome.ALREADY_BASE)

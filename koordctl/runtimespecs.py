@@ -31,7 +31,7 @@ _SWAP_V1 = "memory_swap_limit_in_bytes"
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class RuntimeContainer:
     """A container that exists. ``cgroup``: "" if the runtime does not tell; ``spec``: the OCI spec's resources."""
 
     id: str
@@ -40,13 +40,13 @@ class Listed:
     spec: Mapping[str, Any] | None
 
 
-class Runtime:
+class RuntimeSpecs:
     """Asks CRI at a unix socket."""
 
     def __init__(self, socket: str, timeout_s: float = TIMEOUT_S) -> None:
         self.socket, self._timeout_s = socket, timeout_s
 
-    def find(self, keys: Sequence[ContainerKey]) -> Mapping[ContainerKey, Listed]:
+    def find(self, keys: Sequence[ContainerKey]) -> Mapping[ContainerKey, RuntimeContainer]:
         """Returns those of ``keys`` that exist and have not ended."""
         pods = self._call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse).items
         uids = {pod.id: pod.metadata for pod in pods}
@@ -72,7 +72,7 @@ class Runtime:
             raise
         return True
 
-    def _detail(self, container_id: str, name: str) -> Listed | None:
+    def _detail(self, container_id: str, name: str) -> RuntimeContainer | None:
         request = cri.ContainerStatusRequest(container_id=container_id, verbose=True)
         try:
             answer = self._call("ContainerStatus", request, cri.ContainerStatusResponse)
@@ -81,13 +81,13 @@ class Runtime:
                 return None
             raise
         info = status.parse_or_empty(answer.info)
-        return Listed(container_id, name, status.cgroup(info), status.spec_resources(info))
+        return RuntimeContainer(container_id, name, status.cgroup(info), status.spec_resources(info))
 
     def _call(self, method: str, request: Message, answer: type[Answer]) -> Answer:
         return call(self.socket, method, request, answer, self._timeout_s)
 
 
-def as_requested(originals: Originals, listed: Listed, writer: Writer) -> cri.LinuxContainerResources | None:
+def as_requested(originals: Originals, listed: RuntimeContainer, writer: Writer) -> cri.LinuxContainerResources | None:
     """Returns the update by which the runtime forgets our values; None if it has none of them any more."""
     resources = cri.LinuxContainerResources()
     for name, original in originals.values.items():
@@ -103,7 +103,7 @@ def as_requested(originals: Originals, listed: Listed, writer: Writer) -> cri.Li
     return resources if resources.ByteSize() else None
 
 
-def _holds(listed: Listed, field: Field, edited: Value) -> bool:
+def _holds(listed: RuntimeContainer, field: Field, edited: Value) -> bool:
     """Returns whether the specification holds our value; a runtime that does not tell counts as if it did."""
     if listed.spec is None:
         return True
@@ -111,7 +111,7 @@ def _holds(listed: Listed, field: Field, edited: Value) -> bool:
     return field.same(str(held or "") if field.is_cpuset else held, edited)
 
 
-def _has_unified(listed: Listed, name: str, original: Original) -> bool:
+def _has_unified(listed: RuntimeContainer, name: str, original: Original) -> bool:
     if name in (_SWAP_V1, "memory.swap.max"):  # the runtime makes it of the memory limit
         return False
     if listed.spec is None:

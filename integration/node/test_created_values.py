@@ -26,7 +26,7 @@ from integration.node.conftest import MakeDaemon
 from integration.node.daemon import Daemon
 from koord.host.undoable import Outcome
 from koord.pb.cri import api_pb2 as pb
-from koordctl.restoring import Report, restore_node
+from koordctl.restoring import RestoreReport, restore_node
 
 # CPU sets, quotas (one divided, one lifted), shares, memory limits and cpu.idle are all edited.
 RULES = """\
@@ -191,7 +191,7 @@ def leaves_nothing(
     print(
         f"\n{backend.release.name}, {end}: {len(restored)} values as without Koord, which had edited {dict(differing)}"
     )
-    assert restore_node(daemon.undo_file, backend.socket) == Report()
+    assert restore_node(daemon.undo_file, backend.socket) == RestoreReport()
     assert not daemon.complaints()
 
 

@@ -15,8 +15,8 @@ import pytest
 from integration.packaging import made
 from integration.packaging.machine import INSTALLED, RECORD, Machine
 from koordctl.install import record as records
-from koordctl.install.disk import Before, Disk, File
-from koordctl.install.steps import Kubelet
+from koordctl.install.disk import Before, NodeDisk, PlacedFile
+from koordctl.install.steps import PointKubelet
 from release import apt, bundle, deb
 from release.run import run
 
@@ -334,9 +334,9 @@ def test_an_upgrade_leaves_kubelet_as_it_was_meant_to_be(
     (elsewhere.root / "etc/os-release").write_text(system)
     install(elsewhere)
     shutil.rmtree((elsewhere.root / RECORD).parent)
-    record = records.create(Disk(elsewhere.root), "1.0")
+    record = records.create(NodeDisk(elsewhere.root), "1.0")
     if kubelet:
-        record.begin(Kubelet("kubelet.service", File("/etc/drop-in.conf", ""), ""), Before())
+        record.begin(PointKubelet("kubelet.service", PlacedFile("/etc/drop-in.conf", ""), ""), Before())
     record.finish()
     bring(elsewhere, made_bundle("2.0"))
     elsewhere.log()

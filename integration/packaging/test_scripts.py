@@ -11,8 +11,8 @@ import pytest
 
 from integration.packaging.machine import RECORD, Machine
 from koordctl.install import record as records
-from koordctl.install.disk import Before, Disk
-from koordctl.install.steps import Leavings
+from koordctl.install.disk import Before, NodeDisk
+from koordctl.install.steps import RemoveLeavings
 
 WIRE = "koordctl install --yes --package (with files)"
 WIRE_PROXY = "koordctl install --yes --package --no-daemon (with files)"
@@ -24,7 +24,7 @@ RESTART_QOSD = "systemctl try-restart koord-qosd.service"
 DEFAULTS = "etc/default/koord"
 ENVIRONMENTS_UNIT = "etc/systemd/system/koord-qosd.service"
 HOOK_FILE = "etc/runtime/hookserver.d/koord-qosd.json"
-STEP = Leavings((), ())
+STEP = RemoveLeavings((), ())
 RESCUE = [
     RELOAD,
     "systemctl try-restart kubelet.service",
@@ -99,7 +99,7 @@ def test_an_upgrade_settles_what_was_cut_off_and_leaves_the_rest(
 ) -> None:
     """On koordctl's own record of begun and complete lines."""
     shutil.rmtree((wired.root / RECORD).parent)
-    record = records.create(Disk(wired.root), "1.0")
+    record = records.create(NodeDisk(wired.root), "1.0")
     for line in lines.removesuffix("{"):
         if line == "b":
             record.begin(STEP, Before())

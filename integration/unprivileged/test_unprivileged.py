@@ -18,7 +18,7 @@ import pytest
 
 from integration.unprivileged import nobody
 from koordctl.install import record
-from koordctl.install.disk import Disk
+from koordctl.install.disk import NodeDisk
 from runtimeproxy.listen import ListenError, SocketAccess, bind
 from tests.qosd.machine import Machine
 from tests.qosd.test_daemon import running
@@ -118,7 +118,7 @@ def test_locks_keep_neither_the_proxy_nor_the_installer_away(node: Node, place: 
         node.endpoint.unlink()
         wait_until(node.endpoint.exists)
         assert node.say() == b"hello"
-        with record.alone(Disk(root)):
+        with record.alone(NodeDisk(root)):
             pass
         figure(f"unprivileged: {len(tries)} locks held, the proxy bound twice and the installer ran")
 
@@ -126,7 +126,7 @@ def test_locks_keep_neither_the_proxy_nor_the_installer_away(node: Node, place: 
 def test_a_held_lock_file_cannot_be_opened(place: Path) -> None:
     root = place / "node"
     (root / "run").mkdir(parents=True)
-    with record.alone(Disk(root)), nobody.trying(nobody.locks(root / "run/koord-install.lock")) as who:
+    with record.alone(NodeDisk(root)), nobody.trying(nobody.locks(root / "run/koord-install.lock")) as who:
         assert set(who.outcomes.values()) == {"EACCES"}
 
 

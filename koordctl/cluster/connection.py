@@ -21,7 +21,7 @@ from koord.kube.errors import APIError, KubeError
 from koord.kube.kind import KINDS, Kind, T
 from koord.kube.kubeconfig import RESTConfig
 from koord.kube.transport import Transport
-from koordctl.exits import Refused, Unreachable
+from koordctl.exits import NoAnswer, Refused
 
 Answer = TypeVar("Answer")
 _TRIES = 2
@@ -51,7 +51,7 @@ def ask(choice: Choice, question: Callable[[Client], Awaitable[Answer]]) -> Answ
         remedy = _FORBIDDEN if error.status == HTTPStatus.FORBIDDEN else ""
         raise Refused(f"the API server answered {error}.{remedy}") from error
     except KubeError as error:
-        raise Unreachable(f"the API server cannot be reached: {error}.") from error
+        raise NoAnswer(f"the API server cannot be reached: {error}.") from error
 
 
 def namespace(choice: Choice) -> str:
@@ -90,10 +90,10 @@ def _settings(choice: Choice) -> RESTConfig:
     return kubeconfig.find(os.environ, choice.kubeconfig, choice.context)
 
 
-def _no_cluster(error: Exception) -> Unreachable:
+def _no_cluster(error: Exception) -> NoAnswer:
     """Returns an error that says where a cluster was looked for: kubectl looks there, too."""
     stated = os.environ.get("KUBECONFIG")
     variable = f"$KUBECONFIG is {stated!r}" if stated else "$KUBECONFIG is not set"
     home = os.path.expanduser("~/.kube/config")
     file = home if os.path.exists(home) else f"there is no {home}"
-    return Unreachable(f"no cluster is known: {error}. Looked at: --kubeconfig, {variable}, {file}.")
+    return NoAnswer(f"no cluster is known: {error}. Looked at: --kubeconfig, {variable}, {file}.")

@@ -8,7 +8,7 @@ from typing import Any
 
 from koord.kube.client import Client
 from koord.kube.kind import CLUSTER_COLOCATION_PROFILE, NODE_METRIC, NODE_SLO, Key, Kind, Unstructured
-from koordctl.fields import Field, Layout, Listing
+from koordctl.fields import Listing, ListingField, ListingLayout
 from koordctl.values import NONE
 
 Object = Mapping[str, Any]
@@ -17,7 +17,7 @@ Object = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class KindRow:
     kind: Kind[Any]
-    fields: tuple[Field[Object], ...]
+    fields: tuple[ListingField[Object], ...]
 
     @property
     def names(self) -> tuple[str, str]:
@@ -27,7 +27,7 @@ class KindRow:
     def table(self, items: Sequence[Object], width: int | None = None) -> str:
         """Without a final line break. ``width``: of a terminal."""
         fields = (_field("NAME", "metadata.name"), *self.fields)
-        return Layout(Listing("items", fields, f"There are no {self.kind.plural}."), width=width).table(items)
+        return ListingLayout(Listing("items", fields, f"There are no {self.kind.plural}."), width=width).table(items)
 
 
 def member(item: Any, path: str) -> Any:
@@ -49,9 +49,9 @@ def _text(value: Any) -> str:
             return str(value)
 
 
-def _field(header: str, path: str, text: Callable[[Any], str] = _text) -> Field[Object]:
+def _field(header: str, path: str, text: Callable[[Any], str] = _text) -> ListingField[Object]:
     """``path``: where the value is (``status.updateTime``); ``text``: of it, for people."""
-    return Field(path, header, lambda item: text(member(item, path)))
+    return ListingField(path, header, lambda item: text(member(item, path)))
 
 
 _USAGE = "status.nodeMetric.nodeUsage.resources"

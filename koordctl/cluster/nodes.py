@@ -15,7 +15,7 @@ from koord.overcommit.amounts import BATCH, ZERO
 from koord.overcommit.strategy import required
 from koord.sloconfig.loading import CONFIG_MAP_NAME
 from koordctl.cluster.state import ClusterState
-from koordctl.fields import Column, Field, Layout, Listing
+from koordctl.fields import Listing, ListingField, ListingLayout, Visibility
 from koordctl.values import NONE, age
 
 WITHOUT_POLICY = (
@@ -35,7 +35,7 @@ class Protection(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRow:
+class ClusterNodeRow:
     """CPU in thousandths, memory in bytes; None is not known, or not there."""
 
     name: str
@@ -53,18 +53,18 @@ class NodeRow:
     remark: str
 
 
-def page(state: ClusterState, layout: Layout[NodeRow]) -> str:
+def page(state: ClusterState, layout: ListingLayout[ClusterNodeRow]) -> str:
     """Renders the nodes, without a final line break."""
     table = layout.table(rows(state))
     return f"{table}\n{state.absence_of_policy}: {WITHOUT_POLICY}" if state.absence_of_policy else table
 
 
-def rows(state: ClusterState) -> list[NodeRow]:
+def rows(state: ClusterState) -> list[ClusterNodeRow]:
     """Returns the nodes by name."""
     return [_row(state, state.nodes[name]) for name in sorted(state.nodes)]
 
 
-def _row(state: ClusterState, node: Node) -> NodeRow:
+def _row(state: ClusterState, node: Node) -> ClusterNodeRow:
     name = node.metadata.name
     metric = state.metrics.get(name)
     capacity, batch = amounts.read(node.status.capacity), amounts.read(node.status.allocatable, BATCH)
@@ -72,7 +72,7 @@ def _row(state: ClusterState, node: Node) -> NodeRow:
     used = amounts.read({} if report is None else report.node_usage.resources)
     held, age_s = state.held(name), report_age_s(metric, state.now_s)
     protection = _protection(state, name, metric, age_s)
-    return NodeRow(
+    return ClusterNodeRow(
         name=name,
         is_ready=is_ready(node),
         cpu_milli=capacity.cpu_milli,
@@ -160,24 +160,24 @@ def _memory(amount_bytes: int | None) -> str:
     return NONE if amount_bytes is None else amounts.memory_text(amount_bytes)
 
 
-NODES: Listing[NodeRow] = Listing(
+NODES: Listing[ClusterNodeRow] = Listing(
     "nodes",
     (
-        Field("name", "NODE"),
-        Field("ready", "READY", value="is_ready"),
-        Field("cpu_milli", "CPU", lambda row: _cpu(row.cpu_milli)),
-        Field("cpu_used_milli", "CPU-USED", lambda row: _cpu(row.cpu_used_milli)),
-        Field("memory_bytes", "MEMORY", lambda row: _memory(row.memory_bytes)),
-        Field("memory_used_bytes", "MEMORY-USED", lambda row: _memory(row.memory_used_bytes)),
-        Field("batch_cpu_milli", "BATCH-CPU", lambda row: _cpu(row.batch_cpu_milli)),
-        Field("batch_cpu_held_milli", "CPU-HELD", lambda row: _cpu(row.batch_cpu_held_milli)),
-        Field("batch_memory_bytes", "BATCH-MEMORY", lambda row: _memory(row.batch_memory_bytes)),
-        Field("batch_memory_held_bytes", "MEMORY-HELD", lambda row: _memory(row.batch_memory_held_bytes)),
-        Field(
+        ListingField("name", "NODE"),
+        ListingField("ready", "READY", value="is_ready"),
+        ListingField("cpu_milli", "CPU", lambda row: _cpu(row.cpu_milli)),
+        ListingField("cpu_used_milli", "CPU-USED", lambda row: _cpu(row.cpu_used_milli)),
+        ListingField("memory_bytes", "MEMORY", lambda row: _memory(row.memory_bytes)),
+        ListingField("memory_used_bytes", "MEMORY-USED", lambda row: _memory(row.memory_used_bytes)),
+        ListingField("batch_cpu_milli", "BATCH-CPU", lambda row: _cpu(row.batch_cpu_milli)),
+        ListingField("batch_cpu_held_milli", "CPU-HELD", lambda row: _cpu(row.batch_cpu_held_milli)),
+        ListingField("batch_memory_bytes", "BATCH-MEMORY", lambda row: _memory(row.batch_memory_bytes)),
+        ListingField("batch_memory_held_bytes", "MEMORY-HELD", lambda row: _memory(row.batch_memory_held_bytes)),
+        ListingField(
             "report_age_s", "REPORT", lambda row: NONE if row.report_age_s is None else f"{age(row.report_age_s)} ago"
         ),
-        Field("protection", "PROTECTION"),
-        Field("remark", "REMARK", column=Column.FILLED),
+        ListingField("protection", "PROTECTION"),
+        ListingField("remark", "REMARK", visibility=Visibility.FILLED),
     ),
     "The cluster has no nodes.",
 )

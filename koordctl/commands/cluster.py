@@ -9,7 +9,7 @@ import click
 from koordctl import guide, options
 
 if TYPE_CHECKING:
-    from koordctl.fields import Layout
+    from koordctl.fields import ListingLayout
 
 
 @click.command(short_help=guide.summary("cluster"), epilog=guide.examples("cluster"))
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @options.cluster
 @options.koord_namespace
 @options.timeout
-def cluster(kubeconfig: str, context: str, koord_namespace: str, timeout_s: float, layout: Layout[Any]) -> None:
+def cluster(kubeconfig: str, context: str, koord_namespace: str, timeout_s: float, layout: ListingLayout[Any]) -> None:
     """The nodes of the cluster: what they have, use and offer to batch pods, and whether services are protected.
 
     PROTECTION is on, off (NodeSLO says so), stale (the node reports no more) or none (no agent has reported).

@@ -11,7 +11,7 @@ from koordctl import guide, options
 from koordctl.exits import FAILED, OK
 
 if TYPE_CHECKING:
-    from koordctl.fields import Layout
+    from koordctl.fields import ListingLayout
     from koordctl.node.facts import DaemonFacts
 
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @options.runtime
 @options.listing("views.doctor:FINDINGS", "wide: whole, however narrow the terminal is.")
 @options.daemon
-def doctor(root: Path, offline: bool, runtime: str, layout: Layout[Any], socket: str, timeout_s: float) -> int:
+def doctor(root: Path, offline: bool, runtime: str, layout: ListingLayout[Any], socket: str, timeout_s: float) -> int:
     """Check every assumption: one line each, and what to do about it.
 
     Then why Koord must not be installed here, if so. Ends with 4 if something fails, or if Koord cannot be installed

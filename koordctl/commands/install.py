@@ -12,7 +12,7 @@ from koordctl import guide, options
 from koordctl.exits import OK, Failed, Refused
 
 if TYPE_CHECKING:
-    from koordctl.install.host import Host
+    from koordctl.install.machine import Machine
     from koordctl.install.prepare import Prepared, Wishes
     from koordctl.install.record import Record
 
@@ -57,59 +57,59 @@ def install(
     A pod sandbox through the proxy must work before kubelet is touched; whatever fails, all is rolled back.
     Where Koord is installed, what has changed since is brought up to date: run it again after a change of the rules.
     """
-    from koordctl.install.host import interruptible, this_machine  # noqa: PLC0415
+    from koordctl.install.machine import interruptible, this_machine  # noqa: PLC0415
     from koordctl.install.prepare import Wishes  # noqa: PLC0415
 
     if not dry_run and (offline or root != Path("/")):
         raise click.UsageError("--root and --offline are for --dry-run")
     wishes = Wishes(runtime, kubelet_unit, package, not no_kubelet, daemon, offline, only_grants, force)
-    host = this_machine(wait_s, root)
+    machine = this_machine(wait_s, root)
     if dry_run:
-        return _dry_run(host, root, wishes)
+        return _dry_run(machine, root, wishes)
     with interruptible():
-        return _install(host, root, wishes, yes)
+        return _install(machine, root, wishes, yes)
 
 
-def _dry_run(host: Host, root: Path, wishes: Wishes) -> int:
+def _dry_run(machine: Machine, root: Path, wishes: Wishes) -> int:
     from koordctl.install import record as records  # noqa: PLC0415
-    from koordctl.install.host import InstallError  # noqa: PLC0415
+    from koordctl.install.machine import InstallError  # noqa: PLC0415
     from koordctl.install.prepare import prepare, remembered  # noqa: PLC0415
 
     try:
-        record = records.load(host.disk)
+        record = records.load(machine.disk)
     except (InstallError, OSError) as error:
         raise Refused(str(error)) from error
     _needs_record(wishes, record)
     wishes = remembered(wishes, record)
     if record is not None and not record.complete:
         click.echo("An earlier run was cut off; what it began would be undone first.\n")
-    _show(prepare(root, wishes, host.systemd, record), host, wishes, full=True)
+    _show(prepare(root, wishes, machine.systemd, record), machine, wishes, full=True)
     return OK
 
 
-def _install(host: Host, root: Path, wishes: Wishes, yes: bool) -> int:
+def _install(machine: Machine, root: Path, wishes: Wishes, yes: bool) -> int:
     from koord import __version__  # noqa: PLC0415
     from koordctl.install import execute  # noqa: PLC0415
     from koordctl.install import record as records  # noqa: PLC0415
-    from koordctl.install.host import InstallError  # noqa: PLC0415
+    from koordctl.install.machine import InstallError  # noqa: PLC0415
     from koordctl.install.prepare import prepare, remembered  # noqa: PLC0415
 
     if os.geteuid() != 0:
         raise Refused("only root can install.")
     try:
-        with records.alone(host.disk):
-            records.sweep(host.disk)
-            found = records.load(host.disk)
+        with records.alone(machine.disk):
+            records.sweep(machine.disk)
+            found = records.load(machine.disk)
             wishes = remembered(wishes, found)
-            record = _settled(host, found, yes)
+            record = _settled(machine, found, yes)
             _needs_record(wishes, record)
-            prepared = prepare(root, wishes, host.systemd, record)
-            _show(prepared, host, wishes, full=False)
+            prepared = prepare(root, wishes, machine.systemd, record)
+            _show(prepared, machine, wishes, full=False)
             if not prepared.steps:
                 return OK
             if not yes:
                 click.confirm("Install?", abort=True, err=True)
-            execute.install(host, record, prepared.steps, __version__, wishes.with_daemon is not False)
+            execute.install(machine, record, prepared.steps, __version__, wishes.with_daemon is not False)
     except execute.NotUndone as error:
         raise Failed(f"not everything could be undone: {error}. {_LEFT}") from error
     except execute.RolledBack as error:
@@ -127,7 +127,7 @@ def _needs_record(wishes: Wishes, record: Record | None) -> None:
         raise Refused("Koord is not installed here, so there is nothing to bring up to date.")
 
 
-def _settled(host: Host, record: Record | None, yes: bool) -> Record | None:
+def _settled(machine: Machine, record: Record | None, yes: bool) -> Record | None:
     """Returns the record without what an earlier run began and did not end."""
     from koordctl.install import execute  # noqa: PLC0415
 
@@ -136,12 +136,12 @@ def _settled(host: Host, record: Record | None, yes: bool) -> Record | None:
     click.echo("An earlier run was cut off; what it began is undone first.")
     if not yes:
         click.confirm("Undo it?", abort=True, err=True)
-    for note in execute.roll_back(host, record):
+    for note in execute.roll_back(machine, record):
         click.echo(note)
     return record if record.complete else None
 
 
-def _show(prepared: Prepared, host: Host, wishes: Wishes, full: bool) -> None:
+def _show(prepared: Prepared, machine: Machine, wishes: Wishes, full: bool) -> None:
     """Shows the node and the plan; raises Refused with every reason against it."""
     from koordctl.views import install as view  # noqa: PLC0415
 
@@ -152,7 +152,7 @@ def _show(prepared: Prepared, host: Host, wishes: Wishes, full: bool) -> None:
     if not prepared.steps:
         click.echo("\nInstalled, and nothing to change.")
         return
-    click.echo(f"\n{view.plan(prepared.steps, host.disk.look, full)}\n")
+    click.echo(f"\n{view.plan(prepared.steps, machine.disk.look, full)}\n")
     if not wishes.with_kubelet:
         click.echo(f"{view.NO_KUBELET}\n")
     if wishes.with_daemon is False:

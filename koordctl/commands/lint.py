@@ -10,13 +10,13 @@ from koordctl import guide, options
 from koordctl.exits import FAILED, OK
 
 if TYPE_CHECKING:
-    from koordctl.fields import Layout
+    from koordctl.fields import ListingLayout
 
 
 @click.command(short_help=guide.summary("lint"), epilog=guide.examples("lint"))
 @click.argument("files", nargs=-1, required=True, type=click.File())
 @options.listing("views.lint:FINDINGS", "wide: whole, however narrow the terminal is.")
-def lint(files: tuple[TextIO, ...], layout: Layout[Any]) -> int:
+def lint(files: tuple[TextIO, ...], layout: ListingLayout[Any]) -> int:
     """Say what is probably meant otherwise in FILES of YAML or JSON (-: standard input).
 
     Read are profiles, slo-controller-config, ResourceQuotas, pods, and the pods of Deployments, Jobs and their like;

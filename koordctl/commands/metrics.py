@@ -9,7 +9,7 @@ import click
 from koordctl import completing, guide, options
 
 if TYPE_CHECKING:
-    from koordctl.fields import Layout
+    from koordctl.fields import ListingLayout
 
 
 @click.command(short_help=guide.summary("metrics"), epilog=guide.examples("metrics"))
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @click.option("--history", is_flag=True, help="With the samples that qosd keeps (json and yaml), or a sparkline.")
 @options.listing("views.metrics:METRICS")
 @options.daemon
-def metrics(metric: str, subject: str, history: bool, layout: Layout[Any], socket: str, timeout_s: float) -> None:
+def metrics(
+    metric: str, subject: str, history: bool, layout: ListingLayout[Any], socket: str, timeout_s: float
+) -> None:
     """The newest sample of every metric and object.
 
     METRIC limits the list to metrics whose names begin so.

@@ -10,7 +10,7 @@ import click
 from koordctl import guide, options
 
 if TYPE_CHECKING:
-    from koordctl.fields import Layout, Listing
+    from koordctl.fields import Listing, ListingLayout
 
 
 def _listing(parameters: Mapping[str, Any]) -> Listing[Any]:
@@ -44,7 +44,7 @@ def _sections(context: click.Context, parameter: click.Parameter, incomplete: st
 )
 @options.listing(_listing)
 @options.daemon
-def node(section: str, layout: Layout[Any], socket: str, timeout_s: float) -> None:
+def node(section: str, layout: ListingLayout[Any], socket: str, timeout_s: float) -> None:
     """The node: capacity, usage, CPU pools, features, strategies, and the health of every loop."""
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415

@@ -10,7 +10,7 @@ import click
 from koordctl import completing, guide, options
 
 if TYPE_CHECKING:
-    from koordctl.fields import Layout, Listing
+    from koordctl.fields import Listing, ListingLayout
 
 
 def _listing(parameters: Mapping[str, Any]) -> Listing[Any]:
@@ -26,7 +26,7 @@ def _listing(parameters: Mapping[str, Any]) -> Listing[Any]:
 )
 @options.listing(_listing, "wide: one line per cgroup value, desired and actual, with file and reason; and advice.")
 @options.daemon
-def pods(name: str, namespace: str, layout: Layout[Any], socket: str, timeout_s: float) -> None:
+def pods(name: str, namespace: str, layout: ListingLayout[Any], socket: str, timeout_s: float) -> None:
     """Pods with QoS, priority and, for each container, desired against actual cgroup values.
 
     NAME limits the list to pods of that name.

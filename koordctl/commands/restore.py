@@ -16,7 +16,7 @@ from koordctl import guide, options
 from koordctl.exits import FAILED, OK, Failed, Refused
 
 if TYPE_CHECKING:
-    from koordctl.restoring import Report, Restoration
+    from koordctl.restoring import Restoration, RestoreReport
 
 
 @click.command(short_help=guide.summary("restore"), epilog=guide.examples("restore"))
@@ -101,7 +101,7 @@ def _restore(node: Restoration, dry_run: bool, yes: bool, output: str) -> int:
     return FAILED if done.failures else OK
 
 
-def _show(report: Report, output: str, planned: bool) -> None:
+def _show(report: RestoreReport, output: str, planned: bool) -> None:
     from koordctl.views import restore as view  # noqa: PLC0415
 
     if output == "table":

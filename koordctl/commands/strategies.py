@@ -9,7 +9,7 @@ import click
 from koordctl import completing, guide, options
 
 if TYPE_CHECKING:
-    from koordctl.fields import Layout
+    from koordctl.fields import ListingLayout
 
 _ALL = "all"
 _METAVAR = f"{_ALL}|NAME..."
@@ -19,7 +19,7 @@ _METAVAR = f"{_ALL}|NAME..."
 @click.argument("names", nargs=-1, required=True, metavar=_METAVAR, shell_complete=completing.STRATEGIES_OR_ALL)
 @options.listing("views.node:STRATEGIES")
 @options.daemon
-def disable(names: tuple[str, ...], layout: Layout[Any], socket: str, timeout_s: float) -> None:
+def disable(names: tuple[str, ...], layout: ListingLayout[Any], socket: str, timeout_s: float) -> None:
     """Turn strategies off: their files go back to the values before. Holds until koord-qosd ends."""
     _switch(False, names, layout, socket, timeout_s)
 
@@ -28,12 +28,12 @@ def disable(names: tuple[str, ...], layout: Layout[Any], socket: str, timeout_s:
 @click.argument("names", nargs=-1, required=True, metavar=_METAVAR, shell_complete=completing.STRATEGIES_OR_ALL)
 @options.listing("views.node:STRATEGIES")
 @options.daemon
-def enable(names: tuple[str, ...], layout: Layout[Any], socket: str, timeout_s: float) -> None:
+def enable(names: tuple[str, ...], layout: ListingLayout[Any], socket: str, timeout_s: float) -> None:
     """Let strategies that were disabled act again, as far as the rules enable them."""
     _switch(True, names, layout, socket, timeout_s)
 
 
-def _switch(enabled: bool, names: tuple[str, ...], layout: Layout[Any], socket: str, timeout_s: float) -> None:
+def _switch(enabled: bool, names: tuple[str, ...], layout: ListingLayout[Any], socket: str, timeout_s: float) -> None:
     """Switches ``names``, or all; shows what became of every strategy."""
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415

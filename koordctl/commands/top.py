@@ -13,7 +13,7 @@ import click
 from koordctl import guide, options
 
 if TYPE_CHECKING:
-    from koordctl.fields import Layout
+    from koordctl.fields import ListingLayout
 
 _WIDTH, _HEIGHT = 80, 24
 
@@ -23,7 +23,7 @@ _WIDTH, _HEIGHT = 80, 24
 @click.option("--once", is_flag=True, help="Print one picture and stop; so it is where there is no terminal, too.")
 @options.listing("views.top:PODS", "json and yaml: one picture.")
 @options.daemon
-def top(interval: float, once: bool, layout: Layout[Any], socket: str, timeout_s: float) -> None:
+def top(interval: float, once: bool, layout: ListingLayout[Any], socket: str, timeout_s: float) -> None:
     """Live: the node's usage and stalls, and the pods that use most, with their history.
 
     Keys: q quits; c, m, t, w, p and g sort by CPU, memory, throttling, waiting, pod and QoS class, pressed again the
@@ -34,7 +34,7 @@ def top(interval: float, once: bool, layout: Layout[Any], socket: str, timeout_s
     from koordctl.views import frame  # noqa: PLC0415
     from koordctl.views import top as view  # noqa: PLC0415
 
-    reader = view.Reader(Daemon(socket, timeout_s).ask, interval, time.monotonic)
+    reader = view.PictureReader(Daemon(socket, timeout_s).ask, interval, time.monotonic)
     picture = reader.read()  # an absent daemon is said before the screen is taken
     if once or not layout.is_table or not _is_terminal():
         width = shutil.get_terminal_size((_WIDTH, _HEIGHT)).columns

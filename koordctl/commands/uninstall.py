@@ -14,7 +14,7 @@ from koordctl import guide, options
 from koordctl.exits import OK, Failed, Refused
 
 if TYPE_CHECKING:
-    from koordctl.install.host import Host
+    from koordctl.install.machine import Machine
     from koordctl.install.record import Record
 
 _BY_HAND = (
@@ -37,20 +37,20 @@ def uninstall(dry_run: bool, yes: bool, package: bool, purge: bool, force: bool,
     """
     from koordctl.install import execute  # noqa: PLC0415
     from koordctl.install import record as records  # noqa: PLC0415
-    from koordctl.install.host import InstallError, this_machine  # noqa: PLC0415
+    from koordctl.install.machine import InstallError, this_machine  # noqa: PLC0415
 
     if os.geteuid() != 0:
         raise Refused("only root can uninstall.")
-    host = this_machine(wait_s)
+    machine = this_machine(wait_s)
     try:
-        with records.alone(host.disk):
-            record = records.load(host.disk)
+        with records.alone(machine.disk):
+            record = records.load(machine.disk)
             if record is None:
-                return _without_record(host, package, dry_run)
-            if not _agreed(host, record, dry_run, yes, force):
+                return _without_record(machine, package, dry_run)
+            if not _agreed(machine, record, dry_run, yes, force):
                 return OK
-            records.sweep(host.disk)
-            notes = execute.uninstall(host, record, purge)
+            records.sweep(machine.disk)
+            notes = execute.uninstall(machine, record, purge)
     except execute.NotUndone as error:
         raise Failed(f"{error}. Correct that, then run koordctl uninstall again: its record is kept.") from error
     except (InstallError, OSError) as error:
@@ -59,16 +59,16 @@ def uninstall(dry_run: bool, yes: bool, package: bool, purge: bool, force: bool,
     return OK
 
 
-def _agreed(host: Host, record: Record, dry_run: bool, yes: bool, force: bool) -> bool:
+def _agreed(machine: Machine, record: Record, dry_run: bool, yes: bool, force: bool) -> bool:
     """Shows what is to be undone; returns whether it may be. Raises Refused where kubelet's restart would end pods."""
-    from koordctl.doctor import Status  # noqa: PLC0415
+    from koordctl.doctor import CheckStatus  # noqa: PLC0415
     from koordctl.install.prepare import restart_of  # noqa: PLC0415
     from koordctl.views import install as view  # noqa: PLC0415
 
-    click.echo(f"{view.undoing(record.steps, host.disk.look)}\n")
-    if restart := restart_of(host.disk.root, record.steps):
+    click.echo(f"{view.undoing(record.steps, machine.disk.look)}\n")
+    if restart := restart_of(machine.disk.root, record.steps):
         click.echo(f"{restart.sentence}\n")
-        if restart.status is Status.WARN and not force and not dry_run:
+        if restart.status is CheckStatus.WARN and not force and not dry_run:
             raise Refused(f"nothing was changed. To do: {restart.remedy}; or have it so with --force.")
     if not dry_run and not yes:
         click.confirm("Uninstall?", abort=True, err=True)
@@ -81,20 +81,20 @@ def _tell(notes: Sequence[str]) -> None:
     click.echo("Koord is uninstalled.")
 
 
-def _without_record(host: Host, package: bool, dry_run: bool) -> int:
+def _without_record(machine: Machine, package: bool, dry_run: bool) -> int:
     """Does nothing, or raises Refused where Koord was installed by hand; a package's unit files alone do nothing."""
     from koordctl.install import record as records  # noqa: PLC0415
-    from koordctl.install.host import SystemdError  # noqa: PLC0415
+    from koordctl.install.machine import SystemdError  # noqa: PLC0415
     from koordctl.node.units import LOCAL, UNITS  # noqa: PLC0415
 
     if not dry_run:
-        records.sweep(host.disk)
+        records.sweep(machine.disk)
     leftovers = []
     with suppress(SystemdError):  # a machine without systemd runs none of them
-        leftovers = [unit for unit in UNITS if host.systemd.state(unit) == "active"]
+        leftovers = [unit for unit in UNITS if machine.systemd.state(unit) == "active"]
     if not package:
         files = [f"{LOCAL}/{unit}" for unit in UNITS]
-        leftovers += [file for file in files if host.disk.exists(file)]
+        leftovers += [file for file in files if machine.disk.exists(file)]
     if leftovers:
         raise Refused(_BY_HAND.format(", ".join(leftovers), "are" if len(leftovers) > 1 else "is"))
     click.echo("Koord is not installed here: there is no record of an installation.")

@@ -11,7 +11,7 @@ import click
 from koordctl import completing, guide, options
 
 if TYPE_CHECKING:
-    from koordctl.fields import Layout
+    from koordctl.fields import ListingLayout
 
 _AGO = re.compile(r"(\d+)([smhd])", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -20,7 +20,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 @click.command(short_help=guide.summary("plan"), epilog=guide.examples("plan"))
 @options.listing("views.writes:WRITES", "wide: with inputs, and whole.")
 @options.daemon
-def plan(layout: Layout[Any], socket: str, timeout_s: float) -> None:
+def plan(layout: ListingLayout[Any], socket: str, timeout_s: float) -> None:
     """What the next tick would write, in the order of the writes. Nothing is written."""
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415
@@ -57,7 +57,14 @@ def plan(layout: Layout[Any], socket: str, timeout_s: float) -> None:
 @options.listing("views.writes:ENTRIES", "wide: with reason and inputs, and whole.")
 @options.daemon
 def journal(
-    pod: str, file: str, strategy: str, since: str, limit: int, layout: Layout[Any], socket: str, timeout_s: float
+    pod: str,
+    file: str,
+    strategy: str,
+    since: str,
+    limit: int,
+    layout: ListingLayout[Any],
+    socket: str,
+    timeout_s: float,
 ) -> None:
     """What was written: when, by whom, before, after, and how it ended. The newest comes last."""
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class Status(StrEnum):
+class CheckStatus(StrEnum):
     OK = "ok"
     INFO = "info"  # worth knowing; nothing to do
     WARN = "warn"  # Koord works, with less than it could
@@ -19,32 +19,32 @@ class Status(StrEnum):
 class Judgement(NamedTuple):
     """What a check says: ``sentence`` is what was found, ``remedy`` what to do about it ("" = nothing)."""
 
-    status: Status
+    status: CheckStatus
     sentence: str
     remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """A judgement with the name of its check: one line of the report."""
 
     check: str
-    status: Status
+    status: CheckStatus
     sentence: str
     remedy: str = ""
 
 
 def ok(sentence: str) -> Judgement:
-    return Judgement(Status.OK, sentence)
+    return Judgement(CheckStatus.OK, sentence)
 
 
 def info(sentence: str, remedy: str = "") -> Judgement:
-    return Judgement(Status.INFO, sentence, remedy)
+    return Judgement(CheckStatus.INFO, sentence, remedy)
 
 
 def warn(sentence: str, remedy: str) -> Judgement:
-    return Judgement(Status.WARN, sentence, remedy)
+    return Judgement(CheckStatus.WARN, sentence, remedy)
 
 
 def fail(sentence: str, remedy: str) -> Judgement:
-    return Judgement(Status.FAIL, sentence, remedy)
+    return Judgement(CheckStatus.FAIL, sentence, remedy)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from koordctl.doctor import Finding, Judgement, Status, kernel, koord, kubernetes
+from koordctl.doctor import CheckResult, CheckStatus, Judgement, kernel, koord, kubernetes
 from koordctl.node.facts import Facts
 
 Check = Callable[[Facts], Judgement]
@@ -76,28 +76,28 @@ DECISIVE = (
 """The checks whose failure forbids an installation."""
 
 
-def examine(facts: Facts) -> tuple[Finding, ...]:
+def examine(facts: Facts) -> tuple[CheckResult, ...]:
     """Returns one finding per check."""
-    return tuple(Finding(name, *check(facts)) for name, check in CHECKS.items())
+    return tuple(CheckResult(name, *check(facts)) for name, check in CHECKS.items())
 
 
-def blockers(facts: Facts) -> tuple[Finding, ...]:
+def blockers(facts: Facts) -> tuple[CheckResult, ...]:
     """Returns every reason against an installation, each with its remedy, status FAIL.
 
     Empty: Koord may be installed, or is here as a pod.
     """
     if facts.in_pod:
         return ()
-    found = [*_of_installation(facts), *(Finding(name, *CHECKS[name](facts)) for name in DECISIVE)]
-    return tuple(finding for finding in found if finding.status is Status.FAIL)
+    found = [*_of_installation(facts), *(CheckResult(name, *CHECKS[name](facts)) for name in DECISIVE)]
+    return tuple(finding for finding in found if finding.status is CheckStatus.FAIL)
 
 
-def reason(check: str, sentence: str, remedy: str) -> Finding:
+def reason(check: str, sentence: str, remedy: str) -> CheckResult:
     """Returns a reason against an installation."""
-    return Finding(check, Status.FAIL, sentence, remedy)
+    return CheckResult(check, CheckStatus.FAIL, sentence, remedy)
 
 
-def _of_installation(facts: Facts) -> Iterator[Finding]:
+def _of_installation(facts: Facts) -> Iterator[CheckResult]:
     if not facts.systemd:
         who = "process 1 is not systemd" if facts.systemd is False else "process 1 cannot be told"
         remedy = "run koord-qosd as a DaemonSet, or start koord-runtime-proxy and koord-qosd by other means"
@@ -109,7 +109,7 @@ def _of_installation(facts: Facts) -> Iterator[Finding]:
         yield reason("runtime-answer", text, "start it, look at its log, and try as root")
 
 
-def _of_kubelet(facts: Facts) -> Iterator[Finding]:
+def _of_kubelet(facts: Facts) -> Iterator[CheckResult]:
     inside = facts.others.kubelet_inside
     if inside:
         text = f"kubelet is part of {inside}, whose runtime endpoint Koord cannot change"

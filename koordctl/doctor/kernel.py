@@ -12,7 +12,7 @@ from koord.model.memory_qos_messages import (
     without_protection,
     without_reclaim,
 )
-from koordctl.doctor import Judgement, Status, fail, info, ok, warn
+from koordctl.doctor import CheckStatus, Judgement, fail, info, ok, warn
 from koordctl.node.facts import Facts
 
 _NEEDED = ("cpu", "cpuset", "memory")
@@ -72,8 +72,8 @@ def controllers(facts: Facts) -> Judgement:
     return ok(", ".join(used))
 
 
-def _gravity(missing: list[str]) -> Status:
-    return Status.WARN if missing and not set(missing) & set(_NEEDED) else Status.FAIL
+def _gravity(missing: list[str]) -> CheckStatus:
+    return CheckStatus.WARN if missing and not set(missing) & set(_NEEDED) else CheckStatus.FAIL
 
 
 def _newer(facts: Facts, missing: list[str]) -> list[tuple[str, tuple[int, int]]]:

@@ -56,7 +56,7 @@ def temporary(path: str) -> str:
     return f"{directory}/.{name}.koord-new"
 
 
-class Disk:
+class NodeDisk:
     """Makes all changes of the node's files."""
 
     def __init__(self, root: Path) -> None:
@@ -183,7 +183,7 @@ class Disk:
 # --- places ----------------------------------------------------------------------------------------------------------
 
 
-class File(msgspec.Struct, frozen=True, tag="file"):
+class PlacedFile(msgspec.Struct, frozen=True, tag="file"):
     """A file of root's. ``keep``: the operator may edit it, and then it outlives Koord."""
 
     path: str
@@ -198,7 +198,7 @@ class File(msgspec.Struct, frozen=True, tag="file"):
         return isinstance(was, Content) and was.content == self.text.encode()
 
 
-class Link(msgspec.Struct, frozen=True, tag="link"):
+class PlacedLink(msgspec.Struct, frozen=True, tag="link"):
     path: str
     target: str
     keep: bool = False
@@ -210,7 +210,7 @@ class Link(msgspec.Struct, frozen=True, tag="link"):
         return was == Symlink(self.target)
 
 
-class Gone(msgspec.Struct, frozen=True, tag="gone"):
+class UnwantedFile(msgspec.Struct, frozen=True, tag="gone"):
     """A file that an earlier installation made, and that is not wanted any more."""
 
     path: str
@@ -223,7 +223,7 @@ class Gone(msgspec.Struct, frozen=True, tag="gone"):
         return isinstance(was, Absent)
 
 
-Place = File | Link | Gone
+Place = PlacedFile | PlacedLink | UnwantedFile
 
 
 class Before(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -236,14 +236,14 @@ class Before(msgspec.Struct, frozen=True, omit_defaults=True):
     active: tuple[str, ...] = ()
 
 
-def before(disk: Disk, places: Iterable[Place]) -> Before:
+def before(disk: NodeDisk, places: Iterable[Place]) -> Before:
     """Returns what is in the ``places``, and which of the directories above them do not exist."""
     paths = [place.path for place in places]
     missing = {above: None for path in paths for above in disk.missing(path)}
     return Before({path: disk.look(path) for path in paths}, tuple(missing))
 
 
-def put_places(disk: Disk, places: Iterable[Place]) -> bool:
+def put_places(disk: NodeDisk, places: Iterable[Place]) -> bool:
     """Makes every place as it should be; returns whether anything was changed."""
     changed = False
     for place in places:
@@ -259,13 +259,13 @@ def put_places(disk: Disk, places: Iterable[Place]) -> bool:
     return changed
 
 
-def put_back(disk: Disk, places: Sequence[Place], before: Before, purge: bool = False) -> tuple[str, ...]:
+def put_back(disk: NodeDisk, places: Sequence[Place], before: Before, purge: bool = False) -> tuple[str, ...]:
     """Undoes ``put_places``, however far it came; returns a sentence for each thing that stays."""
     notes = [note for place in reversed(places) if (note := _put_back(disk, place, before.was[place.path], purge))]
     return (*notes, *remove_directories(disk, before.missing))
 
 
-def remove_directories(disk: Disk, directories: Sequence[str]) -> tuple[str, ...]:
+def remove_directories(disk: NodeDisk, directories: Sequence[str]) -> tuple[str, ...]:
     """Removes directories that we made, the innermost first, as far as they are empty."""
     notes = []
     for directory in reversed(directories):
@@ -274,7 +274,7 @@ def remove_directories(disk: Disk, directories: Sequence[str]) -> tuple[str, ...
     return tuple(notes)
 
 
-def _put_back(disk: Disk, place: Place, was: Was, purge: bool) -> str:
+def _put_back(disk: NodeDisk, place: Place, was: Was, purge: bool) -> str:
     path, note = place.path, ""
     if not isinstance(disk.look(temporary(path)), Absent):
         disk.unlink(temporary(path))
@@ -294,5 +294,5 @@ def _put_back(disk: Disk, place: Place, was: Was, purge: bool) -> str:
     return note
 
 
-def _free(disk: Disk, path: str) -> str:
+def _free(disk: NodeDisk, path: str) -> str:
     return next(name for name in (path, *(f"{path}.{number}" for number in range(1, 1000))) if not disk.exists(name))

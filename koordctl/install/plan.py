@@ -26,10 +26,19 @@ from koord.model.locations import (
     RUN_DIRECTORY,
 )
 from koord.model.slices import SLICE
-from koordctl.doctor import Finding, Status, kubernetes
+from koordctl.doctor import CheckResult, CheckStatus, kubernetes
 from koordctl.doctor.checks import blockers, reason
-from koordctl.install.disk import File, Gone, Link, Place
-from koordctl.install.steps import Files, Kernel, Kubelet, Leavings, Resume, Sandbox, Start, Step
+from koordctl.install.disk import Place, PlacedFile, PlacedLink, UnwantedFile
+from koordctl.install.steps import (
+    CheckSandbox,
+    PointKubelet,
+    PutFiles,
+    RemoveLeavings,
+    RestoreKernel,
+    ResumeUnits,
+    StartUnits,
+    Step,
+)
 from koordctl.node import grants, settings, units
 from koordctl.node.facts import Facts
 from koordctl.node.units import LOCAL, PROXY_UNITS, QOSD, UNIT_FILES, UNITS, Unit, UnitFile
@@ -83,7 +92,7 @@ class InstallFacts:
     user: int = 0
 
 
-def refusals(facts: InstallFacts, with_kubelet: bool, in_the_way: Sequence[str]) -> tuple[Finding, ...]:
+def refusals(facts: InstallFacts, with_kubelet: bool, in_the_way: Sequence[str]) -> tuple[CheckResult, ...]:
     """Returns every reason not to install; ``in_the_way``: paths of ours where another's file is."""
     reasons = [each for each in blockers(facts.node) if with_kubelet or each.check not in _KUBELET_FINDINGS]
     if facts.user != 0:
@@ -95,7 +104,7 @@ def refusals(facts: InstallFacts, with_kubelet: bool, in_the_way: Sequence[str])
     return (*reasons, *(_of_kubelet(facts) if with_kubelet else ()))
 
 
-def of_the_daemon(facts: InstallFacts, wished: bool | None, recorded: bool | None) -> Iterator[Finding]:
+def of_the_daemon(facts: InstallFacts, wished: bool | None, recorded: bool | None) -> Iterator[CheckResult]:
     """Yields why koord-qosd.service can be neither started nor left out; ``wished`` None: the operator did not say.
 
     ``recorded``: it is part of the installation that is there; None: there is none.
@@ -111,10 +120,10 @@ def of_the_daemon(facts: InstallFacts, wished: bool | None, recorded: bool | Non
         yield reason("daemon", text, remedy)
 
 
-def of_the_restart(facts: InstallFacts, steps: Sequence[Step]) -> Iterator[Finding]:
+def of_the_restart(facts: InstallFacts, steps: Sequence[Step]) -> Iterator[CheckResult]:
     """Yields why kubelet is not to be restarted, if ``steps`` do that."""
     found = kubernetes.kubelet_restart(facts.node)
-    if found.status is Status.WARN and any(isinstance(step, Kubelet) for step in steps):
+    if found.status is CheckStatus.WARN and any(isinstance(step, PointKubelet) for step in steps):
         yield reason("kubelet-restart", found.sentence, f"{found.remedy}; or have it so with --force")
 
 
@@ -122,13 +131,13 @@ def steps(facts: InstallFacts, with_kubelet: bool, with_daemon: bool = True) -> 
     """Returns all steps on a node without Koord; where kubelet has no unit, those without kubelet."""
     units = (*_units(facts, with_daemon), *_configuration(facts))
     programs = _programs(facts)
-    daemon = Start("Start the node daemon, so that the first pod already meets its hooks", (QOSD,))
+    daemon = StartUnits("Start the node daemon, so that the first pod already meets its hooks", (QOSD,))
     node_steps: list[Step] = [
         _leavings(with_daemon),
-        *([Files("Link the programs to where the units look for them", programs)] if programs else []),
-        Files("Put the units and their settings in place, to be started at boot", units, units=UNITS),
-        *((Kernel(facts.node.runtime.socket), daemon) if with_daemon else ()),
-        Start("Start the runtime proxy, its socket first", PROXY_UNITS, serves_kubelet=True),
+        *([PutFiles("Link the programs to where the units look for them", programs)] if programs else []),
+        PutFiles("Put the units and their settings in place, to be started at boot", units, units=UNITS),
+        *((RestoreKernel(facts.node.runtime.socket), daemon) if with_daemon else ()),
+        StartUnits("Start the runtime proxy, its socket first", PROXY_UNITS, serves_kubelet=True),
         _sandbox(facts),
     ]
     return (*node_steps, *_kubelet(facts)) if with_kubelet else tuple(node_steps)
@@ -143,10 +152,10 @@ def grant_steps(facts: InstallFacts) -> tuple[Step, ...]:
     """Returns the steps that bring the grants of an installed koord-qosd up to date; one that is stopped stays so."""
     places = grant_places(facts)
     runs = QOSD in facts.running
-    start = Start("Restart the node daemon with what it may do now", (QOSD,), restart=(QOSD,), repair=True)
+    start = StartUnits("Restart the node daemon with what it may do now", (QOSD,), restart=(QOSD,), repair=True)
     return (
-        *([Resume((QOSD,))] if runs else ()),
-        Files("Let the node daemon do what the features that are on need, and no more", places, units=(QOSD,)),
+        *([ResumeUnits((QOSD,))] if runs else ()),
+        PutFiles("Let the node daemon do what the features that are on need, and no more", places, units=(QOSD,)),
         *([start] if runs else ()),
     )
 
@@ -159,23 +168,23 @@ def changes(all_steps: Sequence[Step], differing: Set[str], facts: InstallFacts)
     """
     pairs = [(step, _due(step, differing, facts)) for step in all_steps]
     due = [each for _, each in pairs if each]
-    starts = [step for step in due if isinstance(step, Start)]
+    starts = [step for step in due if isinstance(step, StartUnits)]
     touched = tuple(unit for step in starts for unit in step.units if unit in step.restart or unit not in facts.running)
-    resume = (Resume(touched),) if touched and any(isinstance(step, Files) for step in due) else ()
-    return (*resume, *(each or step for step, each in pairs if each or (due and isinstance(step, Sandbox))))
+    resume = (ResumeUnits(touched),) if touched and any(isinstance(step, PutFiles) for step in due) else ()
+    return (*resume, *(each or step for step, each in pairs if each or (due and isinstance(step, CheckSandbox))))
 
 
 def _due(step: Step, differing: Set[str], facts: InstallFacts) -> Step | None:
     match step:
-        case Files():
+        case PutFiles():
             return step if any(place.path in differing for place in step.places) else None
-        case Start():
+        case StartUnits():
             older = tuple(unit for unit in step.units if unit in facts.running and _has_changed(unit, differing))
             stopped = any(unit not in facts.running for unit in step.units)
             return msgspec.structs.replace(step, restart=older, repair=True) if older or stopped else None
-        case Kernel():  # the runtime is said in this drop-in, or in none
+        case RestoreKernel():  # the runtime is said in this drop-in, or in none
             return msgspec.structs.replace(step, moved=True) if _drop_in_path(QOSD) in differing else None
-        case Kubelet():
+        case PointKubelet():
             off = facts.node.kubelet.running and not settings.is_proxy(facts.node.kubelet.runtime_endpoint)
             return step if off or step.place.path in differing else None
         case _:
@@ -186,32 +195,34 @@ def _has_changed(unit: str, differing: Set[str]) -> bool:
     return any(path.endswith(f"/{unit}") or f"/{unit}.d/" in path for path in differing)
 
 
-def _leavings(with_daemon: bool) -> Leavings:
+def _leavings(with_daemon: bool) -> RemoveLeavings:
     """The proxy alone shares a directory with a koord-qosd that is another's, and leaves it empty."""
     if with_daemon:
-        return Leavings(_TREES, _DIRECTORIES, own=(CONFIGURATION_DIRECTORY,))
-    return Leavings(_PROXYS_TREES, (*_DIRECTORIES, RUN_DIRECTORY), own=(CONFIGURATION_DIRECTORY,))
+        return RemoveLeavings(_TREES, _DIRECTORIES, own=(CONFIGURATION_DIRECTORY,))
+    return RemoveLeavings(_PROXYS_TREES, (*_DIRECTORIES, RUN_DIRECTORY), own=(CONFIGURATION_DIRECTORY,))
 
 
 def _programs(facts: InstallFacts) -> tuple[Place, ...]:
     if facts.programs.flavour is Flavour.PACKAGE:
         return ()
-    return tuple(Link(f"/usr/bin/{name}", f"{facts.programs.directory}/{name}") for name in PROGRAMS)
+    return tuple(PlacedLink(f"/usr/bin/{name}", f"{facts.programs.directory}/{name}") for name in PROGRAMS)
 
 
 def _units(facts: InstallFacts, with_daemon: bool) -> tuple[Place, ...]:
     """Returns the units, if they are not the package's, and the links that enabling makes."""
     where, texts = facts.programs.units_directory, facts.programs.units
-    written = [File(f"{where}/{name}", texts[name]) for name in UNIT_FILES if facts.programs.flavour is Flavour.VENV]
+    written = [
+        PlacedFile(f"{where}/{name}", texts[name]) for name in UNIT_FILES if facts.programs.flavour is Flavour.VENV
+    ]
     enabled = [
-        Link(f"{LOCAL}/{target}.wants/{name}", f"{where}/{name}")
+        PlacedLink(f"{LOCAL}/{target}.wants/{name}", f"{where}/{name}")
         for name in (UNITS if with_daemon else PROXY_UNITS)
         for target in " ".join(facts.programs.unit(name).values("Install", "WantedBy")).split()
     ]
     return (*written, *_drop_ins(facts), *_former_drop_ins(facts), *grant_places(facts), *enabled)
 
 
-def _drop_ins(facts: InstallFacts) -> Iterator[File]:
+def _drop_ins(facts: InstallFacts) -> Iterator[PlacedFile]:
     """Yields drop-ins with what the units do not know: another runtime's socket, its group, kubelet's directory."""
     runtime = facts.node.runtime.socket
     proxy, daemon, after = [], [], ""
@@ -231,25 +242,25 @@ def _drop_ins(facts: InstallFacts) -> Iterator[File]:
         yield _drop_in(_SOCKET_UNIT, f"[Socket]\nSocketGroup={facts.node.runtime.socket_group}\n")
 
 
-def _former_drop_ins(facts: InstallFacts) -> Iterator[Gone]:
+def _former_drop_ins(facts: InstallFacts) -> Iterator[UnwantedFile]:
     """Yields the drop-ins that we made when the node was another: they would still say what it was."""
     desired = {file.path for file in _drop_ins(facts)}
-    return (Gone(path) for path in map(_drop_in_path, UNITS) if path in facts.ours and path not in desired)
+    return (UnwantedFile(path) for path in map(_drop_in_path, UNITS) if path in facts.ours and path not in desired)
 
 
 def grant_places(facts: InstallFacts) -> tuple[Place, ...]:
     """Returns the drop-in with what the features that are on need; one that we made goes where none needs anything."""
     if facts.node.koord.grants:
-        return (File(grants.DROP_IN, facts.node.koord.grants),)
-    return (Gone(grants.DROP_IN),) if grants.DROP_IN in facts.ours else ()
+        return (PlacedFile(grants.DROP_IN, facts.node.koord.grants),)
+    return (UnwantedFile(grants.DROP_IN),) if grants.DROP_IN in facts.ours else ()
 
 
 def _drop_in_path(unit: str) -> str:
     return f"{LOCAL}/{unit}.d/{_DROP_IN}"
 
 
-def _drop_in(unit: str, text: str) -> File:
-    return File(_drop_in_path(unit), f"# Written by koordctl install for this node.\n{text}")
+def _drop_in(unit: str, text: str) -> PlacedFile:
+    return PlacedFile(_drop_in_path(unit), f"# Written by koordctl install for this node.\n{text}")
 
 
 def _configuration(facts: InstallFacts) -> tuple[Place, ...]:
@@ -257,10 +268,10 @@ def _configuration(facts: InstallFacts) -> tuple[Place, ...]:
     policy = facts.node.kubelet.cpu_manager_policy
     if facts.node.koord.rules_file or policy in ("", "none"):
         return ()
-    return (File(RULES_FILE, f"node:\n  cpuManagerPolicy: {policy}\n", keep=True),)
+    return (PlacedFile(RULES_FILE, f"node:\n  cpuManagerPolicy: {policy}\n", keep=True),)
 
 
-def _sandbox(facts: InstallFacts) -> Sandbox:
+def _sandbox(facts: InstallFacts) -> CheckSandbox:
     """Returns the check; its cgroup is beside those of BestEffort pods, or at the top where kubelet has made none yet.
 
     It is not named as a pod's: kubelet kills what it finds in the cgroup of a pod that it does not know.
@@ -272,17 +283,17 @@ def _sandbox(facts: InstallFacts) -> Sandbox:
         cgroup = f"{tier}/{parent}"
     else:
         parent = cgroup = f"{tier}/koord-check-{uid}"
-    return Sandbox(PROXY_SOCKET, node.runtime.socket, uid, parent, cgroup)
+    return CheckSandbox(PROXY_SOCKET, node.runtime.socket, uid, parent, cgroup)
 
 
-def _kubelet(facts: InstallFacts) -> Iterator[Kubelet]:
+def _kubelet(facts: InstallFacts) -> Iterator[PointKubelet]:
     unit = facts.node.kubelet.unit_files
     if unit is not None:
-        drop_in = File(units.kubelet_drop_in_path(unit.name), units.kubelet_drop_in(units.own_command(unit)))
-        yield Kubelet(unit.name, drop_in, facts.node.kubelet.healthz)
+        drop_in = PlacedFile(units.kubelet_drop_in_path(unit.name), units.kubelet_drop_in(units.own_command(unit)))
+        yield PointKubelet(unit.name, drop_in, facts.node.kubelet.healthz)
 
 
-def _of_kubelet(facts: InstallFacts) -> Iterator[Finding]:
+def _of_kubelet(facts: InstallFacts) -> Iterator[CheckResult]:
     kubelet = facts.node.kubelet
     if kubelet.unit_files is None:
         if kubelet.unit:

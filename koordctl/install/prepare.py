@@ -11,13 +11,13 @@ from pathlib import Path
 
 from koord.host import undo
 from koord.model.locations import UNDO_RECORD
-from koordctl.doctor import Finding, Judgement, kubernetes
+from koordctl.doctor import CheckResult, Judgement, kubernetes
 from koordctl.install import plan, probes
-from koordctl.install.disk import Content, Disk, Link, Other
-from koordctl.install.host import Systemd
+from koordctl.install.disk import Content, NodeDisk, Other, PlacedLink
+from koordctl.install.machine import Systemd
 from koordctl.install.plan import PROGRAMS, Flavour, InstallFacts, Programs
 from koordctl.install.record import Begun, Record
-from koordctl.install.steps import Kubelet, Step
+from koordctl.install.steps import PointKubelet, Step
 from koordctl.node import collect, settings
 from koordctl.node.facts import Facts
 from koordctl.node.files import NodeFiles
@@ -47,7 +47,7 @@ class Prepared:
     """``steps`` is empty if there are reasons against it, or nothing to change."""
 
     facts: InstallFacts
-    reasons: tuple[Finding, ...]
+    reasons: tuple[CheckResult, ...]
     steps: tuple[Step, ...]
 
 
@@ -62,10 +62,10 @@ def prepare(root: Path, wishes: Wishes, systemd: Systemd, record: Record | None)
     """Makes the plan for the node at ``root``; ``record``: of the installation that is there, or that was begun."""
     facts = gather(root, wishes, systemd, record)
     if wishes.only_grants:
-        return decide_grants(Disk(root), facts)
+        return decide_grants(NodeDisk(root), facts)
     recorded = record.with_daemon if record is not None and record.installed else None
     with_daemon = wishes.with_daemon if wishes.with_daemon is not None else recorded is not False
-    decided = decide(Disk(root), facts, wishes.with_kubelet, recorded is not None, with_daemon)
+    decided = decide(NodeDisk(root), facts, wishes.with_kubelet, recorded is not None, with_daemon)
     restart = () if wishes.force else plan.of_the_restart(facts, decided.steps)
     reasons = (*decided.reasons, *plan.of_the_daemon(facts, wishes.with_daemon, recorded), *restart)
     return replace(decided, reasons=reasons, steps=() if reasons else decided.steps)
@@ -92,14 +92,16 @@ def gather(root: Path, wishes: Wishes, systemd: Systemd, record: Record | None) 
     )
 
 
-def decide_grants(disk: Disk, facts: InstallFacts) -> Prepared:
+def decide_grants(disk: NodeDisk, facts: InstallFacts) -> Prepared:
     """Returns the steps that bring the grants of an installed node up to date, and nothing else."""
     if all(place.holds(disk.look(place.path)) for place in plan.grant_places(facts)):
         return Prepared(facts, (), ())
     return Prepared(facts, (), plan.grant_steps(facts))
 
 
-def decide(disk: Disk, facts: InstallFacts, with_kubelet: bool, installed: bool, with_daemon: bool = True) -> Prepared:
+def decide(
+    disk: NodeDisk, facts: InstallFacts, with_kubelet: bool, installed: bool, with_daemon: bool = True
+) -> Prepared:
     """Returns reasons or steps for a node with these ``facts``."""
     if facts.programs.problem:
         return Prepared(facts, plan.refusals(facts, with_kubelet, ()), ())
@@ -108,7 +110,7 @@ def decide(disk: Disk, facts: InstallFacts, with_kubelet: bool, installed: bool,
     in_the_way = [
         place.path
         for place, was in current.items()
-        if isinstance(was, Other) or (isinstance(place, Link) and isinstance(was, Content))
+        if isinstance(was, Other) or (isinstance(place, PlacedLink) and isinstance(was, Content))
     ]
     if facts.programs.flavour is Flavour.PACKAGE:  # units in /etc would win over the package's
         own = (f"{LOCAL}/{unit}" for unit in UNIT_FILES)
@@ -124,7 +126,7 @@ def decide(disk: Disk, facts: InstallFacts, with_kubelet: bool, installed: bool,
 
 def restart_of(root: Path, begun: Sequence[Begun]) -> Judgement | None:
     """Returns what kubelet finds if undoing ``begun`` restarts it; None if it does not, or kubelet is in no cluster."""
-    if not any(isinstance(each.step, Kubelet) for each in begun) or not probes.on_proxy(root):
+    if not any(isinstance(each.step, PointKubelet) for each in begun) or not probes.on_proxy(root):
         return None
     node = NodeFiles(root)
     found = collect.ask_restart(node, settings.kubelet_process(node))

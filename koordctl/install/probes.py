@@ -24,9 +24,9 @@ from koord.model.locations import CGROUP_ROOT, PROXY_SOCKET
 from koord.model.slices import SLICE
 from koord.pb.cri import api_pb2 as cri
 from koordctl.cri import Answer, call
-from koordctl.install.host import Host, InstallError
+from koordctl.install.machine import InstallError, Machine
 from koordctl.node import settings
-from koordctl.node.facts import KubeletFacts
+from koordctl.node.facts import KubeletSettings
 from koordctl.node.files import NodeFiles, unix_sockets
 
 LABEL = "koord.io/install-check"
@@ -41,7 +41,7 @@ _HEALTHZ_TIMEOUT_S = 5.0
 # --- kubelet ---------------------------------------------------------------------------------------------------------
 
 
-def _kubelet(node: NodeFiles) -> KubeletFacts:
+def _kubelet(node: NodeFiles) -> KubeletSettings:
     return settings.kubelet(node, settings.kubelet_process(node), version="")
 
 
@@ -57,25 +57,27 @@ def connections(root: Path) -> frozenset[str]:
     return frozenset(each.inode for each in sockets if each.accepted and each.is_at(PROXY_SOCKET))
 
 
-def wait_for_kubelet(host: Host, unit: str, healthz: str, proxied: bool, older: frozenset[str] = frozenset()) -> None:
+def wait_for_kubelet(
+    machine: Machine, unit: str, healthz: str, proxied: bool, older: frozenset[str] = frozenset()
+) -> None:
     """Waits until kubelet is well, by the proxy or not; ``older``: connections from before. Raises InstallError."""
-    deadline_s = host.now() + host.wait_s
-    while problem := _problem(host, unit, healthz, proxied, older):
-        if host.now() >= deadline_s:
-            raise InstallError(f"{unit} is not well {host.wait_s:g} s after its restart: {problem}")
-        host.sleep(_POLL_S)
+    deadline_s = machine.now() + machine.wait_s
+    while problem := _problem(machine, unit, healthz, proxied, older):
+        if machine.now() >= deadline_s:
+            raise InstallError(f"{unit} is not well {machine.wait_s:g} s after its restart: {problem}")
+        machine.sleep(_POLL_S)
 
 
-def _problem(host: Host, unit: str, healthz: str, proxied: bool, older: frozenset[str]) -> str:
-    state = host.systemd.state(unit)
+def _problem(machine: Machine, unit: str, healthz: str, proxied: bool, older: frozenset[str]) -> str:
+    state = machine.systemd.state(unit)
     if state != "active":
         return f"it is {state}; see journalctl -u {unit}"
-    kubelet = _kubelet(NodeFiles(host.disk.root))
+    kubelet = _kubelet(NodeFiles(machine.disk.root))
     if not kubelet.running:
         return "it has no process named kubelet"
     if settings.is_proxy(kubelet.runtime_endpoint) != proxied:
         return f"its process uses {kubelet.runtime_endpoint or 'the default endpoint'}"
-    if proxied and not connections(host.disk.root) - older:
+    if proxied and not connections(machine.disk.root) - older:
         return f"it has no connection to {PROXY_SOCKET}"
     return "" if not healthz else _unhealthy(healthz)
 
@@ -115,34 +117,34 @@ def check_runtime(socket: Path) -> str:
     raise InstallError(f"the runtime behind {socket} does not call itself ready")
 
 
-def check_sandbox(host: Host, socket: Path, uid: str, parent: str, cgroup: str) -> None:
+def check_sandbox(machine: Machine, socket: Path, uid: str, parent: str, cgroup: str) -> None:
     """Makes a sandbox, sees it in ``cgroup`` (named ``parent`` to the runtime), and removes it."""
     problem = ""
     for _ in range(_ATTEMPTS):
-        problem = _attempt(host, socket, uid, parent, cgroup)
+        problem = _attempt(machine, socket, uid, parent, cgroup)
         if not problem:
             return
     raise InstallError(f"a pod sandbox through {socket}: {problem}")
 
 
-def remove_all(host: Host, socket: Path, uid: str, cgroup: str) -> None:
+def remove_all(machine: Machine, socket: Path, uid: str, cgroup: str) -> None:
     """Removes every sandbox of the check ``uid``, and its cgroup. Raises InstallError if the runtime is silent."""
     labelled = cri.PodSandboxFilter(label_selector={LABEL: uid})
     answer = _ask(socket, "ListPodSandbox", cri.ListPodSandboxRequest(filter=labelled), cri.ListPodSandboxResponse)
     for sandbox in answer.items:
         _remove(socket, sandbox.id)
-    _remove_group(host, cgroup)
+    _remove_group(machine, cgroup)
 
 
-def _remove_group(host: Host, cgroup: str) -> None:
+def _remove_group(machine: Machine, cgroup: str) -> None:
     """Removes the check's own cgroup in every hierarchy; it is empty by now, or about to be."""
-    if cgroup.endswith(SLICE) and any(True for _ in _directories(host, cgroup)):
-        host.systemd.stop(cgroup.rpartition("/")[2])
-    if not _until(host, lambda: [here for here in _directories(host, cgroup) if not _emptied(here)] == []):
+    if cgroup.endswith(SLICE) and any(True for _ in _directories(machine, cgroup)):
+        machine.systemd.stop(cgroup.rpartition("/")[2])
+    if not _until(machine, lambda: [here for here in _directories(machine, cgroup) if not _emptied(here)] == []):
         raise InstallError(f"cgroup {cgroup} cannot be removed: it is in use")
 
 
-def _attempt(host: Host, socket: Path, uid: str, parent: str, cgroup: str) -> str:
+def _attempt(machine: Machine, socket: Path, uid: str, parent: str, cgroup: str) -> str:
     """Makes one attempt; returns why it proves nothing, or ""."""
     request = cri.RunPodSandboxRequest(config=_config(uid, parent))
     sandbox = _ask(socket, "RunPodSandbox", request, cri.RunPodSandboxResponse).pod_sandbox_id
@@ -151,14 +153,14 @@ def _attempt(host: Host, socket: Path, uid: str, parent: str, cgroup: str) -> st
         state = _ask(socket, "PodSandboxStatus", status, cri.PodSandboxStatusResponse).status.state
         if state != cri.SANDBOX_READY:
             return "it was stopped by somebody else"
-        if not any(sandbox in name for each in _directories(host, cgroup) for name in os.listdir(each)):
+        if not any(sandbox in name for each in _directories(machine, cgroup) for name in os.listdir(each)):
             return f"it is not in cgroup {cgroup}"
         return ""
     except (InstallError, OSError) as error:
         return str(error)
     finally:
         _remove(socket, sandbox)
-        _remove_group(host, cgroup)
+        _remove_group(machine, cgroup)
 
 
 def _remove(socket: Path, sandbox: str) -> None:
@@ -176,9 +178,9 @@ def _config(uid: str, parent: str) -> cri.PodSandboxConfig:
     )
 
 
-def _directories(host: Host, cgroup: str) -> Iterator[Path]:
+def _directories(machine: Machine, cgroup: str) -> Iterator[Path]:
     """Yields the cgroup's directories: one on v2, one for each hierarchy of v1."""
-    top = host.disk.at(CGROUP_ROOT)
+    top = machine.disk.at(CGROUP_ROOT)
     for base in (top, *sorted(each for each in top.glob("*") if each.is_dir() and not each.is_symlink())):
         here = base / cgroup.lstrip("/")
         if here.is_dir():
@@ -197,9 +199,9 @@ def _emptied(directory: Path) -> bool:
     return True
 
 
-def _until(host: Host, condition: Callable[[], bool]) -> bool:
+def _until(machine: Machine, condition: Callable[[], bool]) -> bool:
     for _ in range(_REMOVALS):
         if condition():
             return True
-        host.sleep(_PAUSE_S)
+        machine.sleep(_PAUSE_S)
     return condition()

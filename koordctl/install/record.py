@@ -16,8 +16,8 @@ import msgspec
 
 from koord.model.locations import STATE_DIRECTORY as STATE
 from koord.service import lockfile
-from koordctl.install.disk import Before, Content, Disk, Gone
-from koordctl.install.host import InstallError
+from koordctl.install.disk import Before, Content, NodeDisk, UnwantedFile
+from koordctl.install.machine import InstallError
 from koordctl.install.steps import Step
 
 FORMAT = 1
@@ -52,7 +52,7 @@ _LINES: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)
 class Record:
     """The record on ``disk``; ``lines`` are what it holds."""
 
-    def __init__(self, disk: Disk, header: _Header, lines: list[Begun | _Complete], torn: bool = False) -> None:
+    def __init__(self, disk: NodeDisk, header: _Header, lines: list[Begun | _Complete], torn: bool = False) -> None:
         self._disk, self._header, self._lines, self._torn = disk, header, lines, torn
 
     @property
@@ -88,7 +88,7 @@ class Record:
         paths: set[str] = set()
         for begun in self.steps[: len(self.steps) - len(self.unfinished)]:
             for place in begun.step.places:
-                (paths.discard if isinstance(place, Gone) else paths.add)(place.path)
+                (paths.discard if isinstance(place, UnwantedFile) else paths.add)(place.path)
         return frozenset(paths)
 
     def begin(self, step: Step, before: Before) -> None:
@@ -134,7 +134,7 @@ class Record:
         self._torn = False
 
 
-def create(disk: Disk, version: str, with_daemon: bool = True) -> Record:
+def create(disk: NodeDisk, version: str, with_daemon: bool = True) -> Record:
     """Makes a new record; ``version``: of the Koord that is installed."""
     header = _Header(FORMAT, version, disk.exists(STATE), with_daemon)
     top = _DIRECTORY if header.state_was_there else STATE
@@ -147,7 +147,7 @@ def create(disk: Disk, version: str, with_daemon: bool = True) -> Record:
     return Record(disk, header, [])
 
 
-def load(disk: Disk) -> Record | None:
+def load(disk: NodeDisk) -> Record | None:
     """Returns the record that is there; None without one. Raises InstallError if it is not understood."""
     file = disk.look(_FILE)
     if not isinstance(file, Content):
@@ -164,7 +164,7 @@ def load(disk: Disk) -> Record | None:
     return Record(disk, header, [line for line in lines if not isinstance(line, _Header)], bool(torn))
 
 
-def sweep(disk: Disk) -> None:
+def sweep(disk: NodeDisk) -> None:
     """Removes a record that was being made or taken away when an installation was killed."""
     for staged in _STAGED.values():
         if disk.exists(staged):
@@ -172,7 +172,7 @@ def sweep(disk: Disk) -> None:
 
 
 @contextmanager
-def alone(disk: Disk) -> Iterator[None]:
+def alone(disk: NodeDisk) -> Iterator[None]:
     """Keeps a second koordctl away; raises InstallError if there is one. Leaves no file."""
     try:
         with lockfile.held(disk.at(_LOCK)):

@@ -12,8 +12,8 @@ import msgspec
 
 from koord.model.locations import PROXY_SOCKET
 from koordctl.install import disk, probes
-from koordctl.install.disk import Before, Content, File, Place
-from koordctl.install.host import Host, InstallError
+from koordctl.install.disk import Before, Content, Place, PlacedFile
+from koordctl.install.machine import InstallError, Machine
 from koordctl.node.units import QOSD
 
 _RESTORE_PAUSES_S = (0.0, 1.0, 5.0)  # systemd or the runtime may be busy with what was stopped just before
@@ -31,14 +31,14 @@ class _Step(msgspec.Struct, frozen=True):
         """Returns what ``apply`` changes, for people."""
         return ()
 
-    def look(self, host: Host) -> Before:
+    def look(self, machine: Machine) -> Before:
         """Returns what is there before ``apply``: all that ``undo`` will know."""
         return Before()
 
-    def apply(self, host: Host, before: Before) -> None:
+    def apply(self, machine: Machine, before: Before) -> None:
         """Does the step."""
 
-    def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
+    def undo(self, machine: Machine, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
         """Takes the step back, and returns a sentence for each thing that stays.
 
         ``rest``: the steps that are undone after it; what one of those does for the same unit is not done twice.
@@ -47,7 +47,7 @@ class _Step(msgspec.Struct, frozen=True):
         return ()
 
 
-class Leavings(_Step, frozen=True, tag="leavings"):
+class RemoveLeavings(_Step, frozen=True, tag="leavings"):
     """What Koord's processes, and systemd for them, make while they run.
 
     ``trees`` go as a whole, ``directories`` only if they are empty; with purge ``own``, some of them, as a whole too.
@@ -60,20 +60,20 @@ class Leavings(_Step, frozen=True, tag="leavings"):
     sentence: ClassVar = "Note which of Koord's run-time directories are there, so that no other is left behind one day"
     undoing: ClassVar = "Remove what Koord made while it ran"
 
-    def look(self, host: Host) -> Before:
-        return Before(missing=tuple(path for path in (*self.directories, *self.trees) if not host.disk.exists(path)))
+    def look(self, machine: Machine) -> Before:
+        return Before(missing=tuple(path for path in (*self.directories, *self.trees) if not machine.disk.exists(path)))
 
-    def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
-        there = [path for path in self.trees if path not in before.missing and host.disk.exists(path)]
+    def undo(self, machine: Machine, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
+        there = [path for path in self.trees if path not in before.missing and machine.disk.exists(path)]
         for path in (*self.trees, *(self.own if purge else ())):
             if path in before.missing:
-                host.disk.remove_tree(path)
+                machine.disk.remove_tree(path)
         directories = [path for path in self.directories if path in before.missing]
-        notes = disk.remove_directories(host.disk, directories)
+        notes = disk.remove_directories(machine.disk, directories)
         return (*(f"{path} stays: it was there before" for path in there), *notes)
 
 
-class Files(_Step, frozen=True, tag="files"):
+class PutFiles(_Step, frozen=True, tag="files"):
     """Files and links; ``units`` are systemd's, which must be told of them."""
 
     sentence: str
@@ -87,24 +87,24 @@ class Files(_Step, frozen=True, tag="files"):
     def lines(self) -> tuple[str, ...]:
         return ("systemctl daemon-reload",) if self.units else ()
 
-    def look(self, host: Host) -> Before:
-        return disk.before(host.disk, self.places)
+    def look(self, machine: Machine) -> Before:
+        return disk.before(machine.disk, self.places)
 
-    def apply(self, host: Host, before: Before) -> None:
-        disk.put_places(host.disk, self.places)
+    def apply(self, machine: Machine, before: Before) -> None:
+        disk.put_places(machine.disk, self.places)
         if self.units:
-            host.systemd.reload()
+            machine.systemd.reload()
 
-    def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
-        notes = disk.put_back(host.disk, self.places, before, purge)
+    def undo(self, machine: Machine, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
+        notes = disk.put_back(machine.disk, self.places, before, purge)
         if self.units:
-            host.systemd.reload()
+            machine.systemd.reload()
         for unit in self.units:
-            host.systemd.forget_failure(unit)
+            machine.systemd.forget_failure(unit)
         return notes
 
 
-class Kernel(_Step, frozen=True, tag="kernel"):
+class RestoreKernel(_Step, frozen=True, tag="kernel"):
     """The kernel files of which koord-qosd keeps a record, put back after it has stopped.
 
     ``runtime`` is the runtime's own socket. ``moved``: the node may have another runtime since the installation, whose
@@ -120,16 +120,16 @@ class Kernel(_Step, frozen=True, tag="kernel"):
     def undoing(self) -> str:
         return "Leave the kernel files as they are" if self.moved else "Put back every kernel file that Koord holds"
 
-    def look(self, host: Host) -> Before:
-        return Before(active=_active(host, (QOSD,)))
+    def look(self, machine: Machine) -> Before:
+        return Before(active=_active(machine, (QOSD,)))
 
-    def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
+    def undo(self, machine: Machine, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
         if self.moved:
             return ()
         failed: tuple[str, ...] = ()
         for pause_s in () if before.active else _RESTORE_PAUSES_S:
-            host.sleep(pause_s)
-            failed = host.restore_kernel(self.runtime)
+            machine.sleep(pause_s)
+            failed = machine.restore_kernel(self.runtime)
             if not failed:
                 break
         if failed:
@@ -137,7 +137,7 @@ class Kernel(_Step, frozen=True, tag="kernel"):
         return ()
 
 
-class Resume(_Step, frozen=True, tag="resume"):
+class ResumeUnits(_Step, frozen=True, tag="resume"):
     """Units that later steps of a change start or restart: undone after its files, so they run the former ones.
 
     Those that ran before run again, whatever the change made of them; the others only if they run by now.
@@ -153,22 +153,22 @@ class Resume(_Step, frozen=True, tag="resume"):
     def undoing(self) -> str:
         return f"Let {', '.join(self.units)} run with what was put back"
 
-    def look(self, host: Host) -> Before:
-        return Before(active=_active(host, self.units))
+    def look(self, machine: Machine) -> Before:
+        return Before(active=_active(machine, self.units))
 
-    def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
+    def undo(self, machine: Machine, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
         notes = []
         for unit in self.units:
-            runs = unit in before.active or host.systemd.state(unit) == "active"
+            runs = unit in before.active or machine.systemd.state(unit) == "active"
             if runs and not _stopped_by(rest, unit):
                 try:
-                    host.systemd.restart(unit)
+                    machine.systemd.restart(unit)
                 except InstallError as error:
                     notes.append(f"{unit} does not run with its former files: {error}")
         return tuple(notes)
 
 
-class Start(_Step, frozen=True, tag="start"):
+class StartUnits(_Step, frozen=True, tag="start"):
     """Units, in order. ``restart``: those that run with older files. ``serves_kubelet``: kubelet must be off first.
 
     ``repair``: of an installation that is there already, so it is not for this step to stop them.
@@ -187,33 +187,33 @@ class Start(_Step, frozen=True, tag="start"):
     def lines(self) -> tuple[str, ...]:
         return tuple(f"systemctl {'restart' if unit in self.restart else 'start'} {unit}" for unit in self.units)
 
-    def look(self, host: Host) -> Before:
-        return Before(active=_active(host, self.units))
+    def look(self, machine: Machine) -> Before:
+        return Before(active=_active(machine, self.units))
 
-    def apply(self, host: Host, before: Before) -> None:
+    def apply(self, machine: Machine, before: Before) -> None:
         for unit in self.units:
             if unit in self.restart and unit in before.active:
-                host.systemd.restart(unit)
+                machine.systemd.restart(unit)
             else:
-                host.systemd.start(unit)
+                machine.systemd.start(unit)
 
-    def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
+    def undo(self, machine: Machine, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
         if self.repair:
             return ()
         ours = [unit for unit in self.units if unit not in before.active and not _stopped_by(rest, unit)]
-        if ours and self.serves_kubelet and probes.on_proxy(host.disk.root):
+        if ours and self.serves_kubelet and probes.on_proxy(machine.disk.root):
             raise InstallError(
                 f"kubelet still reaches the runtime by {PROXY_SOCKET}: set its endpoint back and restart it"
             )
         for unit in ours:
-            if self.serves_kubelet and unit.endswith(".service") and host.systemd.state(unit) == "active":
-                host.systemd.terminate(unit)  # a process that only drains is not systemd's main one
+            if self.serves_kubelet and unit.endswith(".service") and machine.systemd.state(unit) == "active":
+                machine.systemd.terminate(unit)  # a process that only drains is not systemd's main one
         for unit in ours:
-            host.systemd.stop(unit)
+            machine.systemd.stop(unit)
         return ()
 
 
-class Sandbox(_Step, frozen=True, tag="sandbox"):
+class CheckSandbox(_Step, frozen=True, tag="sandbox"):
     """``parent`` is the cgroup's name for the runtime, ``cgroup`` its path; both are this check's own."""
 
     proxy: str
@@ -232,20 +232,20 @@ class Sandbox(_Step, frozen=True, tag="sandbox"):
         calls = ("Version", "Status", "RunPodSandbox", "PodSandboxStatus", "StopPodSandbox", "RemovePodSandbox")
         return (f"CRI {', '.join(calls)}",)
 
-    def apply(self, host: Host, before: Before) -> None:
-        socket = host.disk.at(self.proxy)
-        host.say(f"  {probes.check_runtime(socket)} answers through the proxy")
-        probes.check_sandbox(host, socket, self.uid, self.parent, self.cgroup)
+    def apply(self, machine: Machine, before: Before) -> None:
+        socket = machine.disk.at(self.proxy)
+        machine.say(f"  {probes.check_runtime(socket)} answers through the proxy")
+        probes.check_sandbox(machine, socket, self.uid, self.parent, self.cgroup)
 
-    def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
+    def undo(self, machine: Machine, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
         try:
-            probes.remove_all(host, host.disk.at(self.runtime), self.uid, self.cgroup)
+            probes.remove_all(machine, machine.disk.at(self.runtime), self.uid, self.cgroup)
         except InstallError as error:
             return (f"whether a sandbox labelled {probes.LABEL}={self.uid} is left is not known: {error}",)
         return ()
 
 
-class Kubelet(_Step, frozen=True, tag="kubelet"):
+class PointKubelet(_Step, frozen=True, tag="kubelet"):
     """kubelet's drop-in. A kubelet that runs is restarted and must be well again; one that does not, is left so.
 
     ``healthz``: where it says that it is well (``host:port``), "" if it does not. Where the rest has an older step of
@@ -254,7 +254,7 @@ class Kubelet(_Step, frozen=True, tag="kubelet"):
     """
 
     unit: str
-    place: File
+    place: PlacedFile
     healthz: str
 
     @property
@@ -272,59 +272,61 @@ class Kubelet(_Step, frozen=True, tag="kubelet"):
     def places(self) -> tuple[Place, ...]:
         return (self.place,)
 
-    def look(self, host: Host) -> Before:
-        return Before(**{**msgspec.structs.asdict(disk.before(host.disk, self.places)), "active": self._active(host)})
+    def look(self, machine: Machine) -> Before:
+        return Before(
+            **{**msgspec.structs.asdict(disk.before(machine.disk, self.places)), "active": self._active(machine)}
+        )
 
-    def apply(self, host: Host, before: Before) -> None:
-        changed = disk.put_places(host.disk, self.places)
-        host.systemd.reload()
-        if not self._active(host):
-            host.say(f"  {self.unit} does not run; it will use the proxy when it is started")
+    def apply(self, machine: Machine, before: Before) -> None:
+        changed = disk.put_places(machine.disk, self.places)
+        machine.systemd.reload()
+        if not self._active(machine):
+            machine.say(f"  {self.unit} does not run; it will use the proxy when it is started")
             return
         older: frozenset[str] = frozenset()
-        if changed or not probes.on_proxy(host.disk.root):
-            older = probes.connections(host.disk.root)
-            host.systemd.restart(self.unit)
-        probes.wait_for_kubelet(host, self.unit, self.healthz, proxied=True, older=older)
+        if changed or not probes.on_proxy(machine.disk.root):
+            older = probes.connections(machine.disk.root)
+            machine.systemd.restart(self.unit)
+        probes.wait_for_kubelet(machine, self.unit, self.healthz, proxied=True, older=older)
 
-    def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
-        held = host.disk.look(self.place.path)
-        notes = disk.put_back(host.disk, self.places, before, purge)
-        if any(isinstance(step, Kubelet) and step.unit == self.unit for step in rest):
+    def undo(self, machine: Machine, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
+        held = machine.disk.look(self.place.path)
+        notes = disk.put_back(machine.disk, self.places, before, purge)
+        if any(isinstance(step, PointKubelet) and step.unit == self.unit for step in rest):
             return notes
-        host.systemd.reload()
-        now = host.disk.look(self.place.path)
+        machine.systemd.reload()
+        now = machine.disk.look(self.place.path)
         proxied = isinstance(now, Content) and PROXY_SOCKET.encode() in now.content  # an older one of ours
-        if not self._to_restart(host, before, proxied, held != now):
+        if not self._to_restart(machine, before, proxied, held != now):
             return notes
-        host.systemd.restart(self.unit)
+        machine.systemd.restart(self.unit)
         try:
-            probes.wait_for_kubelet(host, self.unit, self.healthz, proxied)
+            probes.wait_for_kubelet(machine, self.unit, self.healthz, proxied)
         except InstallError as error:
-            if probes.on_proxy(host.disk.root) != proxied:
+            if probes.on_proxy(machine.disk.root) != proxied:
                 raise
             return (*notes, str(error))
         return notes
 
-    def _active(self, host: Host) -> tuple[str, ...]:
-        return _active(host, (self.unit,))
+    def _active(self, machine: Machine) -> tuple[str, ...]:
+        return _active(machine, (self.unit,))
 
-    def _to_restart(self, host: Host, before: Before, proxied: bool, changed: bool) -> bool:
+    def _to_restart(self, machine: Machine, before: Before, proxied: bool, changed: bool) -> bool:
         """Returns whether it runs with our drop-in, or failed with it; one that was stopped was meant to be."""
-        state = host.systemd.state(self.unit)
+        state = machine.systemd.state(self.unit)
         if state == "active":
-            return changed if proxied else probes.on_proxy(host.disk.root)
+            return changed if proxied else probes.on_proxy(machine.disk.root)
         return state != "inactive" and bool(before.active)
 
 
-Step = Leavings | Files | Kernel | Resume | Start | Sandbox | Kubelet
+Step = RemoveLeavings | PutFiles | RestoreKernel | ResumeUnits | StartUnits | CheckSandbox | PointKubelet
 Steps = tuple[Step, ...]
 
 
 def _stopped_by(steps: Steps, unit: str) -> bool:
     """Returns whether one of ``steps`` stops ``unit`` when it is undone."""
-    return any(isinstance(step, Start) and not step.repair and unit in step.units for step in steps)
+    return any(isinstance(step, StartUnits) and not step.repair and unit in step.units for step in steps)
 
 
-def _active(host: Host, units: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(unit for unit in units if host.systemd.state(unit) == "active")
+def _active(machine: Machine, units: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(unit for unit in units if machine.systemd.state(unit) == "active")

@@ -39,7 +39,7 @@ class CgroupFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class KubeletFacts:
+class KubeletSettings:
     """Of the running kubelet's flags and its configuration file, a flag before the file; "" = its default.
 
     ``version`` is what ``kubelet --version`` says (``v1.30.2``), ``unit`` the systemd unit that runs it; "" = unknown.
@@ -202,7 +202,7 @@ class Facts:
     perf_paranoid: int | None = None
     perf_hardware: bool = False
     cgroup: CgroupFacts = field(default_factory=CgroupFacts)
-    kubelet: KubeletFacts = field(default_factory=KubeletFacts)
+    kubelet: KubeletSettings = field(default_factory=KubeletSettings)
     restart: RestartFacts | None = None
     """None: the cluster was not asked, or kubelet is in none."""
     runtime: RuntimeFacts = field(default_factory=RuntimeFacts)

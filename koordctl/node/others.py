@@ -45,7 +45,7 @@ _INIT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class RunningProcess:
     """A process as /proc shows it."""
 
     pid: int
@@ -63,14 +63,14 @@ class Process:
         return f"{self.name} (pid {self.pid})"
 
 
-def processes(node: NodeFiles) -> tuple[Process, ...]:
+def processes(node: NodeFiles) -> tuple[RunningProcess, ...]:
     """Returns every process with arguments (kernel threads have none), by pid."""
     pids = sorted(int(name) for name in node.names("/proc") if name.isdecimal())
     told = ((pid, node.text(f"/proc/{pid}/cmdline") or "") for pid in pids)
-    return tuple(Process(pid, tuple(text.rstrip("\0").split("\0"))) for pid, text in told if text.strip("\0"))
+    return tuple(RunningProcess(pid, tuple(text.rstrip("\0").split("\0"))) for pid, text in told if text.strip("\0"))
 
 
-def acting(node: NodeFiles, running: tuple[Process, ...]) -> OthersFacts:
+def acting(node: NodeFiles, running: tuple[RunningProcess, ...]) -> OthersFacts:
     """Returns the agents but Koord among ``running``, the node's processes."""
     own = next((process for process in running if process.is_our_proxy), None)
     return OthersFacts(
@@ -93,7 +93,7 @@ def _hook_files(node: NodeFiles) -> Iterator[HookFileFacts]:
         yield HookFileFacts(path, endpoint, answers, fails_calls=document.text("failure-policy") == "Fail")
 
 
-def _holder(node: NodeFiles, running: tuple[Process, ...]) -> str:
+def _holder(node: NodeFiles, running: tuple[RunningProcess, ...]) -> str:
     """Returns the process that listens on the proxy's socket; "" for systemd, Koord's proxy or one that is not seen."""
     inodes = {each.inode for each in unix_sockets(node) if each.listens and each.is_at(PROXY_SOCKET)}
     holders = [process for process in running if inodes and inodes & _sockets(node, process.pid)]

@@ -28,7 +28,7 @@ from koord.model.kubeletconfig import (
 from koord.model.locations import CONTAINERD_SOCKET, CRIO_SOCKET, NRI_SOCKET, PROXY_SOCKET
 from koord.model.version import numbers
 from koordctl.node import units
-from koordctl.node.facts import KubeletFacts, RuntimeFacts
+from koordctl.node.facts import KubeletSettings, RuntimeFacts
 from koordctl.node.files import NodeFiles, same_path
 from koordctl.node.units import Unit
 
@@ -101,7 +101,7 @@ def kubelet_process(node: NodeFiles) -> Kubelet:
     return found if os.path.exists(found.root) else replace(found, root=node.root)
 
 
-def kubelet(node: NodeFiles, process: Kubelet, version: str, unit_name: str = "") -> KubeletFacts:
+def kubelet(node: NodeFiles, process: Kubelet, version: str, unit_name: str = "") -> KubeletSettings:
     """Returns the settings of the kubelet that was ``process``: a flag before a drop-in before the file.
 
     ``unit_name``: the unit that runs it; found by its cgroup if "".
@@ -133,7 +133,7 @@ def kubelet(node: NodeFiles, process: Kubelet, version: str, unit_name: str = ""
     unit = units.find(node, unit_name) if unit_name else None
     drop_in = node.text(units.kubelet_drop_in_path(unit_name)) if unit_name else None
     own_args = process.args if drop_in is None else [arg for arg in process.args if not _is_our_flag(arg)]
-    return KubeletFacts(
+    return KubeletSettings(
         running=process.pid > 0,
         version=version,
         unit=unit_name,
@@ -174,7 +174,7 @@ def _healthz(address: str, port: str) -> str:
 
 
 def _protection(configs: Sequence[Document], gates: Mapping[str, bool], minor: tuple[int, int] | None) -> bool | None:
-    """Returns ``KubeletFacts.writes_memory_protection``. Files lack defaults; the policy has one from 1.36 on."""
+    """Returns ``KubeletSettings.writes_memory_protection``. Files lack defaults; the policy has one from 1.36 on."""
     members: dict[str, Any] = {} if minor is not None and minor < (1, 36) else {RESERVATION_POLICY: NO_RESERVATION}
     for config in reversed(configs):
         said = {key: config.at(key) for key in (RESERVATION_POLICY, THROTTLING_FACTOR)}

@@ -5,46 +5,54 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from koordctl.doctor import Finding, Status
-from koordctl.fields import Column, Field, Layout, Listing
+from koordctl.doctor import CheckResult, CheckStatus
+from koordctl.fields import Listing, ListingField, ListingLayout, Visibility
 
 RECORDED = "recorded: these are the files of another node, or of another time"
 
 
-def _is_bad(finding: Finding) -> bool:
-    return finding.status in (Status.WARN, Status.FAIL)
+def _is_bad(finding: CheckResult) -> bool:
+    return finding.status in (CheckStatus.WARN, CheckStatus.FAIL)
 
 
-def sentence(finding: Finding) -> str:
+def sentence(finding: CheckResult) -> str:
     """Returns what was found, and what to do about it."""
     to_do = f". To do: {finding.remedy}" if _is_bad(finding) and finding.remedy else ""
     return f"{finding.sentence}{to_do}"
 
 
-FINDINGS: Listing[Finding] = Listing(
+FINDINGS: Listing[CheckResult] = Listing(
     "findings",
     (
-        Field(
+        ListingField(
             "status",
             "STATUS",
             lambda finding: finding.status.upper() if _is_bad(finding) else str(finding.status),
             value=lambda finding: str(finding.status),
         ),
-        Field("check", "CHECK"),
-        Field("sentence", "FOUND", sentence),
-        Field("remedy", "TO DO", column=Column.NAMED),
+        ListingField("check", "CHECK"),
+        ListingField("sentence", "FOUND", sentence),
+        ListingField("remedy", "TO DO", visibility=Visibility.NAMED),
     ),
 )
 
 
-def page(findings: Sequence[Finding], reasons: Sequence[Finding], layout: Layout[Finding], is_recorded: bool) -> str:
+def page(
+    findings: Sequence[CheckResult],
+    reasons: Sequence[CheckResult],
+    layout: ListingLayout[CheckResult],
+    is_recorded: bool,
+) -> str:
     """One line per check, a line of sums, and why Koord must not be installed; a recorded node is said first."""
     parts = [layout.table(findings), _sums(findings), _installation(findings, reasons)]
     return "\n\n".join([RECORDED, *parts] if is_recorded else parts)
 
 
 def document(
-    findings: Sequence[Finding], reasons: Sequence[Finding], layout: Layout[Finding], is_recorded: bool
+    findings: Sequence[CheckResult],
+    reasons: Sequence[CheckResult],
+    layout: ListingLayout[CheckResult],
+    is_recorded: bool,
 ) -> dict[str, object]:
     """Returns all of it for programs."""
     return {
@@ -54,7 +62,7 @@ def document(
     }
 
 
-def _installation(findings: Sequence[Finding], reasons: Sequence[Finding]) -> str:
+def _installation(findings: Sequence[CheckResult], reasons: Sequence[CheckResult]) -> str:
     """Renders the reasons against an installation; one that the table says already is only named again."""
     if not reasons:
         return "installation: possible"
@@ -62,10 +70,10 @@ def _installation(findings: Sequence[Finding], reasons: Sequence[Finding]) -> st
     return "\n".join(("installation: refused", *lines))
 
 
-def failed(findings: Sequence[Finding]) -> bool:
-    return any(each.status is Status.FAIL for each in findings)
+def failed(findings: Sequence[CheckResult]) -> bool:
+    return any(each.status is CheckStatus.FAIL for each in findings)
 
 
-def _sums(findings: Sequence[Finding]) -> str:
+def _sums(findings: Sequence[CheckResult]) -> str:
     counted = Counter(each.status for each in findings)
-    return ", ".join(f"{counted[status]} {status}" for status in Status)
+    return ", ".join(f"{counted[status]} {status}" for status in CheckStatus)

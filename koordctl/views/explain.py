@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from koord.pb.koord import inspect_pb2 as inspect
-from koordctl.fields import Column, Field, Layout, Listing
+from koordctl.fields import Listing, ListingField, ListingLayout, Visibility
 from koordctl.plain import inputs, member
 from koordctl.values import NONE, age, human
 from koordctl.views import node as node_view
@@ -22,11 +22,11 @@ _CHANGES = ("scale", "add", "at most", "at least")
 LEFT: Listing[inspect.ExplainedFile] = Listing(
     "files",
     (
-        Field("container", "CONTAINER", lambda file: file.container or NONE),
-        Field("name", "VALUE"),
-        Field("actual", "HOLDS", lambda file: human(file.unit, file.name, member(file, "actual"))),
-        Field("path", "FILE", lambda file: file.path or NONE),
-        Field("why", "WHY", column=Column.FILLED),
+        ListingField("container", "CONTAINER", lambda file: file.container or NONE),
+        ListingField("name", "VALUE"),
+        ListingField("actual", "HOLDS", lambda file: human(file.unit, file.name, member(file, "actual"))),
+        ListingField("path", "FILE", lambda file: file.path or NONE),
+        ListingField("why", "WHY", visibility=Visibility.FILLED),
     ),
 )
 
@@ -37,12 +37,12 @@ def page(answer: inspect.ExplainResponse, width: int | None = None) -> str:
     left = [each for each in answer.files if not each.owner]
     sections = [*map(_pod, answer.pods), *map(_block, decided)]
     if left:
-        sections.append(f"Left as kubelet and the runtime set them:\n{Layout(LEFT, width=width).table(left)}")
+        sections.append(f"Left as kubelet and the runtime set them:\n{ListingLayout(LEFT, width=width).table(left)}")
     if not answer.files:
         sections.append("Koord decides no file here.")
     sections += [
-        Layout(node_view.STRATEGIES, width=width).table(answer.strategies),
-        Layout(node_view.LOOPS, width=width).table(answer.inputs),
+        ListingLayout(node_view.STRATEGIES, width=width).table(answer.strategies),
+        ListingLayout(node_view.LOOPS, width=width).table(answer.inputs),
     ]
     sections.append(node_view.doubtful_policy(answer.policy))
     return "\n\n".join(section for section in sections if section)

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from koordctl.fields import Field, Layout
+from koordctl.fields import ListingField, ListingLayout
 from koordctl.values import sparkline
 from koordctl.views import top
 from koordctl.views.top import Picture, PodLine
@@ -47,7 +47,7 @@ _KEYS = (
 )
 
 
-class Style(StrEnum):
+class TextStyle(StrEnum):
     """A style of text: SGR parameters of a terminal."""
 
     PLAIN = ""
@@ -60,12 +60,12 @@ class Style(StrEnum):
     CYAN = "36"
 
 
-class Span(NamedTuple):
+class StyledText(NamedTuple):
     text: str
-    style: Style = Style.PLAIN
+    style: TextStyle = TextStyle.PLAIN
 
 
-Line = tuple[Span, ...]
+Line = tuple[StyledText, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class View:
     ``interval_s``: between two points of a history. ``is_live``: pictures follow each other.
     """
 
-    layout: Layout[PodLine]
+    layout: ListingLayout[PodLine]
     interval_s: float = 1.0
     filter: str = ""
     typing: bool = False
@@ -102,7 +102,7 @@ class View:
 
 def frame(picture: Picture, view: View, width: int, height: int) -> list[Line]:
     """``height`` lines of at most ``width`` characters."""
-    head = [*node_lines(picture, view, width), (Span(view.message, Style.RED),)]
+    head = [*node_lines(picture, view, width), (StyledText(view.message, TextStyle.RED),)]
     pods = view.pods(picture)
     room = max(0, height - len(head) - 2)
     offset = min(view.offset, max(0, len(pods) - room))
@@ -130,15 +130,15 @@ def pod_lines(
     """The header, and ``room`` pods from ``offset`` on; all of them if that is None."""
     if not pods:
         said = f"No pod matches {view.filter!r}." if view.filter else view.layout.listing.empty
-        return [(Span(said, Style.DIM),)]
+        return [(StyledText(said, TextStyle.DIM),)]
     fields = view.layout.columns(pods)
     last = None if room is None else offset + room
     widths = _widths(fields, view, pods, width)
     header = _row([_header(field, view, picture.scale) for field in fields], fields, widths)
-    made: list[Line] = [(Span(header.ljust(width), Style.REVERSE),)]
+    made: list[Line] = [(StyledText(header.ljust(width), TextStyle.REVERSE),)]
     for line in pods[offset:last]:
         cells = [_cell(field, line, size) for field, size in zip(fields, widths, strict=True)]
-        made.append((Span(_row(cells, fields, widths), _QOS_STYLES.get(line.qos_class, Style.PLAIN)),))
+        made.append((StyledText(_row(cells, fields, widths), _QOS_STYLES.get(line.qos_class, TextStyle.PLAIN)),))
     return made
 
 
@@ -149,39 +149,53 @@ def text(lines: Sequence[Line]) -> str:
 
 def cut(line: Line, width: int) -> Line:
     """Returns at most ``width`` characters, none of which a terminal takes for a command."""
-    made = list[Span]()
+    made = list[StyledText]()
     for span in line:
         shown = _printable(span.text)[:width]
         width -= len(shown)
         if shown:
-            made.append(Span(shown, span.style))
+            made.append(StyledText(shown, span.style))
     return tuple(made)
 
 
-_QOS_STYLES = {"BE": Style.CYAN, "SYSTEM": Style.DIM}
+_QOS_STYLES = {"BE": TextStyle.CYAN, "SYSTEM": TextStyle.DIM}
 
 
 def _title(picture: Picture, view: View) -> Line:
     if not picture.observed_unix_ns:
-        return (Span(picture.node_name, Style.BOLD), Span("  koord-qosd has not looked at the node yet"))
+        return (
+            StyledText(picture.node_name, TextStyle.BOLD),
+            StyledText("  koord-qosd has not looked at the node yet"),
+        )
     clock = datetime.fromtimestamp(picture.observed_unix_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     size = f"{picture.cpus} CPUs  {picture.memory_bytes / _GIB:.1f} GiB  {len(picture.pods)} pods"
     held = "  HELD" if view.held else ""
     pace = f"  every {view.interval_s:g} s" if view.is_live else ""
-    return (Span(picture.node_name, Style.BOLD), Span(held, Style.YELLOW), Span(f"  {clock}  {size}{pace}"))
+    return (
+        StyledText(picture.node_name, TextStyle.BOLD),
+        StyledText(held, TextStyle.YELLOW),
+        StyledText(f"  {clock}  {size}{pace}"),
+    )
 
 
 def _bar(label: str, picture: Picture, metric: str, whole: float, remark: str, width: int) -> Line:
     figure = picture.node.get(metric)
     if figure is None or not whole:
-        return (Span(f"{label:<{_LABEL}}"), Span("not measured", Style.DIM))
+        return (StyledText(f"{label:<{_LABEL}}"), StyledText("not measured", TextStyle.DIM))
     percent = 100 * figure.value / whole
     shown = f"{figure.value / _GIB:.1f}" if figure.unit == "bytes" else f"{figure.value:.2f}"
     said = f" {percent:3.0f} %  {shown} {remark}"
     room = max(_LEAST_BAR, min(width - _LABEL - 36, 100))
-    style = Style.RED if percent >= _FULL_PERCENT else Style.YELLOW if percent >= _BUSY_PERCENT else Style.GREEN
+    style = (
+        TextStyle.RED if percent >= _FULL_PERCENT else TextStyle.YELLOW if percent >= _BUSY_PERCENT else TextStyle.GREEN
+    )
     full = bar(figure.value / whole, room)
-    return (Span(f"{label:<{_LABEL}}"), Span(full, style), Span(_EMPTY * (room - len(full)), Style.DIM), Span(said))
+    return (
+        StyledText(f"{label:<{_LABEL}}"),
+        StyledText(full, style),
+        StyledText(_EMPTY * (room - len(full)), TextStyle.DIM),
+        StyledText(said),
+    )
 
 
 def bar(share: float, width: int) -> str:
@@ -194,8 +208,8 @@ def _stalls(picture: Picture) -> Line:
     named = zip(("CPU", "memory", "I/O"), top.STALLS, strict=True)
     found = [f"{name} {picture.node[metric].value:.1f} %" for name, metric in named if metric in picture.node]
     if not found:
-        return (Span(f"{'stalled':<{_LABEL}}"), Span("not measured", Style.DIM))
-    return (Span(f"{'stalled':<{_LABEL}}{'   '.join(found)}"), Span("   of the last 10 s", Style.DIM))
+        return (StyledText(f"{'stalled':<{_LABEL}}"), StyledText("not measured", TextStyle.DIM))
+    return (StyledText(f"{'stalled':<{_LABEL}}{'   '.join(found)}"), StyledText("   of the last 10 s", TextStyle.DIM))
 
 
 def _history(picture: Picture, view: View, width: int) -> Line:
@@ -203,14 +217,18 @@ def _history(picture: Picture, view: View, width: int) -> Line:
     room = max(_LEAST_BAR, min(width - _LABEL - 36, 100))
     bars = sparkline(figure.history, room, picture.cpus) if figure is not None else ""
     scale = f" the last {_duration(len(bars) * view.interval_s)}, █ is {picture.cpus} CPUs" if bars else ""
-    return (Span(f"{'history':<{_LABEL}}"), Span(bars.rjust(room), Style.GREEN), Span(scale, Style.DIM))
+    return (
+        StyledText(f"{'history':<{_LABEL}}"),
+        StyledText(bars.rjust(room), TextStyle.GREEN),
+        StyledText(scale, TextStyle.DIM),
+    )
 
 
 def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def _header(field: Field[PodLine], view: View, scale: float = 0.0) -> str:
+def _header(field: ListingField[PodLine], view: View, scale: float = 0.0) -> str:
     if field.name == "cpu_history" and scale:
         return f"{field.header}, █ is {scale:g} CPUs"
     order = view.layout.sort_by
@@ -218,11 +236,11 @@ def _header(field: Field[PodLine], view: View, scale: float = 0.0) -> str:
     return f"{field.header}{mark}"
 
 
-def _cell(field: Field[PodLine], line: PodLine, width: int) -> str:
+def _cell(field: ListingField[PodLine], line: PodLine, width: int) -> str:
     return sparkline(line.history, width, line.scale) if field.name == "cpu_history" else field.cell(line)
 
 
-def _widths(fields: Sequence[Field[PodLine]], view: View, pods: Sequence[PodLine], width: int) -> list[int]:
+def _widths(fields: Sequence[ListingField[PodLine]], view: View, pods: Sequence[PodLine], width: int) -> list[int]:
     """Returns each column's width; in too little room names of pods are cut, and the history takes the rest."""
     natural = {
         field.name: max(len(_header(field, view)), *(len(_printable(field.cell(line))) for line in pods))
@@ -238,7 +256,7 @@ def _widths(fields: Sequence[Field[PodLine]], view: View, pods: Sequence[PodLine
     return [sizes[name] for name in names]
 
 
-def _row(cells: Sequence[str], fields: Sequence[Field[PodLine]], widths: Sequence[int]) -> str:
+def _row(cells: Sequence[str], fields: Sequence[ListingField[PodLine]], widths: Sequence[int]) -> str:
     """Names and histories to the left, amounts to the right."""
     made = []
     for cell, field, width in zip(cells, fields, widths, strict=True):
@@ -250,18 +268,26 @@ def _row(cells: Sequence[str], fields: Sequence[Field[PodLine]], widths: Sequenc
 
 def _footer(view: View, offset: int, room: int, count: int) -> Line:
     if view.typing:
-        return (Span("filter: ", Style.BOLD), Span(f"{view.filter}_"), Span("   Enter: keep   Esc: clear", Style.DIM))
-    shown = [span for key, word in _KEYS for span in (Span(f"{key} ", Style.BOLD), Span(f"{word}  ", Style.DIM))]
+        return (
+            StyledText("filter: ", TextStyle.BOLD),
+            StyledText(f"{view.filter}_"),
+            StyledText("   Enter: keep   Esc: clear", TextStyle.DIM),
+        )
+    shown = [
+        span
+        for key, word in _KEYS
+        for span in (StyledText(f"{key} ", TextStyle.BOLD), StyledText(f"{word}  ", TextStyle.DIM))
+    ]
     more = f"{offset + 1}-{min(count, offset + room)} of {count} ↑↓" if count > room > 0 else ""
     kept = f"filter {view.filter!r}  " if view.filter else ""
-    return (Span(f"{kept}{more}  ", Style.YELLOW) if kept or more else Span(""), *shown)
+    return (StyledText(f"{kept}{more}  ", TextStyle.YELLOW) if kept or more else StyledText(""), *shown)
 
 
 def _printable(text: str) -> str:
     return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
 
 
-def page(picture: Picture, layout: Layout[PodLine], interval_s: float, width: int) -> str:
+def page(picture: Picture, layout: ListingLayout[PodLine], interval_s: float, width: int) -> str:
     """One picture with all pods, for a pipe or a file."""
     view = View(layout, interval_s, is_live=False)
     lines = [*node_lines(picture, view, width), (), *pod_lines(picture, view, view.pods(picture), width)]

@@ -7,11 +7,20 @@ from collections.abc import Callable, Iterator, Sequence
 
 from koord.host.support import Support
 from koord.model.locations import PROXY_SOCKET
-from koordctl.doctor import Finding, kubernetes
-from koordctl.install.disk import Absent, Content, File, Gone, Link, Place, Symlink, Was
+from koordctl.doctor import CheckResult, kubernetes
+from koordctl.install.disk import Absent, Content, Place, PlacedFile, PlacedLink, Symlink, UnwantedFile, Was
 from koordctl.install.plan import InstallFacts
 from koordctl.install.record import Begun
-from koordctl.install.steps import Files, Kernel, Kubelet, Leavings, Resume, Sandbox, Start, Step
+from koordctl.install.steps import (
+    CheckSandbox,
+    PointKubelet,
+    PutFiles,
+    RemoveLeavings,
+    RestoreKernel,
+    ResumeUnits,
+    StartUnits,
+    Step,
+)
 from koordctl.node.units import QOSD
 from koordctl.table import align
 from koordctl.views import doctor
@@ -47,7 +56,7 @@ def undoing(begun: Sequence[Begun], look: Look) -> str:
     return "\n".join(f"{number}. {lines}" for number, lines in enumerate(shown, start=1))
 
 
-def reasons(findings: Sequence[Finding]) -> str:
+def reasons(findings: Sequence[CheckResult]) -> str:
     """Renders why this node is left as it is."""
     return "\n".join(f"{each.check}: {doctor.sentence(each)}" for each in findings)
 
@@ -90,10 +99,10 @@ def _step(number: int, step: Step, look: Look, full: bool) -> Iterator[str]:
 
 def _place_lines(place: Place, was: Was, full: bool) -> Iterator[str]:
     verb = "keep" if place.holds(was) else "make" if isinstance(was, Absent) else "replace"
-    verb = "remove" if isinstance(place, Gone) else verb
-    target = f" -> {place.target}" if isinstance(place, Link) else ""
+    verb = "remove" if isinstance(place, UnwantedFile) else verb
+    target = f" -> {place.target}" if isinstance(place, PlacedLink) else ""
     yield f"   {verb} {place.path}{target}"
-    if full and isinstance(place, File) and verb != "keep":
+    if full and isinstance(place, PlacedFile) and verb != "keep":
         old = was.content.decode("utf-8", "replace") if isinstance(was, Content) else ""
         name = place.path if old else "/dev/null"
         lines = difflib.unified_diff(old.splitlines(), place.text.splitlines(), name, place.path, lineterm="")
@@ -104,18 +113,18 @@ def _undo(each: Begun, look: Look) -> Iterator[str]:
     """Yields the step's sentence and what it does; nothing if there is nothing to do."""
     step, before = each.step, each.before
     match step:
-        case Files() | Kubelet():
+        case PutFiles() | PointKubelet():
             changed = [place for place in step.places if look(place.path) != before.was[place.path]]
             lines = [_back(place, before.was[place.path]) for place in changed]
-        case Start():
+        case StartUnits():
             ours = [] if step.repair else [unit for unit in step.units if unit not in before.active]
             lines = [f"$ systemctl stop {unit}" for unit in ours]
-        case Kernel():
+        case RestoreKernel():
             lines = [] if before.active or step.moved else ["as koordctl restore does"]
-        case Leavings():
+        case RemoveLeavings():
             lines = [f"remove {path}" for path in step.trees if path in before.missing]
             lines += [f"remove {path}, if it is empty" for path in step.directories if path in before.missing]
-        case Sandbox() | Resume():
+        case CheckSandbox() | ResumeUnits():
             lines = []
     yield from (step.undoing, *lines) if lines else ()
 

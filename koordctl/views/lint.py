@@ -6,21 +6,21 @@ from typing import Any
 
 from koord.admission import ObjectProblem
 from koord.model.readable import shorten_list
-from koordctl.fields import Field, Layout, Listing
-from koordctl.linting import Report
+from koordctl.fields import Listing, ListingField, ListingLayout
+from koordctl.linting import LintReport
 
 _MOST = 10
 FINDINGS: Listing[ObjectProblem] = Listing(
     "findings",
     (
-        Field("object", "OBJECT"),
-        Field("path", "PATH", value="problem.path"),
-        Field("sentence", "FOUND", value="problem.message"),
+        ListingField("object", "OBJECT"),
+        ListingField("path", "PATH", value="problem.path"),
+        ListingField("sentence", "FOUND", value="problem.message"),
     ),
 )
 
 
-def page(report: Report, layout: Layout[ObjectProblem]) -> str:
+def page(report: LintReport, layout: ListingLayout[ObjectProblem]) -> str:
     """Renders the report, without a final line break."""
     lines = [layout.table(report.findings) if report.findings else _approval(report)]
     if report.passed_over:
@@ -28,7 +28,7 @@ def page(report: Report, layout: Layout[ObjectProblem]) -> str:
     return "\n".join(lines)
 
 
-def document(report: Report, layout: Layout[ObjectProblem]) -> dict[str, Any]:
+def document(report: LintReport, layout: ListingLayout[ObjectProblem]) -> dict[str, Any]:
     """Returns the same for programs."""
     return {
         "findings": layout.objects(report.findings),
@@ -37,7 +37,7 @@ def document(report: Report, layout: Layout[ObjectProblem]) -> dict[str, Any]:
     }
 
 
-def _approval(report: Report) -> str:
+def _approval(report: LintReport) -> str:
     count = len(report.examined)
     if not count:
         return "There is nothing in it that Koord reads."

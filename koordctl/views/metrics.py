@@ -5,39 +5,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from koord.pb.koord import inspect_pb2 as inspect
-from koordctl.fields import Column, Field, Listing
+from koordctl.fields import Listing, ListingField, Visibility
 from koordctl.values import amount, sparkline
 
 _WIDTH = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MetricLine:
     """One metric of one object."""
 
     metric: inspect.Metric
     sample: inspect.Sample
 
 
-METRICS: Listing[Line] = Listing(
+METRICS: Listing[MetricLine] = Listing(
     "metrics",
     (
-        Field("name", "METRIC", value="metric.name"),
-        Field("object", "OBJECT", value=lambda line: line.sample.label or line.sample.subject or "node"),
-        Field("value", "VALUE", lambda line: amount(line.metric.unit, line.sample.value), value="sample.value"),
-        Field("unit", "UNIT", value="metric.unit"),
-        Field(
+        ListingField("name", "METRIC", value="metric.name"),
+        ListingField("object", "OBJECT", value=lambda line: line.sample.label or line.sample.subject or "node"),
+        ListingField("value", "VALUE", lambda line: amount(line.metric.unit, line.sample.value), value="sample.value"),
+        ListingField("unit", "UNIT", value="metric.unit"),
+        ListingField(
             "history",
             "HISTORY",
             lambda line: sparkline([point.value for point in line.sample.history], _WIDTH),
-            Column.FILLED,
+            Visibility.FILLED,
             "sample.history",
         ),
-        Field("scope", "SCOPE", column=Column.WIDE, value="metric.scope"),
-        Field("help", "HELP", column=Column.WIDE, value="metric.help"),
-        Field("subject", "SUBJECT", column=Column.NAMED, value="sample.subject"),
-        Field("label", "LABEL", column=Column.NAMED, value="sample.label"),
+        ListingField("scope", "SCOPE", visibility=Visibility.WIDE, value="metric.scope"),
+        ListingField("help", "HELP", visibility=Visibility.WIDE, value="metric.help"),
+        ListingField("subject", "SUBJECT", visibility=Visibility.NAMED, value="sample.subject"),
+        ListingField("label", "LABEL", visibility=Visibility.NAMED, value="sample.label"),
     ),
     "No samples.",
-    lambda answer: [Line(metric, sample) for metric in answer.metrics for sample in metric.samples],
+    lambda answer: [MetricLine(metric, sample) for metric in answer.metrics for sample in metric.samples],
 )

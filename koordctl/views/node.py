@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from koord.pb.koord import inspect_pb2 as inspect
-from koordctl.fields import Column, Field, Layout, Listing
+from koordctl.fields import Listing, ListingField, ListingLayout, Visibility
 from koordctl.values import NONE, age, amount
 
 _GIB = 1 << 30
@@ -29,71 +29,72 @@ def _loop_state(loop: inspect.Loop) -> str:
 USAGE: Listing[inspect.Usage] = Listing(
     "usage",
     (
-        Field("metric", "METRIC"),
-        Field("value", "VALUE", lambda usage: amount(usage.unit, usage.value)),
-        Field("unit", "UNIT"),
-        Field("help", "HELP", column=Column.WIDE),
+        ListingField("metric", "METRIC"),
+        ListingField("value", "VALUE", lambda usage: amount(usage.unit, usage.value)),
+        ListingField("unit", "UNIT"),
+        ListingField("help", "HELP", visibility=Visibility.WIDE),
     ),
 )
 POOLS: Listing[inspect.Pool] = Listing(
     "pools",
     (
-        Field("name", "POOL"),
-        Field("socket", "SOCKET"),
-        Field("numa_node", "NUMA"),
-        Field("cpus", "CPUS", lambda pool: pool.cpus or "none"),
+        ListingField("name", "POOL"),
+        ListingField("socket", "SOCKET"),
+        ListingField("numa_node", "NUMA"),
+        ListingField("cpus", "CPUS", lambda pool: pool.cpus or "none"),
     ),
 )
 FEATURES: Listing[inspect.Feature] = Listing(
-    "features", (Field("name", "FEATURE"), Field("supported", "SUPPORTED"), Field("detail", "DETAIL"))
+    "features",
+    (ListingField("name", "FEATURE"), ListingField("supported", "SUPPORTED"), ListingField("detail", "DETAIL")),
 )
 FRONT_ENDS: Listing[inspect.FrontEnd] = Listing(
     "front_ends",
     (
-        Field("name", "FRONT END"),
-        Field("state", "STATE", value=_front_end_state),
-        Field("detail", "DETAIL"),
-        Field("attached", "ATTACHED", column=Column.NAMED),
-        Field("acting", "ACTING", column=Column.NAMED),
+        ListingField("name", "FRONT END"),
+        ListingField("state", "STATE", value=_front_end_state),
+        ListingField("detail", "DETAIL"),
+        ListingField("attached", "ATTACHED", visibility=Visibility.NAMED),
+        ListingField("acting", "ACTING", visibility=Visibility.NAMED),
     ),
 )
 STRATEGIES: Listing[inspect.Strategy] = Listing(
     "strategies",
     (
-        Field("name", "STRATEGY"),
-        Field("stage", "STAGE"),
-        Field("state", "STATE"),
-        Field("opinions", "FILES"),
-        Field("sentence", "SAYS", _sentence),
-        Field("errors", "ERRORS", column=Column.WIDE),
-        Field("lacks", "LACKS", column=Column.WIDE),
+        ListingField("name", "STRATEGY"),
+        ListingField("stage", "STAGE"),
+        ListingField("state", "STATE"),
+        ListingField("opinions", "FILES"),
+        ListingField("sentence", "SAYS", _sentence),
+        ListingField("errors", "ERRORS", visibility=Visibility.WIDE),
+        ListingField("lacks", "LACKS", visibility=Visibility.WIDE),
     ),
 )
 LOOPS: Listing[inspect.Loop] = Listing(
     "loops",
     (
-        Field("name", "LOOP"),
-        Field("state", "STATE", value=_loop_state),
-        Field("age_s", "AGE", lambda loop: age(loop.age_s) if loop.HasField("age_s") else "never"),
-        Field("failures", "FAILURES"),
-        Field("duration_us", "TOOK(us)", lambda loop: f"{loop.duration_us:.0f}"),
-        Field("problem", "SAYS", value=lambda loop: loop.disabled or (loop.last_error if loop.failures else "")),
-        Field("disabled", "DISABLED", column=Column.NAMED),
-        Field("last_error", "LAST ERROR", column=Column.WIDE),
+        ListingField("name", "LOOP"),
+        ListingField("state", "STATE", value=_loop_state),
+        ListingField("age_s", "AGE", lambda loop: age(loop.age_s) if loop.HasField("age_s") else "never"),
+        ListingField("failures", "FAILURES"),
+        ListingField("duration_us", "TOOK(us)", lambda loop: f"{loop.duration_us:.0f}"),
+        ListingField("problem", "SAYS", value=lambda loop: loop.disabled or (loop.last_error if loop.failures else "")),
+        ListingField("disabled", "DISABLED", visibility=Visibility.NAMED),
+        ListingField("last_error", "LAST ERROR", visibility=Visibility.WIDE),
     ),
 )
 CLUSTER: Listing[inspect.ClusterPart] = Listing(
     "cluster",
     (
-        Field("name", "PART"),
-        Field("state", "STATE"),
-        Field("age_s", "AGE", lambda part: age(part.age_s) if part.HasField("age_s") else "never"),
-        Field("failures", "FAILURES"),
-        Field("says", "SAYS", column=Column.FILLED),
+        ListingField("name", "PART"),
+        ListingField("state", "STATE"),
+        ListingField("age_s", "AGE", lambda part: age(part.age_s) if part.HasField("age_s") else "never"),
+        ListingField("failures", "FAILURES"),
+        ListingField("says", "SAYS", visibility=Visibility.FILLED),
     ),
     rows_of=lambda answer: answer.cluster.parts,
 )
-CONTESTED: Listing[inspect.Contested] = Listing("contested", (Field("path", "FILE"), Field("why", "WHY")))
+CONTESTED: Listing[inspect.Contested] = Listing("contested", (ListingField("path", "FILE"), ListingField("why", "WHY")))
 
 _TITLES: tuple[tuple[str, Listing[Any]], ...] = (
     ("USAGE", USAGE),
@@ -108,7 +109,7 @@ _TITLES: tuple[tuple[str, Listing[Any]], ...] = (
 SECTIONS = {listing.key: listing for _, listing in _TITLES}
 
 
-def page(answer: inspect.GetNodeResponse, layout: Layout[Any]) -> str:
+def page(answer: inspect.GetNodeResponse, layout: ListingLayout[Any]) -> str:
     """The whole answer, without its warnings."""
     tables = [(title, layout.on(each).table(each.rows(answer))) for title, each in _TITLES]
     return "\n\n".join([_head(answer), *(f"{title}\n{table}" for title, table in tables if table)])

@@ -6,7 +6,7 @@ from typing import Any
 
 from koord.host.files import Value
 from koord.host.undoable import Outcome, Restored
-from koordctl.restoring import Report, Spec
+from koordctl.restoring import RestoreReport, Spec
 from koordctl.table import align
 from koordctl.values import NONE
 
@@ -15,7 +15,7 @@ _DONE = ("FILE", "HELD", "BASE", "DONE")
 _TO_DO = {Outcome.RESTORED: "put back", Outcome.ALREADY_BASE: "nothing", Outcome.GONE: "nothing: gone"}
 
 
-def table(report: Report, planned: bool) -> str:
+def table(report: RestoreReport, planned: bool) -> str:
     """Renders one line per file; a second table for containers if the runtime made any of them with values of ours."""
     if not report.files and not report.specs:
         return "Koord holds no file."
@@ -29,7 +29,7 @@ def table(report: Report, planned: bool) -> str:
     return "\n\n".join(parts)
 
 
-def plain(report: Report) -> dict[str, Any]:
+def plain(report: RestoreReport) -> dict[str, Any]:
     """Returns the report for programs."""
     document: dict[str, Any] = {"files": [_plain(line) for line in report.files]}
     if report.specs:

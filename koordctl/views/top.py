@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from koord.pb.koord import inspect_pb2 as inspect
-from koordctl.fields import Column, Field, Listing
+from koordctl.fields import Listing, ListingField, Visibility
 from koordctl.values import NONE, amount, sparkline
 
 Ask = Callable[[str, Any, Any], Any]
@@ -75,8 +75,8 @@ class Picture:
         return self.pods[0].scale if self.pods else 0.0
 
 
-def _usage(name: str, header: str, text: Callable[[float], str]) -> Field[PodLine]:
-    return Field(
+def _usage(name: str, header: str, text: Callable[[float], str]) -> ListingField[PodLine]:
+    return ListingField(
         name,
         header,
         lambda line: text(line.usage[name]) if name in line.usage else NONE,
@@ -87,26 +87,26 @@ def _usage(name: str, header: str, text: Callable[[float], str]) -> Field[PodLin
 PODS: Listing[PodLine] = Listing(
     "pods",
     (
-        Field("pod", "POD"),
-        Field("qos_class", "QOS", lambda line: line.qos_class or NONE),
+        ListingField("pod", "POD"),
+        ListingField("qos_class", "QOS", lambda line: line.qos_class or NONE),
         _usage(_BUSY, "CPU", lambda cores: f"{cores:.2f}"),
         _usage("memory_usage_bytes", "MEMORY", lambda size: amount("bytes", size)),
         _usage("cpu_throttled_ratio", "THR%", lambda ratio: f"{100 * ratio:.0f}"),
         _usage("cpu_pressure_some_avg10_percent", "CPUW%", lambda percent: f"{percent:.1f}"),
         _usage("memory_pressure_some_avg10_percent", "MEMW%", lambda percent: f"{percent:.1f}"),
-        Field(
+        ListingField(
             "cpu_history",
             "HISTORY",
             lambda line: sparkline(line.history, _HISTORY_WIDTH, line.scale),
             value=lambda line: list(line.history),
         ),
-        Field("scale", "FULL BAR", column=Column.NAMED),
+        ListingField("scale", "FULL BAR", visibility=Visibility.NAMED),
     ),
     "No pods.",
 )
 
 
-class Reader:
+class PictureReader:
     """Makes one picture after the other. ``interval_s``: between two; ``clock``: monotonic seconds."""
 
     def __init__(self, ask: Ask, interval_s: float, clock: Callable[[], float]) -> None:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from koord.pb.koord import inspect_pb2 as inspect
-from koordctl.fields import Column, Field, Layout, Listing
+from koordctl.fields import Listing, ListingField, ListingLayout, Visibility
 from koordctl.plain import member
 from koordctl.values import NONE, human
 from koordctl.views import node as node_view
@@ -37,44 +37,49 @@ def _clock(entry: inspect.JournalEntry) -> str:
 WRITES: Listing[inspect.PlannedWrite] = Listing(
     "writes",
     (
-        Field("pod", "POD", _pod),
-        Field("name", "VALUE"),
-        Field("before", "BEFORE", _before),
-        Field("after", "AFTER", _after),
-        Field("owner", "BY"),
-        Field("why", "WHY", lambda write: write.why if write.final else f"(on the way) {write.why}"),
-        Field("inputs", "INPUTS", column=Column.WIDE),
-        Field("path", "FILE"),
-        Field("final", "FINAL", column=Column.NAMED),
-        Field("cgroup", "CGROUP", column=Column.NAMED),
-        Field("unit", "UNIT", column=Column.NAMED),
+        ListingField("pod", "POD", _pod),
+        ListingField("name", "VALUE"),
+        ListingField("before", "BEFORE", _before),
+        ListingField("after", "AFTER", _after),
+        ListingField("owner", "BY"),
+        ListingField("why", "WHY", lambda write: write.why if write.final else f"(on the way) {write.why}"),
+        ListingField("inputs", "INPUTS", visibility=Visibility.WIDE),
+        ListingField("path", "FILE"),
+        ListingField("final", "FINAL", visibility=Visibility.NAMED),
+        ListingField("cgroup", "CGROUP", visibility=Visibility.NAMED),
+        ListingField("unit", "UNIT", visibility=Visibility.NAMED),
     ),
 )
 EVICTIONS: Listing[inspect.Eviction] = Listing(
     "evictions",
-    (Field("pod", "EVICT"), Field("strategy", "BY"), Field("why", "WHY"), Field("uid", "UID", column=Column.WIDE)),
+    (
+        ListingField("pod", "EVICT"),
+        ListingField("strategy", "BY"),
+        ListingField("why", "WHY"),
+        ListingField("uid", "UID", visibility=Visibility.WIDE),
+    ),
 )
 ENTRIES: Listing[inspect.JournalEntry] = Listing(
     "entries",
     (
-        Field("unix_ns", "TIME", _clock),
-        Field("pod", "POD", _pod),
-        Field("name", "VALUE"),
-        Field("before", "BEFORE", _before),
-        Field("after", "AFTER", _after),
-        Field("result", "RESULT"),
-        Field("owner", "BY", lambda entry: entry.owner or NONE),
-        Field("path", "FILE"),
-        Field("why", "WHY", lambda entry: entry.why or NONE, Column.WIDE),
-        Field("inputs", "INPUTS", column=Column.WIDE),
-        Field("tick", "TICK", column=Column.NAMED),
-        Field("unit", "UNIT", column=Column.NAMED),
+        ListingField("unix_ns", "TIME", _clock),
+        ListingField("pod", "POD", _pod),
+        ListingField("name", "VALUE"),
+        ListingField("before", "BEFORE", _before),
+        ListingField("after", "AFTER", _after),
+        ListingField("result", "RESULT"),
+        ListingField("owner", "BY", lambda entry: entry.owner or NONE),
+        ListingField("path", "FILE"),
+        ListingField("why", "WHY", lambda entry: entry.why or NONE, Visibility.WIDE),
+        ListingField("inputs", "INPUTS", visibility=Visibility.WIDE),
+        ListingField("tick", "TICK", visibility=Visibility.NAMED),
+        ListingField("unit", "UNIT", visibility=Visibility.NAMED),
     ),
     "No entries.",
 )
 
 
-def plan(answer: inspect.PlanResponse, layout: Layout[Any]) -> str:
+def plan(answer: inspect.PlanResponse, layout: ListingLayout[Any]) -> str:
     """The writes in their order, evictions, and strategies that do not act."""
     sections = [layout.table(answer.writes), layout.on(EVICTIONS).table(answer.evictions)]
     if not any(sections):
@@ -84,6 +89,6 @@ def plan(answer: inspect.PlanResponse, layout: Layout[Any]) -> str:
     return "\n\n".join(section for section in sections if section)
 
 
-def journal(answer: inspect.JournalResponse, layout: Layout[Any]) -> str:
+def journal(answer: inspect.JournalResponse, layout: ListingLayout[Any]) -> str:
     """One line per write, the newest last."""
     return layout.table(answer.entries[::-1])

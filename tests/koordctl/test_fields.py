@@ -19,9 +19,9 @@ from koord.admission import ObjectProblem
 from koord.model.problem import Problem
 from koord.pb.koord import inspect_pb2 as inspect
 from koordctl import views
-from koordctl.cluster.nodes import NodeRow, Protection
-from koordctl.doctor import Finding, Status
-from koordctl.fields import Column, Field, Layout, Listing, UnknownField
+from koordctl.cluster.nodes import ClusterNodeRow, Protection
+from koordctl.doctor import CheckResult, CheckStatus
+from koordctl.fields import Listing, ListingField, ListingLayout, UnknownField, Visibility
 from koordctl.plain import plain
 from koordctl.views import metrics, pods, top
 
@@ -36,20 +36,20 @@ class Row:
 ROWS: Listing[Row] = Listing(
     "rows",
     (
-        Field("key", "KEY"),
-        Field("value", "VALUE"),
-        Field("note", "NOTE", lambda row: f"<{row.note}>", Column.FILLED),
-        Field("extra", "EXTRA", column=Column.WIDE, value=lambda row: row.key * 2),
-        Field("hidden", "HIDDEN", column=Column.NAMED, value=lambda row: row.key * 3),
+        ListingField("key", "KEY"),
+        ListingField("value", "VALUE"),
+        ListingField("note", "NOTE", lambda row: f"<{row.note}>", Visibility.FILLED),
+        ListingField("extra", "EXTRA", visibility=Visibility.WIDE, value=lambda row: row.key * 2),
+        ListingField("hidden", "HIDDEN", visibility=Visibility.NAMED, value=lambda row: row.key * 3),
     ),
     "No rows.",
 )
 NAMES = [field.name for field in ROWS.fields]
 
 
-def layout(*names: str, output: str = "table", sort_by: str = "", is_descending: bool = False) -> Layout[Row]:
+def layout(*names: str, output: str = "table", sort_by: str = "", is_descending: bool = False) -> ListingLayout[Row]:
     order = ROWS.field(sort_by) if sort_by else None
-    return Layout(ROWS, output, tuple(map(ROWS.field, names)), order, is_descending)
+    return ListingLayout(ROWS, output, tuple(map(ROWS.field, names)), order, is_descending)
 
 
 def header(table: str) -> list[str]:
@@ -164,11 +164,13 @@ def test_sorting_is_stable_and_total(rows: list[Row], is_descending: bool) -> No
 # --- every listing of koordctl ---------------------------------------------------------------------------------------
 
 ABSENT: dict[str, object] = {
-    "cluster.nodes.NODES": NodeRow("", False, None, None, None, None, None, 0, None, 0, None, Protection.NONE, ""),
-    "views.doctor.FINDINGS": Finding("", Status.OK, ""),
+    "cluster.nodes.NODES": ClusterNodeRow(
+        "", False, None, None, None, None, None, 0, None, 0, None, Protection.NONE, ""
+    ),
+    "views.doctor.FINDINGS": CheckResult("", CheckStatus.OK, ""),
     "views.explain.LEFT": inspect.ExplainedFile(),
     "views.lint.FINDINGS": ObjectProblem("", Problem("", "")),
-    "views.metrics.METRICS": metrics.Line(inspect.Metric(), inspect.Sample()),
+    "views.metrics.METRICS": metrics.MetricLine(inspect.Metric(), inspect.Sample()),
     "views.node.CLUSTER": inspect.ClusterPart(),
     "views.node.CONTESTED": inspect.Contested(),
     "views.node.FEATURES": inspect.Feature(),
@@ -177,8 +179,8 @@ ABSENT: dict[str, object] = {
     "views.node.POOLS": inspect.Pool(),
     "views.node.STRATEGIES": inspect.Strategy(),
     "views.node.USAGE": inspect.Usage(),
-    "views.pods.CONTAINERS": pods.Line(inspect.Pod(), None),
-    "views.pods.VALUES": pods.Line(inspect.Pod(), None),
+    "views.pods.CONTAINERS": pods.ContainerLine(inspect.Pod(), None),
+    "views.pods.VALUES": pods.ContainerLine(inspect.Pod(), None),
     "views.top.PODS": top.PodLine("", {}),
     "views.writes.ENTRIES": inspect.JournalEntry(),
     "views.writes.EVICTIONS": inspect.Eviction(),
@@ -202,11 +204,11 @@ def test_every_listing_has_an_absent_row() -> None:
 @pytest.mark.parametrize("output", ["table", "wide"])
 def test_a_row_of_which_nothing_is_known(name: str, output: str) -> None:
     listing, row = LISTINGS[name], ABSENT[name]
-    assert Layout(listing, output).table([row, row]).count("\n") == 2
+    assert ListingLayout(listing, output).table([row, row]).count("\n") == 2
     for field in listing.fields:
         assert isinstance(field.cell(row), str)
-        assert Layout(listing, output, (field,), field).table([row, row]).count("\n") == 2
-        assert all(entry.keys() <= {field.name} for entry in Layout(listing, fields=(field,)).objects([row]))
+        assert ListingLayout(listing, output, (field,), field).table([row, row]).count("\n") == 2
+        assert all(entry.keys() <= {field.name} for entry in ListingLayout(listing, fields=(field,)).objects([row]))
 
 
 @pytest.mark.parametrize("name", LISTINGS)
@@ -222,6 +224,6 @@ MESSAGES = {name: row for name, row in ABSENT.items() if isinstance(row, Message
 
 @pytest.mark.parametrize("name", MESSAGES)
 def test_objects_have_every_key_of_the_document(name: str) -> None:
-    row, (entry,) = MESSAGES[name], Layout(LISTINGS[name]).objects([MESSAGES[name]])
+    row, (entry,) = MESSAGES[name], ListingLayout(LISTINGS[name]).objects([MESSAGES[name]])
     assert {field.name for field in row.DESCRIPTOR.fields} <= {field.name for field in LISTINGS[name].fields}
     assert entry | plain(row) == entry

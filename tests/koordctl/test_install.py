@@ -12,8 +12,8 @@ from koordctl.commands.uninstall import uninstall
 from koordctl.exits import OK, Refused
 from koordctl.install import disk as disks
 from koordctl.install import record as records
-from koordctl.install.disk import Disk, File
-from koordctl.install.steps import Files
+from koordctl.install.disk import NodeDisk, PlacedFile
+from koordctl.install.steps import PutFiles
 from tests.koordctl.conftest import Trees, everything
 from tests.nodes.build import lay_out
 from tests.nodes.cells import CELLS, INSTALLS, REFUSED
@@ -73,7 +73,7 @@ def test_a_wrapper_is_refused_unless_kubelet_is_left_alone(tmp_path: Path) -> No
 @pytest.mark.parametrize("complete", [True, False])
 def test_what_the_record_calls_ours_and_nobody_wants_is_removed(tmp_path: Path, complete: bool) -> None:
     root = lay_out(tmp_path, INSTALLS["v2 systemd"].node)
-    disk, step = Disk(root), Files("The units", (File(DROP_IN, "[Service]\n"),))
+    disk, step = NodeDisk(root), PutFiles("The units", (PlacedFile(DROP_IN, "[Service]\n"),))
     (root / "var/lib").mkdir(parents=True, exist_ok=True)
     record = records.create(disk, "1")
     record.begin(step, disks.before(disk, step.places))
@@ -90,7 +90,7 @@ def test_without_the_daemon_until_it_is_uninstalled(tmp_path: Path, recorded: bo
     root = lay_out(tmp_path, INSTALLS["v2 systemd"].node)
     (root / "var/lib").mkdir(parents=True, exist_ok=True)
     if recorded is not None:
-        records.create(Disk(root), "1", recorded).finish()
+        records.create(NodeDisk(root), "1", recorded).finish()
     result = dry_run(root, "--no-daemon")
     if recorded:
         assert isinstance(result.exception, Refused)

@@ -17,7 +17,7 @@ from koord.host.writer import Writer
 from koord.model.cfs import PERIOD_US
 from koord.pb.cri import api_pb2 as cri
 from koordctl import exits
-from koordctl.restoring import Report, restore_node
+from koordctl.restoring import RestoreReport, restore_node
 from tests.fakes.runtime import FakeRuntime
 from tests.koordctl.runs import koordctl
 
@@ -287,8 +287,8 @@ async def test_a_container_that_is_gone_leaves_nothing_to_do(edited: Edited, end
         edited.runtime.vanishing.add(edited.id)
     code, out, _ = await edited.restore("--yes", "-o", "json")
     assert (code, edited.runtime.updates, json.loads(out)["containers"][0]["outcome"]) == (0, [], "gone")
-    assert restore_node(edited.place.record, edited.socket, root=edited.place.root) == Report()
+    assert restore_node(edited.place.record, edited.socket, root=edited.place.root) == RestoreReport()
 
 
 def test_without_a_record_there_is_nothing_to_restore(tmp_path: Path) -> None:
-    assert restore_node(tmp_path / "absent", tmp_path / "cri.sock", root=tmp_path) == Report()
+    assert restore_node(tmp_path / "absent", tmp_path / "cri.sock", root=tmp_path) == RestoreReport()

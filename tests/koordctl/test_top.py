@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.pb.koord import inspect_pb2 as inspect
-from koordctl.exits import Unreachable
-from koordctl.fields import Layout
+from koordctl.exits import NoAnswer
+from koordctl.fields import ListingLayout
 from koordctl.screen import typed
 from koordctl.values import age, amount, sparkline
 from koordctl.views import frame, top
@@ -79,12 +79,12 @@ class Node:
         chosen = [each for each in self.metrics if each.name.startswith(request.metric)]
         return inspect.MetricsResponse(observed_unix_ns=self.observed_unix_ns, metrics=chosen)
 
-    def reader(self, interval_s: float = 1.0) -> top.Reader:
-        return top.Reader(self.ask, interval_s, lambda: self.now_s)
+    def reader(self, interval_s: float = 1.0) -> top.PictureReader:
+        return top.PictureReader(self.ask, interval_s, lambda: self.now_s)
 
 
 CLASSES = {"web": "LS", "job": "BE"}
-LAYOUT: Layout[top.PodLine] = Layout(top.PODS)
+LAYOUT: ListingLayout[top.PodLine] = ListingLayout(top.PODS)
 
 
 def test_the_picture() -> None:
@@ -272,10 +272,10 @@ def test_typing_a_filter(keys: list[str], filter: str, typing: bool) -> None:
 
 def test_an_absent_daemon_is_said_before_the_screen_is_taken() -> None:
     def absent(method: str, request: Any, answer: Any) -> Any:
-        raise Unreachable("no socket")
+        raise NoAnswer("no socket")
 
     with pytest.raises(click.ClickException, match="no socket"):
-        top.Reader(absent, 1.0, lambda: 0.0).read()
+        top.PictureReader(absent, 1.0, lambda: 0.0).read()
 
 
 # On a real terminal

@@ -86,7 +86,7 @@ def set_fields(message: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 def restored(
     field: Field, original: Original, of_spec: dict[str, Any] | None, root: Path
 ) -> cri.LinuxContainerResources:
-    listed = runtimespecs.Listed("id", "name", "/kubepods/pod/c", of_spec)
+    listed = runtimespecs.RuntimeContainer("id", "name", "/kubepods/pod/c", of_spec)
     originals = Originals(KEY, {field.value: original})
     return runtimespecs.as_requested(originals, listed, Writer(Tree(2, root, {}))) or cri.LinuxContainerResources()
 

@@ -13,12 +13,12 @@ import pytest
 from koord.model.core import Node
 from koord.model.locations import PROXY_SOCKET
 from koordctl.cluster import restart
-from koordctl.doctor import Status
+from koordctl.doctor import CheckStatus
 from koordctl.exits import Refused
-from koordctl.install.disk import Before, File
+from koordctl.install.disk import Before, PlacedFile
 from koordctl.install.prepare import restart_of
 from koordctl.install.record import Begun
-from koordctl.install.steps import Kubelet
+from koordctl.install.steps import PointKubelet
 from koordctl.node.collect import ask_restart
 from koordctl.node.files import NodeFiles
 from koordctl.node.settings import kubelet_process
@@ -95,19 +95,19 @@ def kubelet(root: Path, *flags: str) -> Path:
 
 PROXIED = f"--container-runtime-endpoint=unix://{PROXY_SOCKET}"
 OF_CLUSTER = ("--kubeconfig=/kubeconfig", "--hostname-override=Node-1")
-STEP = Begun(Kubelet("kubelet.service", File("/drop-in", ""), ""), Before())
+STEP = Begun(PointKubelet("kubelet.service", PlacedFile("/drop-in", ""), ""), Before())
 SHORT = "a kubelet that restarts now ends pods: pods that run here request 900m kubernetes.io/batch-cpu, and the Node"
 
 
 @pytest.mark.parametrize(
     ("flags", "steps", "status", "says"),
     [
-        pytest.param((PROXIED, *OF_CLUSTER), (STEP,), Status.WARN, SHORT, id="pods would end"),
+        pytest.param((PROXIED, *OF_CLUSTER), (STEP,), CheckStatus.WARN, SHORT, id="pods would end"),
         pytest.param(
-            (PROXIED, OF_CLUSTER[0], "--hostname-override=other"), (STEP,), Status.INFO, "not known", id="no Node"
+            (PROXIED, OF_CLUSTER[0], "--hostname-override=other"), (STEP,), CheckStatus.INFO, "not known", id="no Node"
         ),
         pytest.param(
-            (PROXIED, "--kubeconfig=/gone"), (STEP,), Status.INFO, "not known: no cluster", id="no credential"
+            (PROXIED, "--kubeconfig=/gone"), (STEP,), CheckStatus.INFO, "not known: no cluster", id="no credential"
         ),
         pytest.param((PROXIED,), (STEP,), None, "", id="a kubelet of no cluster"),
         pytest.param(OF_CLUSTER, (STEP,), None, "", id="a kubelet that stays as it is"),
@@ -115,7 +115,7 @@ SHORT = "a kubelet that restarts now ends pods: pods that run here request 900m 
     ],
 )
 async def test_what_uninstalling_finds(
-    tmp_path: Path, flags: tuple[str, ...], steps: tuple[Begun, ...], status: Status | None, says: str
+    tmp_path: Path, flags: tuple[str, ...], steps: tuple[Begun, ...], status: CheckStatus | None, says: str
 ) -> None:
     cluster = Cluster()
     cluster.node("node-1", {CPU: "700", MEMORY: "4Gi"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from koord.host.support import Support
-from koordctl.node.facts import CgroupFacts, DaemonFacts, Facts, KoordFacts, KubeletFacts, RuntimeFacts
+from koordctl.node.facts import CgroupFacts, DaemonFacts, Facts, KoordFacts, KubeletSettings, RuntimeFacts
 
 ROWS = ("cpu.idle", "cpu.max.burst", "memory.high", "memory.reclaim", "cpu.pressure", "cpuset.cpus.exclusive")
 V2 = CgroupFacts(
@@ -18,7 +18,7 @@ V2 = CgroupFacts(
     has_containers=True,
     support=dict.fromkeys(ROWS, Support.PRESENT),
 )
-KUBELET = KubeletFacts(
+KUBELET = KubeletSettings(
     running=True,
     version="v1.34.4",
     unit="kubelet.service",

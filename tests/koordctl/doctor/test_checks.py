@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from koord.host.support import Support
-from koordctl.doctor import Status, kernel, koord, kubernetes
+from koordctl.doctor import CheckStatus, kernel, koord, kubernetes
 from koordctl.doctor.checks import CHECKS, Check, blockers, examine
 from koordctl.node.collect import Answers, collect
 from koordctl.node.facts import (
@@ -17,7 +17,7 @@ from koordctl.node.facts import (
     Facts,
     HookFileFacts,
     KoordFacts,
-    KubeletFacts,
+    KubeletSettings,
     OthersFacts,
     RestartFacts,
     RuntimeFacts,
@@ -27,14 +27,14 @@ from qosd.decide.reliefsteps import CPU_FLOOR_MILLI
 from runtimeproxy.options import Options
 from tests.koordctl.doctor.goodnode import DAEMON, GOOD, KUBELET, V2, record
 
-OK, INFO, WARN, FAIL = Status.OK, Status.INFO, Status.WARN, Status.FAIL
+OK, INFO, WARN, FAIL = CheckStatus.OK, CheckStatus.INFO, CheckStatus.WARN, CheckStatus.FAIL
 RESIZE = {"InPlacePodVerticalScaling": True}
 DRIVERLESS = replace(KUBELET, cgroup_driver="")
 
 
 def test_in_a_pod_no_unit_is_spoken_of() -> None:
     """What the table and the refusals of an installation say on the chart's node, with no daemon and with a bad one."""
-    bare = replace(GOOD, systemd=False, in_pod=True, koord=KoordFacts(), kubelet=KubeletFacts())
+    bare = replace(GOOD, systemd=False, in_pod=True, koord=KoordFacts(), kubelet=KubeletSettings())
     of_hosts = ("koord-qosd.service", "systemctl", "koordctl install", "koord.slice")
     weak = replace(DAEMON, open_files_limit=20_000, lacking=("cpuSuppress lacks CAP_SYS_NICE",))
     for facts in (replace(bare, daemon=None, daemon_says="no socket"), replace(bare, daemon=weak)):
@@ -50,7 +50,7 @@ def of_runtime(name: str, version: str) -> RuntimeFacts:
     return RuntimeFacts(name, version, "/run/r.sock", True)
 
 
-CASES: list[tuple[Check, dict[str, Any], Status, str]] = [
+CASES: list[tuple[Check, dict[str, Any], CheckStatus, str]] = [
     (kernel.kernel, {"kernel_release": ""}, WARN, "'unknown' is not understood"),
     (kernel.kernel, {"kernel_release": "4.9.0"}, FAIL, "older than 4.18"),
     (kernel.kernel, {"kernel_release": "5.10.0-8-amd64"}, WARN, "lacks cpu.idle"),
@@ -150,9 +150,9 @@ CASES: list[tuple[Check, dict[str, Any], Status, str]] = [
     (kernel.perf, {"perf_hardware": False}, INFO, "no hardware counters"),
     (kernel.perf, {"perf_paranoid": 4}, WARN, "perf_event_paranoid is 4"),
     (kernel.swap, {"swap_bytes": 1 << 30}, WARN, "failSwapOn is true"),
-    (kernel.swap, {"swap_bytes": 1 << 30, "kubelet": KubeletFacts()}, INFO, "1.0 GiB of swap"),
-    (kubernetes.kubelet, {"kubelet": KubeletFacts()}, WARN, "no kubelet is running"),
-    (kubernetes.kubelet, {"kubelet": KubeletFacts(running=True, config_problem="x: bad")}, WARN, "x: bad"),
+    (kernel.swap, {"swap_bytes": 1 << 30, "kubelet": KubeletSettings()}, INFO, "1.0 GiB of swap"),
+    (kubernetes.kubelet, {"kubelet": KubeletSettings()}, WARN, "no kubelet is running"),
+    (kubernetes.kubelet, {"kubelet": KubeletSettings(running=True, config_problem="x: bad")}, WARN, "x: bad"),
     (kubernetes.kubelet_version, {"kubelet": replace(KUBELET, version="")}, INFO, "cannot be told"),
     (kubernetes.kubelet_version, {"kubelet": replace(KUBELET, version="v1.22.17")}, FAIL, "v1alpha2 only"),
     (kubernetes.kubelet_version, {"kubelet": replace(KUBELET, version="v1.23.0")}, FAIL, "dockershim"),
@@ -256,13 +256,13 @@ CASES: list[tuple[Check, dict[str, Any], Status, str]] = [
     ),
     (
         kubernetes.in_place_resize,
-        {"kubelet": KubeletFacts(feature_gates={"InPlacePodVerticalScaling": False})},
+        {"kubelet": KubeletSettings(feature_gates={"InPlacePodVerticalScaling": False})},
         OK,
         "is off",
     ),
-    (kubernetes.kubelet_memory_qos, {"kubelet": KubeletFacts(writes_memory_protection=True)}, WARN, "MemoryQoS"),
-    (kubernetes.kubelet_memory_qos, {"kubelet": KubeletFacts(writes_memory_protection=False)}, OK, "alone"),
-    (kubernetes.kubelet_memory_qos, {"kubelet": KubeletFacts()}, INFO, "cannot be told"),
+    (kubernetes.kubelet_memory_qos, {"kubelet": KubeletSettings(writes_memory_protection=True)}, WARN, "MemoryQoS"),
+    (kubernetes.kubelet_memory_qos, {"kubelet": KubeletSettings(writes_memory_protection=False)}, OK, "alone"),
+    (kubernetes.kubelet_memory_qos, {"kubelet": KubeletSettings()}, INFO, "cannot be told"),
     (kubernetes.runtime, {"runtime": RuntimeFacts(socket="/run/x.sock")}, FAIL, "/run/x.sock"),
     (kubernetes.runtime, {"runtime": RuntimeFacts(socket="/run/x.sock", socket_exists=True)}, WARN, "not answer"),
     (kubernetes.runtime, {"runtime": RuntimeFacts("containerd", "1.5.9", "/x", True)}, FAIL, "no CRI v1"),
@@ -367,7 +367,7 @@ CASES: list[tuple[Check, dict[str, Any], Status, str]] = [
 
 
 @pytest.mark.parametrize(("check", "changes", "status", "says"), CASES)
-def test_checks(check: Check, changes: dict[str, Any], status: Status, says: str) -> None:
+def test_checks(check: Check, changes: dict[str, Any], status: CheckStatus, says: str) -> None:
     finding = check(replace(GOOD, **changes))
     assert (finding.status, says in finding.sentence) == (status, True), finding
     assert finding.remedy or status in (OK, INFO)
@@ -413,7 +413,7 @@ V2_TREE = {
 }
 
 
-def judged(root: Path, told: tuple[str, str] | None) -> dict[str, tuple[Status, str]]:
+def judged(root: Path, told: tuple[str, str] | None) -> dict[str, tuple[CheckStatus, str]]:
     asked: list[str] = []
 
     def ask(socket: str) -> tuple[str, str] | None:
@@ -437,7 +437,7 @@ CRIO_TREE = {
 
 
 @pytest.mark.parametrize(("version", "status"), [("v1.31.0", OK), ("v1.30.2", FAIL)])
-def test_a_kubelet_that_asks_cri_o_for_its_driver(tmp_path: Path, version: str, status: Status) -> None:
+def test_a_kubelet_that_asks_cri_o_for_its_driver(tmp_path: Path, version: str, status: CheckStatus) -> None:
     record(tmp_path, CRIO_TREE)
     facts = collect(tmp_path, Answers(lambda socket: ("cri-o", "1.31.3"), lambda program: version))
     assert facts.runtime.cgroup_driver == ""

@@ -9,11 +9,11 @@ import pytest
 from click import ClickException
 
 from koord.model.version import numbers
-from koordctl.doctor import Status
+from koordctl.doctor import CheckStatus
 from koordctl.doctor.checks import CHECKS, DECISIVE, blockers, examine
 from koordctl.node import others, settings
 from koordctl.node.collect import RECORDING_FILE, Recording, read_recording
-from koordctl.node.facts import Facts, KubeletFacts
+from koordctl.node.facts import Facts, KubeletSettings
 from koordctl.node.files import NodeFiles
 from tests.koordctl.doctor.goodnode import GOOD, KUBELET, record
 
@@ -31,13 +31,13 @@ def test_a_good_node_has_no_blocker() -> None:
 def test_a_node_of_which_nothing_is_known_is_refused_without_an_error() -> None:
     reasons = blockers(Facts())
     assert {"systemd", "kubelet-found", "runtime", "cgroup-version"} <= {each.check for each in reasons}
-    assert all(each.status is Status.FAIL and each.sentence and each.remedy for each in reasons)
+    assert all(each.status is CheckStatus.FAIL and each.sentence and each.remedy for each in reasons)
 
 
 def test_every_failure_that_decides_is_one_of_doctors_lines() -> None:
     assert set(DECISIVE) <= set(CHECKS)
     facts = replace(GOOD, kernel_release="4.9.0", kubelet=replace(KUBELET, version="v1.22.0"))
-    failed = [finding for finding in examine(facts) if finding.status is Status.FAIL]
+    failed = [finding for finding in examine(facts) if finding.status is CheckStatus.FAIL]
     assert list(blockers(facts)) == failed
 
 
@@ -47,7 +47,7 @@ def test_a_kubelet_whose_configuration_cannot_be_read() -> None:
 
 
 def test_without_a_kubelet_there_is_one_reason_only() -> None:
-    assert [each.check for each in blockers(replace(GOOD, kubelet=KubeletFacts()))] == ["kubelet-found"]
+    assert [each.check for each in blockers(replace(GOOD, kubelet=KubeletSettings()))] == ["kubelet-found"]
 
 
 @pytest.mark.parametrize(

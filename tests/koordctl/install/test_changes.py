@@ -11,10 +11,10 @@ import pytest
 from koord.model.locations import PROXY_SOCKET
 from koordctl.install import plan
 from koordctl.install import record as records
-from koordctl.install.disk import Gone
+from koordctl.install.disk import UnwantedFile
 from koordctl.install.execute import RolledBack
 from koordctl.install.plan import Flavour, Programs
-from koordctl.install.steps import Files, Start, Step
+from koordctl.install.steps import PutFiles, StartUnits, Step
 from koordctl.node.facts import Facts, RuntimeFacts
 from koordctl.node.units import UNITS
 from koordctl.views import install as view
@@ -29,7 +29,7 @@ WIRED = PLAIN | set(UNITS)
 
 
 def installed(world: World, **changed: object) -> None:
-    install(world.host(), plan.steps(facts(world.root, **changed), with_kubelet=True))  # type: ignore[arg-type]
+    install(world.machine(), plan.steps(facts(world.root, **changed), with_kubelet=True))  # type: ignore[arg-type]
     world.commands.clear()
 
 
@@ -56,7 +56,9 @@ def drop_in(unit: str) -> str:
 
 def of_an_older_koord(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """Its records do not tell a repair."""
-    return tuple(msgspec.structs.replace(step, repair=False) if isinstance(step, Start) else step for step in steps)
+    return tuple(
+        msgspec.structs.replace(step, repair=False) if isinstance(step, StartUnits) else step for step in steps
+    )
 
 
 @pytest.mark.parametrize("older", [False, True])
@@ -66,9 +68,9 @@ def test_a_repaired_installation_is_uninstalled(world: World, stopped: set[str],
     installed(world)
     world.active -= stopped
     steps = changes(world).steps
-    install(world.host(), of_an_older_koord(steps) if older else steps)
+    install(world.machine(), of_an_older_koord(steps) if older else steps)
     assert world.active == WIRED
-    assert uninstall(world.host()) == ()
+    assert uninstall(world.machine()) == ()
     assert world.snapshot() == before
     assert world.active == PLAIN
 
@@ -78,7 +80,7 @@ def test_a_repair_that_fails_stops_nothing(world: World, runtime: Runtime) -> No
     world.active.discard(PROXY)
     runtime.refuses["RunPodSandbox"] = "no room"
     with pytest.raises(RolledBack, match="no room"):
-        install(world.host(), changes(world).steps)
+        install(world.machine(), changes(world).steps)
     assert world.active == WIRED
     assert PROXY_SOCKET in world.kubelet_arguments()
 
@@ -86,10 +88,10 @@ def test_a_repair_that_fails_stops_nothing(world: World, runtime: Runtime) -> No
 def test_a_repair_in_words(world: World) -> None:
     installed(world)
     world.active.discard(PROXY)
-    install(world.host(), changes(world).steps)
-    record = records.load(world.host().disk)
+    install(world.machine(), changes(world).steps)
+    record = records.load(world.machine().disk)
     assert record is not None
-    shown = view.undoing(record.steps, world.host().disk.look)
+    shown = view.undoing(record.steps, world.machine().disk.look)
     assert shown.count("systemctl stop koord-runtime-proxy.service") == 1
 
 
@@ -100,10 +102,10 @@ def test_a_refreshed_kubelet_never_gets_its_old_command_again(world: World) -> N
     command(world, "--old")
     installed(world)
     command(world, "--new")
-    install(world.host(), changes(world).steps)
+    install(world.machine(), changes(world).steps)
     world.commands.clear()
     world.sick_with = "--old"
-    assert uninstall(world.host()) == ()
+    assert uninstall(world.machine()) == ()
     assert world.commands.count("restart kubelet.service") == 1
     assert world.kubelet_arguments() == "/usr/bin/kubelet\0--new\0"
     assert world.active == PLAIN
@@ -115,7 +117,7 @@ def test_a_refresh_that_fails_goes_back_to_the_former_drop_in(world: World) -> N
     command(world, "--new")
     world.sick_with = "--new"
     with pytest.raises(RolledBack, match=r"kubelet\.service is not well"):
-        install(world.host(), changes(world).steps)
+        install(world.machine(), changes(world).steps)
     assert world.kubelet_arguments().startswith("/usr/bin/kubelet\0--old\0--container-runtime-endpoint=")
     assert world.active == WIRED
 
@@ -143,7 +145,7 @@ def test_a_change_that_fails_leaves_running_what_ran(
     steps = changes(world, node, **known).steps
     runtime.refuses["RunPodSandbox"] = "no room"
     with pytest.raises(RolledBack, match="no room"):
-        install(world.host(), steps)
+        install(world.machine(), steps)
     after = world.snapshot()
     assert {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)} <= {RECORD}
     assert (world.runs, world.active) == (ran, WIRED)
@@ -153,7 +155,7 @@ def test_a_unit_that_does_not_come_back_is_named(world: World) -> None:
     installed(world)
     world.fails[f"restart {QOSD}"] = "Job failed."
     with pytest.raises(RolledBack) as caught:
-        install(world.host(), changes(world, root_dir="/srv/kubelet").steps)
+        install(world.machine(), changes(world, root_dir="/srv/kubelet").steps)
     said = f"{QOSD} does not run with its former files: systemctl restart {QOSD}: Job failed"
     assert caught.value.notes == (said,)
     world.fails.clear()
@@ -163,9 +165,9 @@ def test_a_unit_that_does_not_come_back_is_named(world: World) -> None:
 def test_what_is_to_be_stopped_is_not_restarted_before(world: World) -> None:
     before = world.snapshot()
     installed(world)
-    install(world.host(), changes(world, root_dir="/srv/kubelet", programs=newer_units(world)).steps)
+    install(world.machine(), changes(world, root_dir="/srv/kubelet", programs=newer_units(world)).steps)
     world.commands.clear()
-    assert uninstall(world.host()) == ()
+    assert uninstall(world.machine()) == ()
     assert [line for line in world.commands if line.startswith("restart ")] == ["restart kubelet.service"]
     assert (world.snapshot(), world.active) == (before, PLAIN)
 
@@ -186,13 +188,13 @@ def test_a_drop_in_that_is_not_wanted_any_more_goes(world: World, former: dict[s
     installed(world, **former)
     paths = [drop_in(unit) for unit in units]
     found = changes(world)
-    shown = view.plan(found.steps, world.host().disk.look, full=True)
+    shown = view.plan(found.steps, world.machine().disk.look, full=True)
     assert [line for line in shown.splitlines() if "50-koord" in line] == [f"   remove /{path}" for path in paths]
-    install(world.host(), found.steps)
+    install(world.machine(), found.steps)
     assert not [path for path in paths if (world.root / path).exists()]
     assert [line for line in world.commands if line.startswith("restart ")] == [f"restart {unit}" for unit in units]
     assert changes(world).steps == ()
-    assert uninstall(world.host()) == ()
+    assert uninstall(world.machine()) == ()
     assert (world.snapshot(), world.active) == (before, PLAIN)
 
 
@@ -204,8 +206,8 @@ def test_containers_are_put_right_at_the_runtime_of_today(
     (world.root / "run/crio/crio.sock").symlink_to(runtime.socket)
     installed(world, node=former)
     world.active.discard(QOSD)
-    install(world.host(), changes(world, now).steps)
-    assert uninstall(world.host()) == ()
+    install(world.machine(), changes(world, now).steps)
+    assert uninstall(world.machine()) == ()
     assert world.kernel_restored == [now.runtime.socket]
 
 
@@ -214,9 +216,9 @@ def test_a_move_that_fails_puts_back_no_kernel_file(world: World, runtime: Runti
     world.active.discard(QOSD)
     runtime.refuses["RunPodSandbox"] = "no room"
     with pytest.raises(RolledBack):
-        install(world.host(), changes(world, of_crio()).steps)
+        install(world.machine(), changes(world, of_crio()).steps)
     assert world.kernel_restored == []
-    assert uninstall(world.host()) == ()
+    assert uninstall(world.machine()) == ()
     assert world.kernel_restored == [node_facts().runtime.socket]
 
 
@@ -224,10 +226,10 @@ def test_a_drop_in_comes_and_goes_and_comes(world: World) -> None:
     before = world.snapshot()
     for root_dir in ("", "/srv/kubelet", "", "/srv/other"):
         steps = changes(world, root_dir=root_dir).steps
-        install(world.host(), steps)
+        install(world.machine(), steps)
         assert (world.root / drop_in(QOSD)).exists() == bool(root_dir)
         assert any("--kubelet-state-dir" in text for text in world.runs[QOSD]) == bool(root_dir)
-    assert uninstall(world.host()) == ()
+    assert uninstall(world.machine()) == ()
     assert world.snapshot() == before
 
 
@@ -241,13 +243,13 @@ def test_a_drop_in_that_is_not_ours_stays(world: World) -> None:
 
 def test_a_change_that_was_cut_off_made_nothing(world: World) -> None:
     installed(world, root_dir="/srv/kubelet")
-    record = records.load(world.host().disk)
+    record = records.load(world.machine().disk)
     assert record is not None
     made = record.own_paths
     assert f"/{drop_in(QOSD)}" in made
-    step = next(step for step in changes(world).steps if isinstance(step, Files))
-    assert Gone(f"/{drop_in(QOSD)}") in step.places
-    record.begin(step, step.look(world.host()))
+    step = next(step for step in changes(world).steps if isinstance(step, PutFiles))
+    assert UnwantedFile(f"/{drop_in(QOSD)}") in step.places
+    record.begin(step, step.look(world.machine()))
     assert record.own_paths == made
     record.finish()
     assert record.own_paths == made - {f"/{drop_in(QOSD)}"}

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from koordctl.install.disk import Absent, Content, Disk, Symlink
+from koordctl.install.disk import Absent, Content, NodeDisk, Symlink
 
 OURS = Content(b"", 0o644, os.geteuid(), os.getegid())
 
 
-class Flushed(Disk):
+class Flushed(NodeDisk):
     """Notes what is flushed."""
 
     def __init__(self, root: Path) -> None:
@@ -51,6 +51,6 @@ def disk(tmp_path: Path) -> Flushed:
         (lambda disk: disk.remove_tree("/etc/file"), ["/etc"]),
     ],
 )
-def test_what_is_flushed(disk: Flushed, change: Callable[[Disk], object], flushed: list[str]) -> None:
+def test_what_is_flushed(disk: Flushed, change: Callable[[NodeDisk], object], flushed: list[str]) -> None:
     change(disk)
     assert disk.flushed == flushed

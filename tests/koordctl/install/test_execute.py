@@ -15,7 +15,7 @@ from koord.pb.cri import api_pb2 as cri
 from koordctl.install import plan
 from koordctl.install import record as records
 from koordctl.install.execute import NotUndone, RolledBack
-from koordctl.install.host import InstallError
+from koordctl.install.machine import InstallError
 from koordctl.install.plan import Flavour
 from koordctl.install.prepare import decide
 from koordctl.node.units import UNITS
@@ -36,7 +36,7 @@ ORDER = [
 
 
 def installed(world: World, **changed: object) -> None:
-    install(world.host(), plan.steps(facts(world.root, **changed), with_kubelet=True))  # type: ignore[arg-type]
+    install(world.machine(), plan.steps(facts(world.root, **changed), with_kubelet=True))  # type: ignore[arg-type]
 
 
 def test_the_order_of_things(world: World, runtime: Runtime) -> None:
@@ -52,7 +52,7 @@ def test_the_order_of_things(world: World, runtime: Runtime) -> None:
         "RemovePodSandbox",
     ]
     world.commands.clear()
-    uninstall(world.host())
+    uninstall(world.machine())
     assert world.commands[:2] == ["daemon-reload", "restart kubelet.service"]
     assert world.commands.index("stop koord-runtime-proxy.socket") < world.commands.index("stop koord-qosd.service")
     assert world.kernel_restored == [RUNTIME_SOCKET]
@@ -62,11 +62,11 @@ def test_the_order_of_things(world: World, runtime: Runtime) -> None:
 def test_a_command_that_fails_is_rolled_back(world: World, command: str) -> None:
     before = world.snapshot()
     world.fails[command] = "Job failed."
-    host = world.host()
+    machine = world.machine()
     with pytest.raises((RolledBack, NotUndone), match="Job failed"):
         installed(world)
     world.fails.clear()
-    uninstall(host)  # daemon-reload fails while rolling back as well; then the record is still there
+    uninstall(machine)  # daemon-reload fails while rolling back as well; then the record is still there
     assert world.snapshot() == before
     assert world.active == {"kubelet.service", "containerd.service"}
 
@@ -127,7 +127,7 @@ def test_an_interrupted_installation_is_rolled_back(world: World) -> None:
 
     before = world.snapshot()
     with pytest.raises(KeyboardInterrupt):
-        install(replace(world.host(), say=interrupted), plan.steps(facts(world.root), with_kubelet=True))
+        install(replace(world.machine(), say=interrupted), plan.steps(facts(world.root), with_kubelet=True))
     assert world.snapshot() == before
 
 
@@ -136,7 +136,7 @@ def test_a_stopped_kubelet_is_configured_and_not_started(world: World) -> None:
     before = world.snapshot()
     installed(world)
     assert (world.root / DROP_IN).exists()
-    uninstall(world.host())
+    uninstall(world.machine())
     assert "restart kubelet.service" not in world.commands
     assert world.snapshot() == before
 
@@ -145,35 +145,35 @@ def test_a_kubelet_that_was_stopped_since_is_not_started(world: World) -> None:
     installed(world)
     world.stop_kubelet()
     world.commands.clear()
-    uninstall(world.host())
+    uninstall(world.machine())
     assert "restart kubelet.service" not in world.commands
 
 
 def test_the_proxy_is_not_stopped_under_a_kubelet_that_uses_it(world: World) -> None:
-    install(world.host(), plan.steps(facts(world.root), with_kubelet=False))
+    install(world.machine(), plan.steps(facts(world.root), with_kubelet=False))
     config = world.root / "var/lib/kubelet/config.yaml"
     config.write_text(f"healthzPort: 0\ncontainerRuntimeEndpoint: unix://{PROXY_SOCKET}\n")
     with pytest.raises(NotUndone, match="kubelet still reaches the runtime by"):
-        uninstall(world.host())
+        uninstall(world.machine())
     assert set(UNITS) <= world.active
     config.write_text("healthzPort: 0\n")
-    assert uninstall(world.host()) == ()
+    assert uninstall(world.machine()) == ()
 
 
 def test_what_could_not_be_put_back_into_the_kernel_stops_the_removal(world: World) -> None:
     installed(world)
-    host = replace(world.host(), restore_kernel=lambda runtime: ("/sys/fs/cgroup/x: EIO",))
+    machine = replace(world.machine(), restore_kernel=lambda runtime: ("/sys/fs/cgroup/x: EIO",))
     with pytest.raises(NotUndone, match="not put back: /sys/fs/cgroup/x: EIO"):
-        uninstall(host)
+        uninstall(machine)
     assert (world.root / "run/koord/undo.jsonl").exists()
     assert PROXY_SOCKET not in world.kubelet_arguments()
-    assert uninstall(world.host()) == ()
+    assert uninstall(world.machine()) == ()
 
 
 def test_a_busy_node_is_asked_again(world: World) -> None:
     installed(world)
     answers = iter([("busy",), ("busy",), ()])
-    assert uninstall(replace(world.host(), restore_kernel=lambda runtime: next(answers))) == ()
+    assert uninstall(replace(world.machine(), restore_kernel=lambda runtime: next(answers))) == ()
     assert next(answers, "all asked") == "all asked"
 
 
@@ -184,7 +184,7 @@ def test_edited_files(world: World, purge: bool) -> None:
     assert before[RULES][-1] == b"node:\n  cpuManagerPolicy: static\n"
     for path in (QOSD_UNIT, RULES, DROP_IN):
         (world.root / path).write_text("edited")
-    notes = uninstall(world.host(), purge)
+    notes = uninstall(world.machine(), purge)
     kept = [
         path for path in (f"{QOSD_UNIT}.koord-edited", RULES, f"{DROP_IN}.koord-edited") if (world.root / path).exists()
     ]
@@ -213,14 +213,14 @@ def test_what_was_there_comes_back(world: World) -> None:
     before = world.snapshot()
     installed(world)
     assert (world.root / "usr/bin/koordctl").readlink() == Path("/opt/koord/bin/koordctl")
-    assert uninstall(world.host()) == ()
+    assert uninstall(world.machine()) == ()
     assert world.snapshot() == before
 
 
 def test_files_that_appeared_in_our_directories_are_named(world: World) -> None:
     installed(world)
     (world.root / "etc/runtime/hookserver.d/other.json").write_text("theirs")
-    assert uninstall(world.host()) == (
+    assert uninstall(world.machine()) == (
         "/etc/runtime/hookserver.d stays: it holds other.json",
         "/etc/runtime stays: it holds hookserver.d",
     )
@@ -229,14 +229,14 @@ def test_files_that_appeared_in_our_directories_are_named(world: World) -> None:
 def test_run_time_directories_that_were_there_stay(world: World) -> None:
     (world.root / "run/koord-runtimeproxy").mkdir()
     installed(world)
-    assert uninstall(world.host()) == ("/run/koord-runtimeproxy stays: it was there before",)
+    assert uninstall(world.machine()) == ("/run/koord-runtimeproxy stays: it was there before",)
     assert not (world.root / "run/koord").exists()
 
 
 def test_a_state_directory_that_was_there_stays(world: World) -> None:
     (world.root / "var/lib/koord").mkdir()
     installed(world)
-    assert uninstall(world.host()) == ("/var/lib/koord stays: it was there before",)
+    assert uninstall(world.machine()) == ("/var/lib/koord stays: it was there before",)
     assert [path.name for path in (world.root / "var/lib/koord").iterdir()] == ["journal.sqlite"]
 
 
@@ -244,17 +244,17 @@ def test_the_package_brings_programs_and_units(world: World) -> None:
     for name, text in facts(world.root).programs.units.items():
         (world.root / "usr/lib/systemd/system" / name).write_text(text)
     before = world.snapshot()
-    install(world.host(), plan.steps(facts(world.root, Flavour.PACKAGE), with_kubelet=True))
+    install(world.machine(), plan.steps(facts(world.root, Flavour.PACKAGE), with_kubelet=True))
     assert not (world.root / "usr/bin/koordctl").exists()
     link = world.root / "etc/systemd/system/multi-user.target.wants/koord-qosd.service"
     assert link.readlink() == Path("/usr/lib/systemd/system/koord-qosd.service")
-    assert uninstall(world.host()) == ()
+    assert uninstall(world.machine()) == ()
     assert world.snapshot() == before
 
 
 def test_a_unit_that_hides_the_packages_is_in_the_way(world: World) -> None:
     (world.root / QOSD_UNIT).write_text("by hand")
-    found = decide(world.host().disk, facts(world.root, Flavour.PACKAGE), with_kubelet=True, installed=False)
+    found = decide(world.machine().disk, facts(world.root, Flavour.PACKAGE), with_kubelet=True, installed=False)
     assert [each.sentence for each in found.reasons] == [f"/{QOSD_UNIT} is there and is not Koord's to replace"]
 
 
@@ -264,7 +264,7 @@ def test_what_is_no_file_of_ours_is_in_the_way(world: World, path: str) -> None:
         (world.root / path).write_text("a program")
     else:
         (world.root / path).mkdir()
-    found = decide(world.host().disk, facts(world.root), with_kubelet=True, installed=False)
+    found = decide(world.machine().disk, facts(world.root), with_kubelet=True, installed=False)
     assert [each.sentence for each in found.reasons] == [f"/{path} is there and is not Koord's to replace"]
     assert found.steps == ()
 
@@ -278,7 +278,7 @@ def running(world: World) -> dict[str, object]:
 
 def test_a_second_installation_has_nothing_to_change(world: World) -> None:
     installed(world)
-    found = decide(world.host().disk, facts(world.root, **running(world)), with_kubelet=True, installed=True)  # type: ignore[arg-type]
+    found = decide(world.machine().disk, facts(world.root, **running(world)), with_kubelet=True, installed=True)  # type: ignore[arg-type]
     assert (found.reasons, found.steps) == ((), ())
 
 
@@ -289,11 +289,11 @@ def test_a_second_installation_brings_up_to_date_what_is_old(world: World) -> No
     vendor = world.root / "etc/systemd/system/kubelet.service.d/10-kubeadm.conf"
     vendor.write_text("[Service]\nExecStart=\nExecStart=/usr/bin/kubelet --v=4\n")
     (world.root / QOSD_UNIT).write_text("[Service]\nExecStart=/usr/bin/old\n[Install]\nWantedBy=multi-user.target\n")
-    found = decide(world.host().disk, facts(world.root, **running(world)), with_kubelet=True, installed=True)  # type: ignore[arg-type]
-    install(world.host(), found.steps)
+    found = decide(world.machine().disk, facts(world.root, **running(world)), with_kubelet=True, installed=True)  # type: ignore[arg-type]
+    install(world.machine(), found.steps)
     assert world.commands == ["daemon-reload", "restart koord-qosd.service", "daemon-reload", "restart kubelet.service"]
     assert "--v=4\0--container-runtime-endpoint=" in world.kubelet_arguments()
-    uninstall(world.host())
+    uninstall(world.machine())
     after = world.snapshot()
     assert {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)} == {
         "etc/systemd/system/kubelet.service.d/10-kubeadm.conf",  # the vendor's own change
@@ -306,10 +306,10 @@ def test_a_failed_change_goes_back_to_the_installation_before(world: World) -> N
     vendor = world.root / "etc/systemd/system/kubelet.service.d/10-kubeadm.conf"
     vendor.write_text("[Service]\nExecStart=\nExecStart=/usr/bin/kubelet --v=4\n")
     before = world.snapshot()
-    found = decide(world.host().disk, facts(world.root, **running(world)), with_kubelet=True, installed=True)  # type: ignore[arg-type]
+    found = decide(world.machine().disk, facts(world.root, **running(world)), with_kubelet=True, installed=True)  # type: ignore[arg-type]
     world.sick_on_proxy = True
     with pytest.raises((RolledBack, NotUndone)):
-        install(world.host(), found.steps)
+        install(world.machine(), found.steps)
     world.sick_on_proxy = False
     world.systemctl(("systemctl", "restart", "kubelet.service"))
     after = world.snapshot()
@@ -317,14 +317,14 @@ def test_a_failed_change_goes_back_to_the_installation_before(world: World) -> N
 
 
 def test_two_at_once(world: World) -> None:
-    disk = world.host().disk
+    disk = world.machine().disk
     with records.alone(disk), pytest.raises(InstallError, match="another koordctl"), records.alone(disk):
         raise Killed
     assert not disk.exists("/run/koord-install.lock")
 
 
 def test_who_may_only_read_the_state_s_directory_keeps_nobody_from_installing(world: World) -> None:
-    disk = world.host().disk
+    disk = world.machine().disk
     others = [os.open(disk.at(directory), os.O_RDONLY) for directory in ("/var/lib", "/run")]
     for other in others:
         fcntl.flock(other, fcntl.LOCK_EX)

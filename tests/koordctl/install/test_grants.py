@@ -12,7 +12,7 @@ from koordctl.install import record as records
 from koordctl.install.execute import RolledBack
 from koordctl.install.plan import Flavour
 from koordctl.install.prepare import Prepared, decide_grants
-from koordctl.install.steps import Start, Step
+from koordctl.install.steps import StartUnits, Step
 from koordctl.node import grants
 from koordctl.node.units import UNITS
 from koordctl.views import install as view
@@ -51,7 +51,7 @@ def installed(world: World, flavour: Flavour = Flavour.VENV) -> World:
     if flavour is Flavour.PACKAGE:
         for name, text in facts(world.root).programs.units.items():
             put(world, f"usr/lib/systemd/system/{name}", text)
-    install(world.host(), plan.steps(facts(world.root, flavour), with_kubelet=True))
+    install(world.machine(), plan.steps(facts(world.root, flavour), with_kubelet=True))
     world.commands.clear()
     return world
 
@@ -63,10 +63,12 @@ def text(world: World) -> str:
 
 def only_grants(world: World) -> Prepared:
     """What ``koordctl install --only-grants`` finds to do."""
-    host = world.host()
-    record = records.load(host.disk)
+    machine = world.machine()
+    record = records.load(machine.disk)
     assert record is not None
-    return decide_grants(host.disk, facts(world.root, ours=record.own_paths, running=frozenset(UNITS) & world.active))
+    return decide_grants(
+        machine.disk, facts(world.root, ours=record.own_paths, running=frozenset(UNITS) & world.active)
+    )
 
 
 def restarts(world: World) -> list[str]:
@@ -83,7 +85,7 @@ def test_an_installation_grants_what_is_on_and_takes_all_of_it_back(
     assert text(world) == expected
     assert ("ReadWritePaths=-/proc" in "".join(world.runs[QOSD])) == bool(expected), "it runs with them"
     assert changes(world, programs=facts(world.root, flavour).programs).steps == ()
-    assert uninstall(world.host()) == ()
+    assert uninstall(world.machine()) == ()
     kept = {path: found for path, found in world.snapshot().items() if not path.startswith("usr/lib/systemd/system/k")}
     assert kept == {path: found for path, found in before.items() if not path.startswith("usr/lib/systemd/system/k")}
     assert world.active == PLAIN
@@ -99,13 +101,13 @@ def test_after_a_change_of_the_rules_it_is_brought_up_to_date(
     installed(world)
     put(world, RULES, now)
     steps = changes(world).steps
-    install(world.host(), steps)
+    install(world.machine(), steps)
     assert text(world).startswith(expected)
     assert bool(text(world)) == bool(expected)
     assert restarts(world) == [QOSD]
     assert changes(world).steps == ()
     put(world, RULES, former)
-    assert uninstall(world.host()) == ()
+    assert uninstall(world.machine()) == ()
     assert (world.snapshot(), world.active) == (before, PLAIN)
 
 
@@ -133,7 +135,7 @@ def test_values_that_are_still_held_keep_their_grant(world: World, rules: str, n
     (world.root / "run/koord/undo.jsonl").write_text(f"{{}}\n{note}\n")
     assert (bool(granted), changes(world).steps) == (True, ())
     (world.root / "run/koord/undo.jsonl").write_text("{}\n")
-    install(world.host(), changes(world).steps)
+    install(world.machine(), changes(world).steps)
     assert text(world) == ""
 
 
@@ -143,14 +145,14 @@ def test_a_change_that_fails_leaves_the_former_grants(world: World, runtime: Run
     ran = dict(world.runs)
     runtime.refuses["RunPodSandbox"] = "no room"
     with pytest.raises(RolledBack, match="no room"):
-        install(world.host(), changes(world).steps)
+        install(world.machine(), changes(world).steps)
     assert (text(world), world.runs, world.active) == (EXPECTED, ran, WIRED)
 
 
 def test_a_plan_shows_it(world: World) -> None:
     installed(with_rules(world, OFF))
     put(world, RULES, ON)
-    shown = view.plan(changes(world).steps, world.host().disk.look, full=True)
+    shown = view.plan(changes(world).steps, world.machine().disk.look, full=True)
     assert f"   make {grants.DROP_IN}\n" in shown
     assert f"   | +ReadWritePaths=-/{MIN_FREE}\n" in shown
 
@@ -166,13 +168,13 @@ def test_the_grants_alone(world: World, former: str, now: str, expected: str) ->
     world.active.discard(PROXY)
     put(world, RULES, now)
     found = only_grants(world)
-    install(world.host(), found.steps)
+    install(world.machine(), found.steps)
     assert text(world) == expected
     assert world.commands == ["daemon-reload", f"restart {QOSD}"]
     assert world.active == WIRED - {PROXY}
     assert only_grants(world).steps == ()
     put(world, RULES, former)
-    assert uninstall(world.host()) == ()
+    assert uninstall(world.machine()) == ()
     assert (world.snapshot(), world.active) == (before, PLAIN)
 
 
@@ -181,8 +183,8 @@ def test_a_daemon_that_does_not_run_is_not_started_for_its_grants(world: World) 
     world.active.discard(QOSD)
     put(world, RULES, ON)
     steps = only_grants(world).steps
-    assert not [step for step in steps if isinstance(step, Start)]
-    install(world.host(), steps)
+    assert not [step for step in steps if isinstance(step, StartUnits)]
+    install(world.machine(), steps)
     assert (text(world), world.commands) == (EXPECTED, ["daemon-reload"])
 
 
@@ -192,7 +194,7 @@ def test_a_daemon_that_does_not_come_back_has_its_former_grants(world: World) ->
     ran = dict(world.runs)
     world.fails[f"restart {QOSD}"] = "Job failed."
     with pytest.raises(RolledBack, match="Job failed"):
-        install(world.host(), only_grants(world).steps)
+        install(world.machine(), only_grants(world).steps)
     assert (text(world), world.runs) == ("", ran)
 
 
@@ -207,12 +209,12 @@ def test_killed_while_the_grants_change(new_world: Callable[[], World]) -> None:
         steps: tuple[Step, ...] = only_grants(world).steps
         hand = Hand(moment)
         with suppress(Killed):
-            install(world.host(hand), steps)
-        install(world.host(), ())  # which undoes what was begun
-        install(world.host(), only_grants(world).steps)
+            install(world.machine(hand), steps)
+        install(world.machine(), ())  # which undoes what was begun
+        install(world.machine(), only_grants(world).steps)
         assert (moment, text(world)) == (moment, EXPECTED)
         put(world, RULES, OFF)
-        assert uninstall(world.host()) == ()
+        assert uninstall(world.machine()) == ()
         assert (moment, world.snapshot(), world.active) == (moment, before, PLAIN)
         moment += 1
     assert moment > 5

@@ -10,7 +10,7 @@ import pytest
 
 from koord.model.locations import PROXY_SOCKET
 from koordctl.install import probes
-from koordctl.install.host import InstallError
+from koordctl.install.machine import InstallError
 from tests.koordctl.install.world import World
 
 SICK, WELL = 500, 200
@@ -56,13 +56,13 @@ def healthz(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.mark.parametrize("healthz", [[WELL], [SICK, SICK, WELL]], indirect=True)
 def test_well_in_the_end(on_proxy: World, healthz: str) -> None:
-    probes.wait_for_kubelet(on_proxy.host(), "kubelet.service", healthz, proxied=True)
+    probes.wait_for_kubelet(on_proxy.machine(), "kubelet.service", healthz, proxied=True)
 
 
 @pytest.mark.parametrize("healthz", [[SICK]], indirect=True)
 def test_never_well(on_proxy: World, healthz: str) -> None:
     with pytest.raises(InstallError, match=f"not well 5 s after its restart: {healthz}/healthz answers 500: syncloop"):
-        probes.wait_for_kubelet(on_proxy.host(), "kubelet.service", healthz, proxied=True)
+        probes.wait_for_kubelet(on_proxy.machine(), "kubelet.service", healthz, proxied=True)
 
 
 @pytest.mark.parametrize(
@@ -74,18 +74,18 @@ def test_never_well(on_proxy: World, healthz: str) -> None:
 )
 def test_the_other_endpoint(on_proxy: World, proxied: bool, older: tuple[str, ...], why: str) -> None:
     with pytest.raises(InstallError, match=why):
-        probes.wait_for_kubelet(on_proxy.host(), "kubelet.service", "", proxied, frozenset(older))
+        probes.wait_for_kubelet(on_proxy.machine(), "kubelet.service", "", proxied, frozenset(older))
 
 
 def test_nobody_answers_or_runs(on_proxy: World) -> None:
     with pytest.raises(InstallError, match=r"127\.0\.0\.1:1/healthz does not answer: .*refused"):
-        probes.wait_for_kubelet(on_proxy.host(), "kubelet.service", "127.0.0.1:1", proxied=True)
+        probes.wait_for_kubelet(on_proxy.machine(), "kubelet.service", "127.0.0.1:1", proxied=True)
     on_proxy.stop_kubelet()
     with pytest.raises(InstallError, match="it is inactive; see journalctl -u kubelet"):
-        probes.wait_for_kubelet(on_proxy.host(), "kubelet.service", "", proxied=True)
+        probes.wait_for_kubelet(on_proxy.machine(), "kubelet.service", "", proxied=True)
     on_proxy.active.add("kubelet.service")
     with pytest.raises(InstallError, match="it has no process named kubelet"):
-        probes.wait_for_kubelet(on_proxy.host(), "kubelet.service", "", proxied=True)
+        probes.wait_for_kubelet(on_proxy.machine(), "kubelet.service", "", proxied=True)
 
 
 def test_accepted_connections_only(world: World) -> None:

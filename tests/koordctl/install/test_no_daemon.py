@@ -14,12 +14,12 @@ from koord.host import undo
 from koord.model.locations import PROXY_SOCKET
 from koordctl.install import plan
 from koordctl.install import record as records
-from koordctl.install.disk import Disk
+from koordctl.install.disk import NodeDisk
 from koordctl.install.execute import NotUndone, RolledBack
-from koordctl.install.host import Systemd
+from koordctl.install.machine import Systemd
 from koordctl.install.plan import Flavour
 from koordctl.install.prepare import Wishes, gather, remembered
-from koordctl.install.steps import Kernel, Leavings, Start, Step
+from koordctl.install.steps import RemoveLeavings, RestoreKernel, StartUnits, Step
 from koordctl.node.units import UNITS
 from tests.koordctl.install.runs import changes, install, uninstall
 from tests.koordctl.install.world import Hand, Killed, World, facts
@@ -51,7 +51,7 @@ def steps_of(world: World, **changed: object) -> tuple[Step, ...]:
 
 
 def installed(world: World, **changed: object) -> None:
-    install(world.host(), steps_of(world, **changed), with_daemon=False)
+    install(world.machine(), steps_of(world, **changed), with_daemon=False)
     put(world, METRICS)
 
 
@@ -135,9 +135,9 @@ def test_a_command_that_fails_is_rolled_back(world: World, command: str) -> None
     before = world.snapshot()
     world.fails[command] = "Job failed."
     with pytest.raises((RolledBack, NotUndone), match="Job failed"):
-        install(world.host(), steps_of(world), with_daemon=False)
+        install(world.machine(), steps_of(world), with_daemon=False)
     world.fails.clear()
-    uninstall(world.host())
+    uninstall(world.machine())
     assert (world.snapshot(), world.active) == (before, PLAIN)
 
 
@@ -153,15 +153,15 @@ def test_the_unit_is_in_place_and_neither_started_nor_enabled(new_world: Callabl
     assert PROXY_SOCKET in world.kubelet_arguments()
     assert not (world.root / ENABLED).is_symlink()
     assert (world.root / "etc/systemd/system" / QOSD).exists() == (flavour is Flavour.VENV)
-    assert uninstall(world.host()) == ()
+    assert uninstall(world.machine()) == ()
     assert (world.snapshot(), world.active, world.kernel_restored) == (before, PLAIN, [])
 
 
 def test_nothing_of_a_koord_qosd_is_a_step(world: World) -> None:
     steps = steps_of(world)
-    assert not [step for step in steps if isinstance(step, Kernel)]
-    assert [step.units for step in steps if isinstance(step, Start)] == [(SOCKET, PROXY)]
-    (leavings,) = (step for step in steps if isinstance(step, Leavings))
+    assert not [step for step in steps if isinstance(step, RestoreKernel)]
+    assert [step.units for step in steps if isinstance(step, StartUnits)] == [(SOCKET, PROXY)]
+    (leavings,) = (step for step in steps if isinstance(step, RemoveLeavings))
     assert set(POD).isdisjoint(path.lstrip("/") for path in leavings.trees)
 
 
@@ -174,10 +174,10 @@ def test_a_repair_starts_the_proxy_alone(world: World) -> None:
     assert changes(world).steps == ()
     world.active -= {SOCKET, PROXY}
     world.commands.clear()
-    install(world.host(), changes(world, root_dir="/srv/kubelet").steps)
+    install(world.machine(), changes(world, root_dir="/srv/kubelet").steps)
     assert not [line for line in world.commands if QOSD in line]
     assert world.active == WIRED
-    assert uninstall(world.host()) == ()
+    assert uninstall(world.machine()) == ()
     assert (world.snapshot(), world.active) == (before, PLAIN)
 
 
@@ -187,14 +187,14 @@ def test_what_is_the_pods_outlives_the_proxy(world: World, pod_was_first: bool) 
         put(world, *POD)
     installed(world)
     put(world, *POD)
-    notes = uninstall(world.host())
+    notes = uninstall(world.machine())
     assert of_the_pod(world) == set(POD)
     assert not (world.root / METRICS).exists()
     assert not (world.root / "var/lib/koord/install").exists()
     assert (world.active, world.kernel_restored) == (PLAIN, [])
     said = "it was there before" if pod_was_first else "it holds journal.db"
     assert f"/var/lib/koord stays: {said}" in notes
-    assert records.load(world.host().disk) is None
+    assert records.load(world.machine().disk) is None
 
 
 def test_killed_while_uninstalling_beside_the_pod(new_world: Callable[[], World]) -> None:
@@ -205,9 +205,9 @@ def test_killed_while_uninstalling_beside_the_pod(new_world: Callable[[], World]
         put(world, *POD)
         hand = Hand(moment)
         with suppress(Killed):
-            uninstall(world.host(hand))
-        uninstall(world.host())
-        records.sweep(world.host().disk)
+            uninstall(world.machine(hand))
+        uninstall(world.machine())
+        records.sweep(world.machine().disk)
         assert (moment, of_the_pod(world), world.active) == (moment, set(POD), PLAIN)
         assert not (world.root / "var/lib/koord/install").exists()
         moment += 1
@@ -233,8 +233,8 @@ def test_what_the_record_tells(
     """Of an installation that was cut off as well, which is undone before the next one."""
     (tmp_path / "var/lib").mkdir(parents=True)
     if recorded is not None:
-        records.create(Disk(tmp_path), "1", recorded)
-    record = records.load(Disk(tmp_path))
+        records.create(NodeDisk(tmp_path), "1", recorded)
+    record = records.load(NodeDisk(tmp_path))
     assert remembered(Wishes(with_daemon=wished), record).with_daemon == expected
 
 
@@ -242,6 +242,6 @@ def test_an_older_record_is_of_an_installation_with_the_daemon(tmp_path: Path) -
     (tmp_path / "var/lib/koord/install").mkdir(parents=True)
     header = '{"type":"koord-install","format":1,"version":"0.1.0","state_was_there":false}\n'
     (tmp_path / "var/lib/koord/install/record.jsonl").write_text(header)
-    record = records.load(Disk(tmp_path))
+    record = records.load(NodeDisk(tmp_path))
     assert record is not None
     assert record.with_daemon

@@ -11,9 +11,9 @@ import pytest
 from koord.model.locations import PROXY_SOCKET
 from koordctl.install import plan
 from koordctl.install import record as records
-from koordctl.install.disk import File, Link
+from koordctl.install.disk import PlacedFile, PlacedLink
 from koordctl.install.plan import Flavour, InstallFacts, Programs
-from koordctl.install.steps import Sandbox
+from koordctl.install.steps import CheckSandbox
 from koordctl.node.facts import RestartFacts, RuntimeFacts
 from koordctl.node.units import Unit, UnitFile
 from koordctl.views import install as view
@@ -30,7 +30,7 @@ def found(tmp_path: Path) -> InstallFacts:
 
 def files(found: InstallFacts) -> dict[str, str]:
     return {
-        place.path: place.text if isinstance(place, File) else f"-> {place.target}"  # type: ignore[union-attr]
+        place.path: place.text if isinstance(place, PlacedFile) else f"-> {place.target}"  # type: ignore[union-attr]
         for place in plan.places(plan.steps(found, with_kubelet=True))
     }
 
@@ -60,7 +60,7 @@ def test_files_of_a_virtual_environment(found: InstallFacts) -> None:
 def test_files_of_the_package(tmp_path: Path) -> None:
     places = plan.places(plan.steps(facts(World(tmp_path).root, Flavour.PACKAGE), with_kubelet=False))
     assert places == tuple(
-        Link(f"/etc/systemd/system/{target}.wants/{name}", f"/usr/lib/systemd/system/{name}")
+        PlacedLink(f"/etc/systemd/system/{target}.wants/{name}", f"/usr/lib/systemd/system/{name}")
         for name, target in (
             ("koord-qosd.service", "multi-user.target"),
             ("koord-runtime-proxy.socket", "sockets.target"),
@@ -160,7 +160,7 @@ def test_the_sandbox_is_where_best_effort_pods_are(
 ) -> None:
     node = replace(found.node, cgroup=replace(found.node.cgroup, driver=driver, best_effort=tier))
     steps = plan.steps(replace(found, node=node), with_kubelet=True)
-    (sandbox,) = (step for step in steps if isinstance(step, Sandbox))
+    (sandbox,) = (step for step in steps if isinstance(step, CheckSandbox))
     assert (sandbox.parent, sandbox.cgroup) == (parent, cgroup)
 
 
@@ -233,7 +233,7 @@ def test_the_plan_in_words(found: InstallFacts, tmp_path: Path) -> None:
     steps = plan.steps(found, with_kubelet=True)
     (tmp_path / "usr/bin/koordctl").symlink_to("/opt/koord/bin/koordctl")
     (tmp_path / "etc/systemd/system/koord-qosd.service").write_text("[Unit]\n")
-    look = World(tmp_path).host().disk.look
+    look = World(tmp_path).machine().disk.look
     short, full = (view.plan(steps, look, full).splitlines() for full in (False, True))
     assert "   keep /usr/bin/koordctl -> /opt/koord/bin/koordctl" in short
     assert "   make /usr/bin/koord-qosd -> /opt/koord/bin/koord-qosd" in short
@@ -248,11 +248,11 @@ def test_the_plan_in_words(found: InstallFacts, tmp_path: Path) -> None:
 
 def test_undoing_in_words(world: World) -> None:
     (world.root / "usr/bin/koordctl").symlink_to("/srv/bin/koordctl")
-    host = world.host()
-    install(host, plan.steps(facts(world.root, Flavour.VENV), with_kubelet=True))
-    record = records.load(host.disk)
+    machine = world.machine()
+    install(machine, plan.steps(facts(world.root, Flavour.VENV), with_kubelet=True))
+    record = records.load(machine.disk)
     assert record is not None
-    shown = view.undoing(record.steps, host.disk.look).splitlines()
+    shown = view.undoing(record.steps, machine.disk.look).splitlines()
     assert [line for line in shown if line[0].isdigit()] == [
         "1. Put kubelet (kubelet.service) back on the runtime, restart it if it runs, and wait until it is well",
         "2. Stop koord-runtime-proxy.socket, koord-runtime-proxy.service",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from koord.model.locations import PROXY_SOCKET
-from koordctl.install.host import Systemd
+from koordctl.install.machine import Systemd
 from koordctl.install.plan import PROGRAMS, InstallFacts
 from koordctl.install.prepare import Wishes, gather, programs
 from koordctl.node.files import NodeFiles

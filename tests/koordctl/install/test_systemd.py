@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from koordctl.install.host import Systemd, SystemdError, runner
+from koordctl.install.machine import Systemd, SystemdError, runner
 
 SCRIPT = """#!/bin/sh
 printf '%s\\n' "$*" >>"$0.log"

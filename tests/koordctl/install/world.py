@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from koord.model.locations import CONTAINERD_SOCKET, PROXY_SOCKET
-from koordctl.install.disk import Content, Disk
-from koordctl.install.host import Answer, Host, Systemd
+from koordctl.install.disk import Content, NodeDisk
+from koordctl.install.machine import CommandResult, Machine, Systemd
 from koordctl.install.plan import Flavour, InstallFacts, Programs
 from koordctl.node import grants, units
-from koordctl.node.facts import CgroupFacts, Facts, KubeletFacts, RuntimeFacts
+from koordctl.node.facts import CgroupFacts, Facts, KubeletSettings, RuntimeFacts
 from koordctl.node.files import NodeFiles
 from koordctl.node.units import UNIT_FILES
 from tests.fakes.clock import Clock
@@ -66,7 +66,7 @@ class Hand:
         return self.moments == self.at
 
 
-class MortalDisk(Disk):
+class MortalDisk(NodeDisk):
     """A disk on which every small act is a moment to die at; a write may die in its middle."""
 
     def __init__(self, root: Path, hand: Hand) -> None:
@@ -150,15 +150,15 @@ class World:
         for name in ("etc/systemd/system", "var/lib", "run/containerd", "usr/bin"):
             (root / name).mkdir(parents=True, exist_ok=True)
 
-    def host(self, hand: Hand | None = None) -> Host:
+    def machine(self, hand: Hand | None = None) -> Machine:
         mortal = hand or Hand()
 
-        def run(command: Sequence[str]) -> Answer:
+        def run(command: Sequence[str]) -> CommandResult:
             if mortal.moment():
                 raise Killed
             return self.systemctl(command)
 
-        return Host(
+        return Machine(
             disk=MortalDisk(self.root, mortal),
             systemd=Systemd(run),
             restore_kernel=self._restore_kernel,
@@ -168,24 +168,24 @@ class World:
             wait_s=5,
         )
 
-    def systemctl(self, command: Sequence[str]) -> Answer:
+    def systemctl(self, command: Sequence[str]) -> CommandResult:
         verb, *rest = command[1:]
         line = " ".join(command[1:])
         if verb != "show":
             self.commands.append(line)
         if line in self.fails:
-            return Answer(1, "", self.fails[line])
+            return CommandResult(1, "", self.fails[line])
         unit = rest[-1] if rest else ""
         if verb == "show":
             state = "active" if unit in self.active else "failed" if unit in self.failed else "inactive"
-            return Answer(0, f"{state}\n", "")
+            return CommandResult(0, f"{state}\n", "")
         if verb in ("start", "restart") and unit == "kubelet.service":
             self._start_kubelet()
         elif verb in ("start", "restart"):
             self._start(unit)
         elif verb == "stop":
             self.active.discard(unit)
-        return Answer(0, "", "")
+        return CommandResult(0, "", "")
 
     def stop_kubelet(self) -> None:
         self.active.discard("kubelet.service")
@@ -317,6 +317,6 @@ def node_facts(**kubelet: object) -> Facts:
         cgroup=CgroupFacts(
             2, False, controllers, "/kubepods.slice", True, "systemd", enabled_for_pods=controllers, best_effort=TIER
         ),
-        kubelet=KubeletFacts(**kubelet),  # type: ignore[arg-type]
+        kubelet=KubeletSettings(**kubelet),  # type: ignore[arg-type]
         runtime=RuntimeFacts("containerd", "2.1.0", RUNTIME_SOCKET, True, cgroup_driver="systemd"),
     )

@@ -19,7 +19,7 @@ import click
 
 from koord.host.undo import UndoError
 from koord.model.locations import UNDO_RECORD
-from koordctl.install.disk import Disk
+from koordctl.install.disk import NodeDisk
 from koordctl.restoring import UnknownBoot, restore_node
 
 _STOPS = (signal.SIGTERM, signal.SIGHUP)
@@ -32,13 +32,13 @@ class InstallError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandResult:
     code: int
     out: str
     err: str
 
 
-Run = Callable[[Sequence[str]], Answer]
+Run = Callable[[Sequence[str]], CommandResult]
 """Carries out one command line."""
 
 
@@ -49,14 +49,14 @@ class SystemdError(InstallError):
 def runner(timeout_s: float) -> Run:
     """Returns a Run on this machine; a command that takes longer than ``timeout_s`` is a SystemdError."""
 
-    def run(command: Sequence[str]) -> Answer:
+    def run(command: Sequence[str]) -> CommandResult:
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
         except subprocess.TimeoutExpired:
             raise SystemdError(f"{' '.join(command)}: no end after {timeout_s:g} s") from None
         except OSError as error:
             raise SystemdError(f"{' '.join(command)}: {error.strerror}") from error
-        return Answer(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
     return run
 
@@ -103,7 +103,7 @@ class Systemd:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class Machine:
     """What a step works on. ``restore_kernel`` puts back all kernel values that Koord holds, with the runtime at the
     socket that it is given, and returns what it could not put back.
 
@@ -111,7 +111,7 @@ class Host:
     may take to be well again after a restart.
     """
 
-    disk: Disk
+    disk: NodeDisk
     systemd: Systemd
     restore_kernel: Callable[[str], tuple[str, ...]]
     say: Callable[[str], None]
@@ -120,10 +120,10 @@ class Host:
     wait_s: float
 
 
-def this_machine(wait_s: float, root: Path = Path("/")) -> Host:
-    """Returns this node as a Host. ``wait_s``: how long kubelet may take to be well, and a service to start or stop."""
-    return Host(
-        disk=Disk(root),
+def this_machine(wait_s: float, root: Path = Path("/")) -> Machine:
+    """Returns this node. ``wait_s``: how long kubelet may take to be well, and a service to start or stop."""
+    return Machine(
+        disk=NodeDisk(root),
         systemd=Systemd(runner(wait_s)),
         restore_kernel=lambda runtime: _restore_kernel(root, runtime),
         say=_say,
