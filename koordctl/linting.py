@@ -17,6 +17,7 @@ from koord.admission import ObjectProblem, PriorityClassObject, lint_pod, lint_p
 from koord.admission.priorityclasses import PriorityClassObjects
 from koord.model import core, profile
 from koord.model.core import Pod
+from koord.model.documents import at
 from koord.model.priority import BANDS
 from koord.model.problem import Problem
 from koord.model.profile import ClusterColocationProfile
@@ -24,7 +25,7 @@ from koord.model.readable import nearest
 from koord.sloconfig import checks
 from koord.sloconfig.loading import CONFIG_MAP_NAME, KEYS, load, texts, unknown_message
 from koordctl import manifests, quotas, unsupported
-from koordctl.manifests import Document, Manifest
+from koordctl.manifests import Manifest
 
 _TEMPLATES = {
     **dict.fromkeys(
@@ -214,7 +215,7 @@ def _pods(known: Iterable[Manifest], classes: PriorityClassObjects) -> list[tupl
 
 def _pod(manifest: Manifest, classes: PriorityClassObjects) -> Pod | str:
     """The pod, or that of the template, as the Priority plugin makes it; or why it cannot be read."""
-    document = _inner(manifest.document, _TEMPLATES.get(manifest.kind, ()))
+    document = at(manifest.document, *_TEMPLATES.get(manifest.kind, ())) or {}
     try:
         pod = core.read(Pod, msgspec.json.encode(document))
     except (ValueError, TypeError, RecursionError) as error:
@@ -228,10 +229,3 @@ def _pod(manifest: Manifest, classes: PriorityClassObjects) -> Pod | str:
 def _place(path: str) -> str:
     """Returns where a manifest has what webhooks, as upstream's, call ``labels.KEY``."""
     return f"metadata.{path}" if path.startswith("labels.") else path
-
-
-def _inner(document: Document, path: tuple[str, ...]) -> object:
-    value: object = document
-    for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value or {}

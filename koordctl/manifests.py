@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from koord.admission import ObjectProblem
+from koord.model.documents import mapping
 from koord.model.problem import Problem
 
 Document = Mapping[str, Any]
@@ -45,8 +46,7 @@ class Manifest:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        labels = self._metadata.get("labels")
-        return {str(key): str(value) for key, value in labels.items()} if isinstance(labels, Mapping) else {}
+        return {str(key): str(value) for key, value in mapping(self._metadata, "labels").items()}
 
     @property
     def label(self) -> str:
@@ -56,8 +56,7 @@ class Manifest:
 
     @property
     def _metadata(self) -> Document:
-        metadata = self.document.get("metadata")
-        return metadata if isinstance(metadata, Mapping) else {}
+        return mapping(self.document, "metadata")
 
 
 def read(files: Iterable[tuple[str, bytes]]) -> tuple[list[Manifest], list[ObjectProblem]]:

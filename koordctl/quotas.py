@@ -18,6 +18,7 @@ from koord.admission import ObjectProblem, priorityclasses, translation
 from koord.admission.priorityclasses import PriorityClassObjects
 from koord.model import priority
 from koord.model.core import Pod
+from koord.model.documents import at, mapping
 from koord.model.priority import EXTENDED_RESOURCES
 from koord.model.problem import Problem
 from koord.model.profile import ClusterColocationProfile
@@ -68,13 +69,13 @@ def findings(
             each.spec.priority_class_name for each in translating if _may_match(each, namespace, labels.get(namespace))
         }
         refused = sorted(name for name in names if scopes.may_match(name))
-        for resource in _hard(manifest) if refused else ():
+        hard = _hard(manifest)
+        for resource in (name for name in _NATIVE if refused and name in hard):
             yield ObjectProblem(manifest.label, Problem(f"spec.hard.{resource}", _sentence(resource, refused)))
 
 
 def _uncounted(manifest: Manifest) -> Iterator[ObjectProblem]:
-    hard = _spec(manifest).get("hard") if manifest.kind == KIND else None
-    for name in hard if isinstance(hard, Mapping) else ():
+    for name in _hard(manifest) if manifest.kind == KIND else ():
         if str(name).endswith(EXTENDED_RESOURCES):
             why = "Kubernetes counts no amounts of this resource, so it bounds nothing"
             remedy = "bound the number of such pods, by a quota of pods with the scope PriorityClass"
@@ -109,24 +110,17 @@ def _may_match(profile: ClusterColocationProfile, namespace: str, labels: Mappin
     return selector is None or labels is None or selector.matches({**labels, **own})
 
 
-def _hard(manifest: Manifest) -> list[str]:
-    hard = _spec(manifest).get("hard")
-    return [name for name in _NATIVE if isinstance(hard, Mapping) and name in hard]
+def _hard(manifest: Manifest) -> Mapping[str, Any]:
+    return mapping(manifest.document, "spec", "hard")
 
 
 def _scopes(manifest: Manifest) -> _Scopes:
-    spec = _spec(manifest)
-    names, selector = spec.get("scopes"), spec.get("scopeSelector")
-    expressions = selector.get("matchExpressions") if isinstance(selector, Mapping) else None
+    names = at(manifest.document, "spec", "scopes")
+    expressions = at(manifest.document, "spec", "scopeSelector", "matchExpressions")
     return _Scopes(
         tuple(map(str, names)) if isinstance(names, list) else (),
         tuple(each for each in expressions if isinstance(each, Mapping)) if isinstance(expressions, list) else (),
     )
-
-
-def _spec(manifest: Manifest) -> Mapping[str, Any]:
-    spec = manifest.document.get("spec")
-    return spec if isinstance(spec, Mapping) else {}
 
 
 def _holds(operator: object, values: object, class_name: str) -> bool:

@@ -22,6 +22,7 @@ from koord.host.writer import Writer
 from koord.http2.grpc import NOT_FOUND, UnaryError
 from koord.model import runtimestatus as status
 from koord.model.crifields import BY_NAME, Field
+from koord.model.documents import at
 from koord.pb.cri import api_pb2 as cri
 from koordctl.cri import Answer, call
 
@@ -107,7 +108,7 @@ def _holds(listed: RuntimeContainer, field: Field, edited: Value) -> bool:
     """Returns whether the specification holds our value; a runtime that does not tell counts as if it did."""
     if listed.spec is None:
         return True
-    held = status.at(listed.spec, *field.path)
+    held = at(listed.spec, *field.path)
     return field.same(str(held or "") if field.is_cpuset else held, edited)
 
 
@@ -116,7 +117,7 @@ def _has_unified(listed: RuntimeContainer, name: str, original: Original) -> boo
         return False
     if listed.spec is None:
         return True
-    held = status.at(listed.spec, "unified", name)
+    held = at(listed.spec, "unified", name)
     try:
         return held is not None and _parsed(name, str(held)) == original.edited
     except ValueError:

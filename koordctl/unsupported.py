@@ -10,6 +10,7 @@ from typing import Any
 
 from koord.model import devices
 from koord.model.core import Pod
+from koord.model.documents import at, mapping
 from koord.model.priority import BATCH_CPU, BATCH_MEMORY
 from koord.model.problem import Problem
 from koordctl.manifests import Manifest
@@ -40,7 +41,7 @@ def of_object(manifest: Manifest) -> Iterator[Problem]:
         yield Problem("kind", f"{_KINDS[manifest.kind][1]}: {_SEE}")
     elif manifest.kind == _TOPOLOGY:
         for index, zone in enumerate(_items(manifest.document, "zones")):
-            if any(_member(each, "name") in (BATCH_CPU, BATCH_MEMORY) for each in _items(zone, "resources")):
+            if any(at(each, "name") in (BATCH_CPU, BATCH_MEMORY) for each in _items(zone, "resources")):
                 yield Problem(f"zones[{index}].resources", f"koord-manager writes no batch amounts of zones: {_SEE}")
     else:
         yield from _of_node(manifest)
@@ -58,8 +59,7 @@ def of_pod(pod: Pod) -> Iterator[Problem]:
 
 
 def _of_node(manifest: Manifest) -> Iterator[Problem]:
-    allocatable = _member(_member(manifest.document, "status"), "allocatable")
-    for name in devices.among(allocatable if isinstance(allocatable, Mapping) else ()):
+    for name in devices.among(mapping(manifest.document, "status", "allocatable")):
         yield Problem(f"status.allocatable.{name}", f"koord-manager does not keep it up to date: {_SEE}")
     if manifest.labels.get(LABEL_ZONES, "None") not in ("", "None"):
         why = "the scheduler fits pods to zones here, and koord-manager writes no batch amounts of zones"
@@ -76,10 +76,5 @@ def _of_device(name: str) -> str:
 
 
 def _items(document: object, member: str) -> list[Any]:
-    found = _member(document, member)
+    found = at(document, member)
     return found if isinstance(found, list) else []
-
-
-def _member(document: object, name: str) -> Any:
-    """Returns a member of a document that is not checked."""
-    return document.get(name) if isinstance(document, Mapping) else None

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from koord.model.documents import at, mapping
 from koord.model.slices import from_cgroups_path
 
 _INT64 = range(-(1 << 63), 1 << 63)
@@ -31,19 +32,6 @@ def parse_or_empty(info: Mapping[str, str]) -> Mapping[str, Any]:
         return parse(info)
     except ValueError:
         return {}
-
-
-def at(document: Any, *path: str) -> Any:
-    """Returns the value at ``path``; None if anything on the way is missing or no object."""
-    for key in path:
-        document = document.get(key) if isinstance(document, dict) else None
-    return document
-
-
-def mapping(document: Any, *path: str) -> Mapping[str, Any]:
-    """Returns the object at ``path``; {} if there is none."""
-    found = at(document, *path)
-    return found if isinstance(found, dict) else {}
 
 
 def text(document: Any, *path: str) -> str:

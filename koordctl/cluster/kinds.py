@@ -8,6 +8,7 @@ from typing import Any
 
 from koord.kube.client import Client
 from koord.kube.kind import CLUSTER_COLOCATION_PROFILE, NODE_METRIC, NODE_SLO, Key, Kind, Unstructured
+from koord.model.documents import at
 from koordctl.fields import Listing, ListingField, ListingLayout
 from koordctl.values import NONE
 
@@ -30,13 +31,6 @@ class KindRow:
         return ListingLayout(Listing("items", fields, f"There are no {self.kind.plural}."), width=width).table(items)
 
 
-def member(item: Any, path: str) -> Any:
-    """The member at ``path``; None where there is none."""
-    for name in path.split("."):
-        item = item.get(name) if isinstance(item, Mapping) else None
-    return item
-
-
 def _text(value: Any) -> str:
     match value:
         case None | "":
@@ -51,7 +45,7 @@ def _text(value: Any) -> str:
 
 def _field(header: str, path: str, text: Callable[[Any], str] = _text) -> ListingField[Object]:
     """``path``: where the value is (``status.updateTime``); ``text``: of it, for people."""
-    return ListingField(path, header, lambda item: text(member(item, path)))
+    return ListingField(path, header, lambda item: text(at(item, *path.split("."))))
 
 
 _USAGE = "status.nodeMetric.nodeUsage.resources"
@@ -110,4 +104,4 @@ async def read(client: Client, row: KindRow, name: str) -> list[Object]:
         return [(await client.get(whole, Key("", name))).content]
     page = await client.list(whole)
     items = [entry.object.content for entry in page.entries if entry.object is not None]
-    return sorted(items, key=lambda item: str(member(item, "metadata.name")))
+    return sorted(items, key=lambda item: str(at(item, "metadata", "name")))

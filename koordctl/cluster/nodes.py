@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
-from koord.model import core
+from koord.model import core, documents
 from koord.model.core import Node
 from koord.model.nodemetric import NodeMetric
 from koord.overcommit import amounts
@@ -107,12 +106,8 @@ def _protection(state: ClusterState, name: str, metric: NodeMetric | None, age_s
     interval_s = (policy and policy.report_interval_seconds) or _REPORT_INTERVAL_S
     if age_s > _LATE_REPORTS * interval_s:
         return Protection.STALE
-    return Protection.ON if _suppresses(state.slos.get(name, {})) else Protection.OFF
-
-
-def _suppresses(slo: Mapping[str, Any]) -> bool:
-    thresholds = slo.get("resourceUsedThresholdWithBE")
-    return isinstance(thresholds, Mapping) and thresholds.get("enable") is True
+    is_on = documents.at(state.slos.get(name), "resourceUsedThresholdWithBE", "enable") is True
+    return Protection.ON if is_on else Protection.OFF
 
 
 def _remarks(state: ClusterState, node: Node, protection: Protection) -> Iterator[str]:

@@ -19,6 +19,7 @@ import yaml
 from koord.host.claims import DRIVER, flag, of_runtime
 from koord.host.kubelet import RUNTIME_CONFIGS, Kubelet
 from koord.host.kubelet import find as find_kubelet
+from koord.model import documents
 from koord.model.kubeletconfig import (
     NO_RESERVATION,
     RESERVATION_POLICY,
@@ -53,10 +54,7 @@ class Document:
 
     def at(self, *keys: str) -> Any:
         """Returns the value at ``keys``; None if anything on the way is missing or no mapping."""
-        found: Any = self.content
-        for key in keys:
-            found = found.get(key) if isinstance(found, dict) else None
-        return found
+        return documents.at(self.content, *keys)
 
     def text(self, *keys: str) -> str:
         found = self.at(*keys)

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from koord.http2.client import UnaryError
 from koord.model.crifields import SCALARS
-from koord.model.runtimestatus import at, is_unicode, mapping, number, parse, requested_resources, spec_resources, text
+from koord.model.documents import at, mapping
+from koord.model.runtimestatus import is_unicode, number, parse, requested_resources, spec_resources, text
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.codec import container_entry, convert, decode, rebuilt_pod

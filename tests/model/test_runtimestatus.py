@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from koord.model import runtimestatus as status
+from koord.model.documents import at, mapping
 
 LIMIT = ("linux", "resources", "limit")
 
@@ -47,7 +48,7 @@ def test_a_piece_of_another_type_is_not_set(value: Any, number: int | None, text
 
 @pytest.mark.parametrize("document", [None, [], {"linux": 3}, {"linux": {"resources": []}}])
 def test_a_way_that_ends(document: Any) -> None:
-    assert (status.at(document, *LIMIT), status.mapping(document, *LIMIT)) == (None, {})
+    assert (at(document, *LIMIT), mapping(document, *LIMIT)) == (None, {})
 
 
 @pytest.mark.parametrize(
