@@ -197,7 +197,7 @@ def _cgroups(node: NodeFiles) -> Iterator[str]:
 @click.command()
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
-    "--runtime", default="", metavar="SOCKET", help="The container runtime's socket; found by itself if absent."
+    "--runtime", default="", metavar="SOCKET", help="The container runtime's socket.  [default: as kubelet has it]"
 )
 def main(directory: Path, runtime: str) -> None:
     """Record this node into DIRECTORY, which must not exist."""

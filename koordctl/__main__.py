@@ -1,4 +1,4 @@
-"""koordctl's command line: the modules of ``koordctl.commands``, each imported when it is called.
+"""Runs koordctl's command line: the modules of ``koordctl.commands``, each imported when it is called.
 
 Invariant: what runs for one command imports nothing of another, and nothing heavier than click and protobuf, so that
 an answer takes a fraction of a second from the start of the process. Exit codes: ``koordctl.exits``.
@@ -36,7 +36,7 @@ class _Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Raises UsageError for a command that does not exist, with the one that was probably meant."""
+        """Raises UsageError for a command that does not exist, and names the one that was probably meant."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             from koord.model.readable import did_you_mean  # noqa: PLC0415
 
@@ -51,11 +51,16 @@ class _Lazy(click.Group):
 )
 @click.version_option(koord.__version__, prog_name="koordctl", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Show what Koord does on this node, and why."""
+    """Show what Koord does on this node, and why.
+
+    Start with `koordctl doctor`: it says what is missing on this node and what to do. Then `koordctl node` shows how
+    Koord fares, `koordctl pods` what each container has, and `koordctl explain` why. Most commands ask koord-qosd, and
+    only root may; `cluster`, `get` and two forms of `explain` ask the API server, and `lint` reads files only.
+    """
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """The console script, by default with the process's arguments; its end is SystemExit with a documented code."""
+    """Runs the console script, by default with the process's arguments; ends with SystemExit and a documented code."""
     try:
         code = cli.main(arguments, prog_name="koordctl", standalone_mode=False)
     except click.UsageError as error:

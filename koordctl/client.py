@@ -29,7 +29,7 @@ class Daemon:
         self._timeout_s = timeout_s
 
     def ask(self, method: str, request: Message, answer: type[Answer]) -> Answer:
-        """The answer of NodeInspect's ``method``; raises Unreachable or Refused."""
+        """Returns the answer of NodeInspect's ``method``; raises NoAnswer or Refused."""
         _check(self.path)
         try:
             reply = blocking.call(self.path, _SERVICE + method, request.SerializeToString(), self._timeout_s)
@@ -46,15 +46,15 @@ class Daemon:
                 "Restart it, or use the koordctl it came with."
             )
         if error.code == UNAVAILABLE:
-            return NoAnswer(f"nobody listens on {self.path}: koord-qosd has ended or restarts ({error.message}).")
+            return NoAnswer(f"nothing listens on {self.path}: koord-qosd has ended or is restarting ({error.message}).")
         name = _NAMES.get(error.code, f"gRPC status {error.code}")
         return Refused(f"koord-qosd answered {name}: {error.message}")
 
 
 def _check(path: str) -> None:
-    """Raises Unreachable for a socket of which a connection would report only a vague "unavailable"."""
+    """Raises NoAnswer with the cause where a connection would fail with a vague "unavailable"."""
     if not os.path.exists(path):
         how = "kubectl logs of the koordlet pod" if IN_POD in os.environ else "systemctl status koord-qosd"
-        raise NoAnswer(f"no socket at {path}: is koord-qosd running ({how})? Another path: --socket.")
+        raise NoAnswer(f"no socket at {path}: is koord-qosd running ({how})? Name another path with --socket.")
     if not os.access(path, os.R_OK | os.W_OK):
         raise NoAnswer(f"no permission for {path}: only its owner may ask; try as root.")

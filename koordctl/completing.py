@@ -1,6 +1,6 @@
-"""What the shell completes names with: of this node by koord-qosd, of a cluster by its API server.
+"""Completes names for the shell: koord-qosd tells those of this node, the API server those of a cluster.
 
-Nothing is completed where the answer would be waited for, or where there is none: a shell has no place for an error.
+A question that is not answered at once completes nothing: a shell has no place for an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def of_daemon(method: str, names: Callable[[Any], Iterable[str]]) -> Complete:
-    """``names``: of an answer of NodeInspect's ``method``."""
+    """Completes with the ``names`` in the answer of NodeInspect's ``method``."""
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
@@ -35,7 +35,7 @@ def of_daemon(method: str, names: Callable[[Any], Iterable[str]]) -> Complete:
 
 
 def of_cluster(plural: Callable[[Mapping[str, Any]], str]) -> Complete:
-    """The names of the objects of a kind, which the command's parameters tell."""
+    """Completes with the names of a kind's objects; ``plural``: the kind, by the command's parameters."""
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         from koordctl.cluster import connection  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""One CRI call on the runtime's socket, for commands that ask it something.
+"""Makes one CRI call on the runtime's socket.
 
 Fails with a UnaryError: what the runtime said, or INTERNAL if its answer is no message of the expected kind.
 """
@@ -18,7 +18,7 @@ Answer = TypeVar("Answer", bound=Message)
 def call(
     socket: str, method: str, request: Message, answer: type[Answer], timeout_s: float, package: str = "runtime.v1"
 ) -> Answer:
-    """``RuntimeService``'s ``method`` of the runtime that listens on ``socket``."""
+    """Calls ``method`` of the ``RuntimeService`` that listens on ``socket``, and returns its answer."""
     reply = blocking.call(socket, f"/{package}.RuntimeService/{method}", request.SerializeToString(), timeout_s)
     try:
         return answer.FromString(reply)

@@ -22,13 +22,13 @@ Exit codes:
 
 
 class NoAnswer(click.ClickException):
-    """There is no answer on the socket."""
+    """koord-qosd, or the API server, does not answer."""
 
     exit_code = UNREACHABLE
 
 
 class Refused(click.ClickException):
-    """The daemon answered with an error."""
+    """koord-qosd or the API server refused, or this node cannot be changed."""
 
     exit_code = REFUSED
 

@@ -1,8 +1,8 @@
-"""A listing as a tuple of fields: its table, its columns by name, its order, and its objects for programs follow.
+"""Describes a listing by its fields: its table, its columns by name, its order and its JSON objects follow.
 
 A field's name is the key of the JSON document. Invariant: what people read in a cell, what programs get and what rows
 are sorted by comes from one plain value. A value that is absent is left out of an object and is last in any order. An
-unknown name fails as UnknownField, which says what there is.
+unknown name fails as UnknownField, which lists the names that there are.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ class UnknownField(ValueError):
 
 
 class Visibility(Enum):
-    """Which tables have a field as a column without its being named."""
+    """When a table shows a field that ``--fields`` does not name."""
 
     ALWAYS = auto()
-    FILLED = auto()  # those in which a row has a value
+    FILLED = auto()  # if a row has a value
     WIDE = auto()  # with -o wide
-    NAMED = auto()  # none
+    NAMED = auto()  # never
 
 
 @dataclass(frozen=True, slots=True)
 class ListingField(Generic[Row]):
-    """``value``: of a row, for programs and for sorting; or where it is (``pod.namespace``), by default ``name``.
-
-    ``text``: of a row, for people; the value's own text if absent.
+    """``value``: makes a row's value, for programs and for sorting, or is its path (``pod.namespace``), by default
+    ``name``. ``text``: makes a row's cell, for people; the value's own text if absent.
     """
 
     name: str
@@ -59,9 +58,9 @@ class ListingField(Generic[Row]):
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[Row]):
-    """``key``: of the list in an answer and in the JSON document; ``empty``: what is said when there is no row.
+    """``key``: the list's name in an answer and in the JSON document; ``empty``: what is printed instead of no rows.
 
-    ``rows_of``: an answer's rows, where they are not simply the answer's member ``key``.
+    ``rows_of``: finds an answer's rows, where they are not simply its member ``key``.
     """
 
     key: str
@@ -91,10 +90,10 @@ class ListingLayout(Generic[Row]):
     sort_by: ListingField[Row] | None = None
     is_descending: bool = False
     width: int | None = None
-    """Of the terminal that a table is for; None: it is for a pipe or a file, or is to be whole."""
+    """The columns of the terminal; None for a pipe, a file, or a table that is to be whole."""
 
     def on(self, listing: Listing[Other]) -> ListingLayout[Other]:
-        """Another listing, in the same output and width."""
+        """Returns the layout of another listing, in the same output and width."""
         return ListingLayout(listing, self.output, width=self.width)
 
     @property
@@ -103,7 +102,7 @@ class ListingLayout(Generic[Row]):
         return self.output in _TABLES
 
     def columns(self, rows: Sequence[Row]) -> tuple[ListingField[Row], ...]:
-        """The fields that were named, in that order; else those that a table of ``rows`` has."""
+        """Returns the fields that were named, in that order; else those that a table of ``rows`` shows."""
         return self.fields or tuple(field for field in self.listing.fields if self._has_column(field, rows))
 
     def _has_column(self, field: ListingField[Row], rows: Sequence[Row]) -> bool:
@@ -125,13 +124,13 @@ class ListingLayout(Generic[Row]):
         return [row for _, row in present] + [row for rank, row in ranked if rank is None]
 
     def table(self, rows: Sequence[Row]) -> str:
-        """Header and rows as text, without a final line break."""
+        """Returns header and rows as text, without a final line break."""
         if not rows:
             return self.listing.empty
         return align([field.header for field in self.columns(rows)], self.cells(rows), self.width)
 
     def cells(self, rows: Sequence[Row]) -> list[list[str]]:
-        """One line per row, in order."""
+        """Returns one line per row, in order."""
         columns = self.columns(rows)
         return [[field.cell(row) for field in columns] for row in self.sorted(rows)]
 
@@ -144,7 +143,7 @@ class ListingLayout(Generic[Row]):
         ]
 
     def document(self, document: dict[str, Any], answer: Any) -> dict[str, Any]:
-        """``document``, which is all of the answer; with one object per row if fields or an order were asked for."""
+        """Returns ``document``, the whole answer; with one object per row if fields or an order were asked for."""
         if not self.fields and self.sort_by is None:
             return document
         return {**document, self.listing.key: self.objects(self.listing.rows(answer))}

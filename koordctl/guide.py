@@ -14,24 +14,24 @@ class Guide(NamedTuple):
 
 GUIDES = {
     "cluster": Guide(
-        "Nodes of the cluster: use, offer and protection.",
+        "Show what each node of the cluster uses and offers.",
         (("cluster", "every node"), ("cluster --sort-by -batch_cpu_milli", "the one that offers most first")),
     ),
     "completion": Guide(
-        "The completion script of your shell.",
+        "Print the completion script of your shell.",
         (("completion bash > /etc/bash_completion.d/koordctl", "for all users"),),
     ),
     "disable": Guide(
-        "Turn strategies off: their files go back.",
+        "Turn strategies off, and put their files back.",
         (("disable cpuSuppress", "one"), ("disable all", "until koord-qosd ends, or enable all")),
     ),
     "doctor": Guide(
-        "Check every assumption about this node.",
+        "Check what Koord needs of this node, and what to do.",
         (("doctor", "this node"), ("doctor --root /mnt/node --offline", "the copied files of another")),
     ),
     "enable": Guide("Turn strategies on again.", (("enable all", "all that were turned off"),)),
     "explain": Guide(
-        "Why a file, a pod or a node is as it is.",
+        "Say why a file, a pod or a node is as it is.",
         (
             ("explain pod jobs/train", "its files and their formulas; in a cluster: why it is pending or gone"),
             ("explain node worker-1", "what a node of the cluster offers, and why"),
@@ -39,25 +39,25 @@ GUIDES = {
         ),
     ),
     "explain file": Guide(
-        "One kernel file.",
+        "Explain one kernel file.",
         (
             ("explain file /sys/fs/cgroup/cpu/kubepods/besteffort/cpu.cfs_quota_us", "by its path"),
             ("explain file /kubepods/besteffort/cpu_quota", "by its cgroup and row"),
         ),
     ),
     "explain node": Guide(
-        "This node's files, or what a node of the cluster offers.",
+        "Explain this node's files, or what another node offers.",
         (("explain node", "the files of this node that are no pod's"), ("explain node worker-1", "its offer, by term")),
     ),
     "explain pod": Guide(
-        "A pod's files, or why it is pending or gone.",
+        "Explain a pod's files, or why it is pending or gone.",
         (
             ("explain pod jobs/train", "by koord-qosd, where that runs, else by the API server"),
             ("explain pod train -n jobs --cluster", "by the API server"),
         ),
     ),
     "get": Guide(
-        "NodeMetrics, NodeSLOs, profiles: what matters in them.",
+        "Show NodeMetrics, NodeSLOs and profiles.",
         (("get nodemetrics", "all"), ("get nodeslo worker-1 -o yaml", "one, whole")),
     ),
     "install": Guide(
@@ -65,35 +65,35 @@ GUIDES = {
         (("install --dry-run", "what would be done"), ("install --no-daemon", "the proxy, beside the chart's agent")),
     ),
     "journal": Guide(
-        "What was written: when, by whom, before and after.",
+        "Show what was written: when, by whom, before and after.",
         (
             ("journal --since 10m --pod jobs/train", "of one pod"),
             ("journal --file cpu_quota -o wide", "of one kind of file, with reasons"),
         ),
     ),
     "lint": Guide(
-        "Check manifests before they are applied.",
+        "Check manifests before you apply them.",
         (("lint profile.yaml job.yaml", "both together"), ("lint -", "what kubectl get -o yaml prints, by a pipe")),
     ),
     "metrics": Guide(
-        "The newest sample of every metric.",
+        "Show the newest sample of every metric.",
         (("metrics node_cpu", "those whose names begin so"), ("metrics pod_ --subject train --history", "of one pod")),
     ),
     "node": Guide(
-        "This node: size, usage, strategies, health.",
+        "Show this node: size, usage, strategies, health.",
         (("node", "all of it"), ("node --section strategies", "one table")),
     ),
-    "plan": Guide("What the next tick would write.", (("plan", "nothing is written"),)),
+    "plan": Guide("Show what the next tick would write.", (("plan", "nothing is written"),)),
     "pods": Guide(
-        "Pods: class, and desired against actual values.",
+        "Show pods: class, and desired against actual values.",
         (("pods -n jobs", "of a namespace"), ("pods train -o wide", "every value, its file and its reason")),
     ),
     "restore": Guide(
-        "Every file as it was before Koord, without koord-qosd.",
+        "Put every file back as it was, without koord-qosd.",
         (("restore --dry-run", "what would be put back"), ("restore", "put it back")),
     ),
     "top": Guide(
-        "Live: what the node and its pods use.",
+        "Show live what the node and its pods use.",
         (
             ("top", "q quits"),
             ("top --sort-by -memory_usage_bytes", "by memory"),
@@ -101,9 +101,10 @@ GUIDES = {
         ),
     ),
     "uninstall": Guide(
-        "Take Koord off this node without a trace.", (("uninstall --dry-run", "what would be done"), ("uninstall", ""))
+        "Remove Koord from this node without a trace.",
+        (("uninstall --dry-run", "what would be done"), ("uninstall", "")),
     ),
-    "version": Guide("The versions of koordctl and koord-qosd.", (("version", "both"), ("version -o json", ""))),
+    "version": Guide("Print the versions of koordctl and koord-qosd.", (("version", "both"), ("version -o json", ""))),
 }
 """By command, and ``group command``."""
 

@@ -1,6 +1,6 @@
-"""What ``koordctl lint`` says of manifests: what Koord would refuse, would read otherwise, or would not read at all.
+"""Judges manifests for ``koordctl lint``: what Koord would refuse, would read otherwise, or would not read at all.
 
-A kind that Koord has no use for is passed over and named: silence about it is no approval.
+A kind that Koord does not use is passed over and named: silence about it is no approval.
 
 Invariant: nothing here raises on what a manifest says.
 """
@@ -45,7 +45,7 @@ _VERSIONS = {
 """The ``apiVersion`` of the kinds that no other project has by the same name."""
 
 KINDS = (*_VERSIONS, *_TEMPLATES)
-"""All that are looked at."""
+"""The kinds that are examined."""
 
 _CLASSES = {
     **{cls.value: PriorityClassObject(band.object_value) for cls, band in BANDS.items()},
@@ -59,7 +59,7 @@ _UNKNOWN = "there is no such field: it is ignored"
 
 @dataclass(frozen=True, slots=True)
 class LintReport:
-    """``examined`` and ``passed_over``: what the objects are called that were, and were not, looked at."""
+    """``examined`` and ``passed_over``: the names of the objects that were, and were not, examined."""
 
     findings: tuple[ObjectProblem, ...]
     examined: tuple[str, ...] = ()
@@ -98,15 +98,15 @@ def _is_examined(manifest: Manifest) -> bool:
 
 
 def _of_kind(manifest: Manifest) -> Iterator[Problem]:
-    """Yields kinds, versions and ConfigMaps that are close to those that are read, and are not read."""
+    """Yields what is not read although it resembles what is: a kind, a version, the name of a ConfigMap."""
     kind, version = manifest.kind, manifest.document.get("apiVersion")
     if unsupported.is_known(manifest):
         return
     if kind not in KINDS:
         if meant := nearest(kind, KINDS):
-            yield Problem("kind", f"{kind!r} is no kind that is looked at: did you mean {meant}?")
+            yield Problem("kind", f"{kind!r} is no kind that Koord reads: did you mean {meant}?")
     elif version is not None and version != _VERSIONS.get(kind, version):
-        yield Problem("apiVersion", f"{version!r}: write {_VERSIONS[kind]}, which {kind} has")
+        yield Problem("apiVersion", f"{version!r} has no {kind}: write {_VERSIONS[kind]}")
     elif kind == _CONFIG_MAP and not _is_config(manifest):
         yield from _of_other_config(manifest)
 
@@ -151,7 +151,7 @@ def _profiles(
 
 
 def _of_rest(made: ClusterColocationProfile, wrong: set[str], classes: PriorityClassObjects) -> list[ObjectProblem]:
-    """Returns the findings of the other members of a profile than the ``wrong`` ones."""
+    """Returns the findings about those members of a profile that are not ``wrong``."""
     found = lint_profiles([made], classes)
     selects = {"spec.selector", "spec.namespaceSelector"} & wrong
     others = [each for each in found if _member(each.problem.path) not in wrong]
@@ -179,10 +179,10 @@ def _is_config(manifest: Manifest) -> bool:
 def _of_config(manifest: Manifest) -> Iterator[Problem]:
     data = manifest.document.get("data")
     if not isinstance(data, Mapping):
-        yield Problem("data", "has no key, so the defaults are in force, which offer nothing")
+        yield Problem("data", "has no key, so the defaults apply, which offer nothing")
     for key, value in data.items() if isinstance(data, Mapping) else ():
         if not isinstance(value, str):
-            why = "is no text, which the API server refuses: write JSON in quotes"
+            why = "is no string, which the API server refuses: write the JSON in quotes"
             yield Problem(f"data.{key}", why)
     readable = texts(data)
     for violation in checks.check(readable):
@@ -214,7 +214,7 @@ def _pods(known: Iterable[Manifest], classes: PriorityClassObjects) -> list[tupl
 
 
 def _pod(manifest: Manifest, classes: PriorityClassObjects) -> Pod | str:
-    """The pod, or that of the template, as the Priority plugin makes it; or why it cannot be read."""
+    """Returns the pod, or that of the template, as the Priority plugin makes it; or why it cannot be read."""
     document = at(manifest.document, *_TEMPLATES.get(manifest.kind, ())) or {}
     try:
         pod = core.read(Pod, msgspec.json.encode(document))
@@ -227,5 +227,5 @@ def _pod(manifest: Manifest, classes: PriorityClassObjects) -> Pod | str:
 
 
 def _place(path: str) -> str:
-    """Returns where a manifest has what webhooks, as upstream's, call ``labels.KEY``."""
+    """Returns the path in a manifest of what webhooks, as upstream's do, call ``labels.KEY``."""
     return f"metadata.{path}" if path.startswith("labels.") else path

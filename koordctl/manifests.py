@@ -1,6 +1,6 @@
-"""Kubernetes manifests as people keep them in files.
+"""Reads Kubernetes manifests as people keep them in files.
 
-Invariant: a document that cannot be read, or is none of Kubernetes', is a finding of its own and stops no other.
+Invariant: a document that cannot be read, or is no Kubernetes object, is a finding and does not stop the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from koord.model.problem import Problem
 
 Document = Mapping[str, Any]
 _MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
-"""At the begin of a line it is a document's, wherever it stands."""
+"""Begins a document wherever it stands at the start of a line."""
 _NOT_YAML = (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError)
 """What PyYAML raises; the last three for a value that does not fit its tag, such as ``!!int``."""
 
@@ -41,7 +41,7 @@ class Manifest:
 
     @property
     def namespace(self) -> str:
-        """The manifest's namespace, else the one that kubectl takes by default."""
+        """Returns the manifest's namespace, else the one that kubectl takes by default."""
         return str(self._metadata.get("namespace") or "default")
 
     @property
@@ -50,7 +50,7 @@ class Manifest:
 
     @property
     def label(self) -> str:
-        """Its name in findings: kind, namespace if it says one, and name, or else the place."""
+        """Returns its name in findings: kind, namespace if it says one, and name, or else the place."""
         names = [self._metadata.get(key) for key in ("namespace", "name")]
         return f"{self.kind} {'/'.join(str(name) for name in names if name) or self.place}"
 
@@ -93,7 +93,7 @@ def _documents(name: str, content: bytes) -> Iterator[Manifest | ObjectProblem]:
 
 
 def _parts(text: str) -> list[str]:
-    """Its documents, each behind as many empty lines as come before it, so that errors name the file's lines."""
+    """Returns the documents, each behind as many empty lines as it follows, so that errors name the file's lines."""
     parts = _MARKER.split(text)
     lines_before = [0, *accumulate(part.count("\n") for part in parts)]
     padded = ["\n" * lines + part for lines, part in zip(lines_before, parts, strict=False)]
@@ -106,9 +106,9 @@ def _not_yaml(place: str, error: Exception) -> ObjectProblem:
 
 
 def _items(place: str, document: object) -> Iterator[Manifest | ObjectProblem]:
-    """The document, or the items of a list."""
+    """Yields the document, or the items of a list."""
     if not isinstance(document, Mapping) or not isinstance(document.get("kind"), str):
-        yield ObjectProblem(place, Problem("", "is no object of Kubernetes: it has no kind"))
+        yield ObjectProblem(place, Problem("", "is no Kubernetes object: it has no kind"))
     elif document["kind"].endswith("List") and isinstance(document.get("items"), list):
         for number, item in enumerate(document["items"]):
             yield from _items(f"{place}.items[{number}]", item)

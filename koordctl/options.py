@@ -110,9 +110,10 @@ def terminal_width() -> int | None:
 def listing(
     place: str | Lookup, help_text: str = "wide: with more columns, and whole on any terminal."
 ) -> Callable[[_Command], _Command]:
-    """``layout``: how the listing at ``place`` (``module:NAME`` below ``koordctl``) is shown.
+    """Adds ``-o table|wide|json|yaml``, ``--fields`` and ``--sort-by``, of which the command gets a ``layout``.
 
-    From ``-o table|wide|json|yaml``, ``--fields`` and ``--sort-by``; an unknown name is said before anything is done.
+    ``place``: where the listing is (``module:NAME`` below ``koordctl``). An unknown name ends the command before it
+    does anything.
     """
 
     def lookup(parameters: Mapping[str, Any]) -> Listing[Any]:

@@ -1,4 +1,4 @@
-"""Answers on standard output: as a page for people, as JSON or YAML for programs."""
+"""Prints answers on standard output: as a page for people, as JSON or YAML for programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Answer = TypeVar("Answer", bound=Message)
 def show_answer(
     answer: Answer, layout: ListingLayout[Any], page: Callable[[Answer, ListingLayout[Any]], str] | None = None
 ) -> None:
-    """Print ``answer`` as ``layout`` says: for people by ``page``, or the listing's table if absent."""
+    """Prints ``answer`` as ``layout`` says: for people by ``page``, or the listing's table if absent."""
     show(
         layout,
         lambda: page(answer, layout) if page else layout.table(layout.listing.rows(answer)),
@@ -32,12 +32,12 @@ def warn(warnings: Iterable[str], is_table: bool) -> None:
 
 
 def show(layout: ListingLayout[Any], page: Callable[[], str], document: Callable[[], Any]) -> None:
-    """Print ``page`` for people, or ``document`` for programs."""
+    """Prints ``page`` for people, or ``document`` for programs."""
     click.echo(page() if layout.is_table else render(document(), layout.output))
 
 
 def render(document: Any, output: str) -> str:
-    """``document`` as ``json`` or ``yaml``, without a final line break."""
+    """Returns ``document`` as ``json`` or ``yaml``, without a final line break."""
     if output == "json":
         import json  # noqa: PLC0415 - only this output needs it
 

@@ -1,4 +1,4 @@
-"""Messages as plain values: proto field names, numbers as numbers, absent values absent.
+"""Turns messages into plain values: proto field names, numbers as numbers, absent values absent.
 
 protobuf's own JSON writes 64-bit numbers as strings; here they are numbers, and inputs of a formula are one object.
 """

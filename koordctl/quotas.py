@@ -1,11 +1,11 @@
-"""ResourceQuotas that refuse batch and mid pods, or that bound nothing of them.
+"""Finds ResourceQuotas that refuse batch and mid pods, or that do not bound them.
 
-A quota of native CPU or memory wants each container in its scope to state them. What a profile makes of a pod states
-``kubernetes.io/batch-cpu`` instead, so such a quota refuses every one. It is told where the manifests show that such
-pods are meant to run in the quota's namespace: by a pod there, or by a profile that may match the namespace.
+A quota of native CPU or memory makes each container in its scope state them. A pod that a profile has changed states
+``kubernetes.io/batch-cpu`` instead, so the quota refuses it. That is a finding where the manifests show that such pods
+are to run in the quota's namespace: a pod is there, or a profile may match the namespace.
 
-Of resources whose names contain ``kubernetes.io/`` a quota counts nothing (``isExtendedResourceNameForQuota`` in
-k8s.io/kubernetes/pkg/quota/v1/evaluator/core): ``requests.kubernetes.io/batch-cpu`` is accepted and never used up.
+A quota does not count resources whose names contain ``kubernetes.io/`` (``isExtendedResourceNameForQuota`` in
+k8s.io/kubernetes/pkg/quota/v1/evaluator/core): it accepts ``requests.kubernetes.io/batch-cpu``, which no pod uses up.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from koordctl.manifests import Manifest
 
 KIND, NAMESPACE = "ResourceQuota", "Namespace"
 _NATIVE = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
-"""The amounts that a quota has every container state."""
+"""The amounts that a quota makes every container state."""
 _PRIORITY_CLASS, _NOT_BEST_EFFORT = "PriorityClass", "NotBestEffort"
 
 
@@ -77,8 +77,8 @@ def findings(
 def _uncounted(manifest: Manifest) -> Iterator[ObjectProblem]:
     for name in _hard(manifest) if manifest.kind == KIND else ():
         if str(name).endswith(EXTENDED_RESOURCES):
-            why = "Kubernetes counts no amounts of this resource, so it bounds nothing"
-            remedy = "bound the number of such pods, by a quota of pods with the scope PriorityClass"
+            why = "Kubernetes does not count this resource, so the quota bounds nothing"
+            remedy = "bound the number of such pods by a quota of pods with the scope PriorityClass"
             yield ObjectProblem(manifest.label, Problem(f"spec.hard.{name}", f"{why}: {remedy}"))
 
 

@@ -2,8 +2,8 @@
 
 The daemon must not run: the undo record is locked. The runtime is asked only if it made a container by an edited
 request. First it gets what kubelet had requested, because it writes all of a container's files then, and after that
-every file is looked at. If it does not answer, the files are put back all the same, and what is left is said and stays
-in the record for another time. Invariant: whatever happens, doing it again takes up where this one ended.
+every file is looked at. If it does not answer, the files are put back all the same; the report names what is left, and
+the record keeps it for the next time. Invariant: after any failure, restoring again goes on where this one ended.
 """
 
 from __future__ import annotations

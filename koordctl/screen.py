@@ -23,7 +23,7 @@ _LEAST_WAIT_S = 0.01
 
 
 class Screen:
-    """``read``: the next picture, or a ClickException. ``picture``: the first one. ``clock``: monotonic seconds."""
+    """``read`` makes a picture or raises ClickException. ``picture``: the first one. ``clock``: monotonic seconds."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Screen:
             self._questions.put(False)
 
     def _ask(self) -> None:
-        """Asks, in a thread of its own."""
+        """Reads a picture for each question, in a thread of its own."""
         while self._questions.get():
             try:
                 self._answers.put(self._read())
@@ -67,7 +67,7 @@ class Screen:
             self._terminal.wake()
 
     def _question(self) -> None:
-        """Returns the next question; None while one waits for its answer, or while the picture is held."""
+        """Asks for the next picture, unless a question waits for its answer or the picture is held."""
         if not self._is_asking and not self._view.held:
             self._is_asking = True
             self._questions.put(True)
@@ -86,7 +86,7 @@ class Screen:
         self._terminal.show(frame(self._picture, self._view, width, height))
 
     def _press(self, key: str) -> bool:
-        """False: it is the end."""
+        """Does what a key stands for; returns whether to go on."""
         view = self._view
         if key == "interrupt":
             return False
@@ -109,7 +109,7 @@ class Screen:
 
 
 def typed(view: View, key: str) -> View:
-    """``view`` after a key while the filter is typed."""
+    """Returns ``view`` after a key that is pressed while the filter is typed."""
     match key:
         case "enter":
             return replace(view, typing=False)

@@ -1,4 +1,4 @@
-"""Columns for people: aligned, no lines, no colours, no trailing blanks; the last column is free to be long.
+"""Lays out columns for people: aligned, no lines, no colours, no trailing blanks; the last column is free to be long.
 
 Where a width is given, a table fits it: long identifiers lose their middle, then the widest columns do, and the last
 column goes on below itself. Nothing of the last column is lost.
@@ -20,7 +20,7 @@ _LEAST, _LEAST_LAST = 12, 24
 
 
 def align(header: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
-    """``header`` and ``rows`` (all of one length) as text, each column as wide as its widest cell.
+    """Returns ``header`` and ``rows`` (all of one length) as text, each column as wide as its widest cell.
 
     ``width``: of a terminal; None: as wide as it is.
     """
@@ -53,7 +53,7 @@ def _fitted(lines: list[list[str]], width: int) -> list[list[str]]:
 
 
 def shorten(text: str, width: int) -> str:
-    """Returns at most ``width`` characters, the middle left out: of a path both ends tell."""
+    """Returns at most ``width`` characters, the middle left out: both ends of a path tell what it is."""
     if len(text) <= width:
         return text
     head = (width - 1) // 3

@@ -59,13 +59,13 @@ class Terminal:
         return columns, lines
 
     def wake(self) -> None:
-        """Has ``wait`` return; may be called from any thread."""
+        """Makes ``wait`` return; may be called from any thread."""
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake, b"\0")
 
     def wait(self, timeout_s: float) -> list[str]:
-        """The keys that are pressed: a character, or a name such as "up". None after ``timeout_s``, ``wake``, or when
-        the size changes."""
+        """Returns the keys that are pressed: characters, or names such as "up". Returns none after ``timeout_s``,
+        ``wake``, or a change of the size."""
         readable, _, _ = select.select((self._keys, self._woken), (), (), max(0.0, timeout_s))
         if self._woken in readable:
             with contextlib.suppress(BlockingIOError):
@@ -107,7 +107,7 @@ class Terminal:
 
 @contextlib.contextmanager
 def opened(keys: int, screen: int, colors: bool = True) -> Iterator[Terminal]:
-    """``keys`` and ``screen``: descriptors of one terminal. Raises Ended in the block when the process is to end."""
+    """Yields the terminal; ``keys`` and ``screen`` are its descriptors. Raises Ended in the block to end it."""
     before = termios.tcgetattr(keys)
     terminal = Terminal(keys, screen, colors)
     handlers = {number: signal.signal(number, _end) for number in _ENDS}

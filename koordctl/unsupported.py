@@ -1,6 +1,6 @@
-"""Finds what manifests use of Koordinator that no part of this release does, so that Koordinator's has to stay.
+"""Finds what manifests use of Koordinator that this release does not do, so that Koordinator has to stay for it.
 
-docs/migration.md has the list, with what happens to each. Kinds of other projects by the same names are none of it.
+docs/migration.md lists these. A kind of another project with the same name is not meant.
 """
 
 from __future__ import annotations

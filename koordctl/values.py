@@ -1,4 +1,4 @@
-"""Numbers as people read them; programs get them as they are."""
+"""Writes numbers as people read them; programs get them as they are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NONE = "-"
 
 
 def human(unit: str, name: str, text: str | None) -> str:
-    """A kernel value: ``4Gi``, ``none`` for no limit, ``all`` for the parent's whole CPU set, ``-`` for None."""
+    """Writes a kernel value: ``4Gi``, ``none`` for no limit, ``all`` for the parent's whole CPU set, ``-`` for None."""
     if text is None:
         return NONE
     if text == "-1" and unit in ("bytes", "us"):
@@ -27,7 +27,7 @@ def human(unit: str, name: str, text: str | None) -> str:
 
 
 def amount(unit: str, value: float) -> str:
-    """A measured value with three digits: ``1.25``, ``3.1Gi``, ``12.5%``."""
+    """Writes a measured value with three digits: ``1.25``, ``3.1Gi``, ``12.5%``."""
     if unit.startswith("bytes"):
         for suffix, size in _UNITS:
             if abs(value) >= size:
@@ -39,7 +39,7 @@ def amount(unit: str, value: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """``0.4 s``, ``12 s``, ``3 min``, ``2.5 h``, ``4 d``."""
+    """Writes a duration: ``0.4 s``, ``12 s``, ``3 min``, ``2.5 h``, ``4 d``."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 120:
@@ -50,7 +50,7 @@ def age(seconds: float) -> str:
 
 
 def sparkline(values: Sequence[float], width: int, full: float = 0.0) -> str:
-    """The last ``width`` values as bars between 0 (or the least, if negative) and ``full``, by default the greatest."""
+    """Draws the last ``width`` values as bars from 0 (or a negative least) to ``full``, by default the greatest."""
     shown = values[-width:] if width > 0 else ()
     if not shown:
         return ""

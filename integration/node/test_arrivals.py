@@ -129,7 +129,7 @@ def test_of_two_front_ends_one_acts_and_the_other_takes_over(
     with proxy(daemon) as running, Cri(socket_of(daemon.directory)) as client:
         assert held(cgroups.read(start(client, pods.best_effort(kubepods)))) == wanted("BE")
         assert front_ends(daemon) == {"proxy": "acts", "nri": "attached", "reconciler": "attached"}
-        assert doctor.findings(daemon)["front-end"] == "ok: proxy acts; nri attached too, and told nothing"
+        assert doctor.findings(daemon)["front-end"] == "ok: proxy acts; attached, but idle: nri"
         assert (hook_calls(daemon, "koord"), hook_calls(daemon, "nri")) == ({"edited"}, {"yielded"})
         running.kill()
         wait_for(lambda: front_ends(daemon)["nri"] == "acts", 5, "NRI to take over")

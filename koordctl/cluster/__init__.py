@@ -1,4 +1,4 @@
-"""Answers about a cluster, read from its API server; the other commands ask the node's daemon.
+"""Answers questions about a cluster from its API server; the other commands ask the node's daemon.
 
-It is imported by a command that needs it, since an HTTP client costs more than all else that koordctl loads.
+Only a command that needs it imports it: an HTTP client costs more than all else that koordctl loads.
 """

@@ -1,7 +1,7 @@
 """Explains why a pod is as it is, in one sentence with its cause: pending, evicted, not as its profile says.
 
 The causes are looked for in the order in which a pod meets them: admission, scheduler, node, eviction. The first one
-that holds is the answer; what follows from it is not said. A scheduler's or kubelet's own message is repeated where
+that holds is the answer; what follows from it is left out. A scheduler's or kubelet's own message is repeated where
 nothing better is known.
 """
 

@@ -1,4 +1,4 @@
-"""A command's connection to the API server, with kubectl's choice of a cluster and a sentence for what fails.
+"""Connects a command to the API server of a cluster, chosen as kubectl does, and says in a sentence what fails.
 
 A list holds the objects that can be read, and none of a kind that has no CRD.
 """
@@ -27,8 +27,8 @@ Answer = TypeVar("Answer")
 _TRIES = 2
 _DEFAULT_NAMESPACE = "default"
 _FORBIDDEN = (
-    " These credentials lack a right: ask with yours, where kubectl works. The node agent's, which koordctl has in its "
-    "pod, may read its own node's objects alone; docs/koord-manager.md says what each command reads (Ask the cluster)."
+    " These credentials lack a right: run koordctl where kubectl works, with yours. In the node agent's pod it has the "
+    "agent's, which may read only its own node's objects. What a command reads: docs/koord-manager.md, Ask the cluster."
 )
 
 
@@ -42,7 +42,7 @@ class Choice:
 
 
 def ask(choice: Choice, question: Callable[[Client], Awaitable[Answer]]) -> Answer:
-    """Returns what ``question`` comes to with a client of the chosen cluster. Raises Unreachable or Refused."""
+    """Asks the chosen cluster, and returns the answer of ``question``. Raises NoAnswer or Refused."""
     try:
         return asyncio.run(_asked(choice, question))
     except CredentialsError as error:
@@ -55,7 +55,7 @@ def ask(choice: Choice, question: Callable[[Client], Awaitable[Answer]]) -> Answ
 
 
 def namespace(choice: Choice) -> str:
-    """Returns the namespace of the kubeconfig's context, as kubectl takes it. Raises Unreachable."""
+    """Returns the namespace of the kubeconfig's context, as kubectl takes it. Raises NoAnswer."""
     try:
         return _settings(choice).namespace or _DEFAULT_NAMESPACE
     except (OSError, ValueError) as error:

@@ -26,7 +26,7 @@ class KindRow:
         return self.kind.plural, self.kind.name.lower()
 
     def table(self, items: Sequence[Object], width: int | None = None) -> str:
-        """Without a final line break. ``width``: of a terminal."""
+        """Renders objects, without a final line break. ``width``: of a terminal."""
         fields = (_field("NAME", "metadata.name"), *self.fields)
         return ListingLayout(Listing("items", fields, f"There are no {self.kind.plural}."), width=width).table(items)
 
@@ -97,9 +97,8 @@ def names() -> list[str]:
 
 
 async def read(client: Client, row: KindRow, name: str) -> list[Object]:
-    """The object ``name``, or all, by name. Raises KubeError."""
-    kind = row.kind
-    whole = Kind(kind.group, kind.version, kind.name, kind.plural, kind.namespaced, Unstructured)
+    """Returns the object ``name``, or all, sorted by name. Raises KubeError."""
+    whole = row.kind.decoded_as(Unstructured)
     if name:
         return [(await client.get(whole, Key("", name))).content]
     page = await client.list(whole)

@@ -93,7 +93,7 @@ def is_ready(node: Node) -> bool:
 
 
 def report_age_s(metric: NodeMetric | None, now_s: float) -> float | None:
-    """None without a report; never negative, whatever the node's clock says."""
+    """Returns how old the report is, 0 if the node's clock is ahead; None without a report."""
     written_s = None if metric is None else core.unix_s(metric.status.update_time)
     return None if written_s is None else max(0.0, now_s - written_s)
 

@@ -19,7 +19,7 @@ from koordctl.cluster.connection import Choice, read_list
 
 def shortages(kubeconfig: str, node: str, timeout_s: float) -> tuple[str, ...]:
     """Returns a sentence for each resource that pods of ``node`` hold more of than it offers. Raises Refused or
-    Unreachable.
+    NoAnswer.
 
     ``kubeconfig``: the file of kubelet's credential.
     """

@@ -74,7 +74,7 @@ def by_node(pods: Iterable[DetailedPod]) -> Mapping[str, Sequence[DetailedPod]]:
 
 
 async def read(client: Client, namespace: str, node: str = "") -> ClusterState:
-    """``namespace``: Koord's own; ``node``: the only one that is wanted, with its pods. Raises KubeError."""
+    """Reads the cluster, or only ``node`` and its pods. ``namespace``: Koord's own. Raises KubeError."""
     named = Selection(fields=f"metadata.name={node}") if node else EVERYTHING
     bound = Selection(fields=f"spec.nodeName={node}") if node else EVERYTHING
     config = await read_list(client, CONFIG_MAP, Selection(namespace, fields=f"metadata.name={CONFIG_MAP_NAME}"))

@@ -1,1 +1,1 @@
-"""The commands: each is a function of its name, and imports late what costs time."""
+"""Holds the commands: each is a function of its name, and imports late what costs time."""

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 @options.koord_namespace
 @options.timeout
 def cluster(kubeconfig: str, context: str, koord_namespace: str, timeout_s: float, layout: ListingLayout[Any]) -> None:
-    """The nodes of the cluster: what they have, use and offer to batch pods, and whether services are protected.
+    """Show what each node of the cluster has, uses and offers to batch pods, and whether its services are protected.
 
-    PROTECTION is on, off (NodeSLO says so), stale (the node reports no more) or none (no agent has reported).
+    PROTECTION is on, off (NodeSLO says so), stale (the node has stopped reporting) or none (no agent has reported).
     """
     from koordctl.cluster import nodes, state  # noqa: PLC0415
     from koordctl.cluster.connection import Choice, ask  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""``koordctl doctor``: what Koord assumes of this node, checked, with and without the daemon."""
+"""``koordctl doctor``: checks what Koord needs of this node, with and without the daemon."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 @options.listing("views.doctor:FINDINGS", "wide: whole, however narrow the terminal is.")
 @options.daemon
 def doctor(root: Path, offline: bool, runtime: str, layout: ListingLayout[Any], socket: str, timeout_s: float) -> int:
-    """Check every assumption: one line each, and what to do about it.
+    """Check what Koord needs of this node: one line for each check, and what to do.
 
-    Then why Koord must not be installed here, if so. Ends with 4 if something fails, or if Koord cannot be installed
-    and does not run.
+    The last lines say whether Koord can be installed here, or why not. Exit code 4: a check failed, or Koord does not
+    run and cannot be installed.
     """
     from koordctl.doctor.checks import blockers, examine  # noqa: PLC0415
     from koordctl.node.collect import gather  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""``koordctl explain pod|node|file``: of this node by its daemon, or of a cluster by its API server."""
+"""``koordctl explain pod|node|file``: asks this node's daemon, or a cluster's API server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 @click.group(short_help=guide.summary("explain"), epilog=guide.examples("explain"))
 def explain() -> None:
-    """Why a kernel file holds what it holds: inputs, formula, result, age, and who else wrote it."""
+    """Say why a kernel file holds what it holds: inputs, formula, result, age, and who else wrote it.
+
+    Start with `koordctl explain pod NAME`. In a cluster it says why the pod is pending or gone.
+    """
 
 
 @explain.command(short_help=guide.summary("explain pod"), epilog=guide.examples("explain pod"))
@@ -28,7 +31,7 @@ def explain() -> None:
     shell_complete=completing.NAMESPACES,
     help="The pod's namespace; NAME may be namespace/name instead.  [default in a cluster: the context's]",
 )
-@click.option("--cluster", "in_cluster", is_flag=True, help="Ask the API server, as --kubeconfig and --context do.")
+@click.option("--cluster", "in_cluster", is_flag=True, help="Ask the API server, as with --kubeconfig and --context.")
 @options.output
 @options.cluster
 @options.koord_namespace
@@ -37,9 +40,10 @@ def pod(
     name: str, namespace: str, in_cluster: bool, output: str, kubeconfig: str, context: str, koord_namespace: str,
     socket: str, timeout_s: float,
 ) -> None:  # fmt: skip
-    """Of this node: all files of the pod NAME and its containers. Of a cluster: why it is pending, evicted, or so.
+    """On a node, explain every file of the pod NAME and of its containers. In a cluster, say why it is pending,
+    evicted, or otherwise not as it should be.
 
-    Where no koord-qosd runs, the cluster is asked, unless a socket is named.
+    koordctl asks koord-qosd; where that does not run, it asks the API server, unless you name a socket.
     """
     before, slash, after = name.partition("/")
     namespace, name = (before, after) if slash else (namespace, name)
@@ -51,7 +55,7 @@ def pod(
 
 @explain.command(short_help=guide.summary("explain node"), epilog=guide.examples("explain node"))
 @click.argument("name", default="", shell_complete=completing.NODES)
-@click.option("--overcommit", is_flag=True, help="What NAME offers, which is meant where a NAME is given.")
+@click.option("--overcommit", is_flag=True, help="Explain what NAME offers; a NAME alone means the same.")
 @options.output
 @options.cluster
 @options.koord_namespace
@@ -60,7 +64,8 @@ def node(
     name: str, overcommit: bool, output: str, kubeconfig: str, context: str, koord_namespace: str, socket: str,
     timeout_s: float,
 ) -> None:  # fmt: skip
-    """This node's own files (those of no pod) and every strategy; or what NAME, a node of the cluster, offers."""
+    """Explain this node's own files (those of no pod) and every strategy; with NAME, what that node of the cluster
+    offers to batch and mid pods."""
     if overcommit and not name:
         raise click.UsageError("--overcommit needs the NAME of a node of the cluster.")
     if name:
@@ -74,7 +79,7 @@ def node(
 @options.output
 @options.daemon
 def file(path: str, output: str, socket: str, timeout_s: float) -> None:
-    """One kernel file, by PATH, or by its cgroup and row name (/kubepods/podX/cpu_quota)."""
+    """Explain one kernel file, by its PATH or by cgroup and row name (/kubepods/podX/cpu_quota)."""
     _explain({"file": path}, output, socket, timeout_s)
 
 
@@ -85,7 +90,7 @@ def _is_daemon_absent(socket: str) -> bool:
 
 
 def _knows_cluster() -> bool:
-    """Would kubectl know one here?"""
+    """Returns whether kubectl would know one here."""
     return bool(os.environ.get("KUBECONFIG")) or os.path.exists(os.path.expanduser("~/.kube/config"))
 
 

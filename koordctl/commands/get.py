@@ -11,7 +11,7 @@ def _kind(context: click.Context, parameter: click.Parameter, value: str) -> str
     from koordctl.cluster.kinds import by_name, names  # noqa: PLC0415
 
     if by_name(value) is None:
-        raise click.BadParameter(f"there is no kind {value!r} of Koord's; there are {', '.join(names())}.")
+        raise click.BadParameter(f"Koord has no kind {value!r}; there are {', '.join(names())}.")
     return value
 
 
@@ -28,7 +28,10 @@ def _kinds(context: click.Context, parameter: click.Parameter, incomplete: str) 
 @options.cluster
 @options.timeout
 def get(kind: str, name: str, output: str, kubeconfig: str, context: str, timeout_s: float) -> None:
-    """Objects of a KIND of Koord's, by what matters in them; json and yaml: whole, as the API server has them."""
+    """Show objects of one of Koord's kinds by the fields that matter; json and yaml show them whole.
+
+    KIND is nodemetrics, nodeslos or clustercolocationprofiles.
+    """
     from koordctl.cluster import kinds, names  # noqa: PLC0415
     from koordctl.cluster.connection import Choice, ask  # noqa: PLC0415
     from koordctl.output import render  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""``koordctl install``: Koord on this node, from what is found there to a kubelet that talks through the proxy."""
+"""``koordctl install``: brings Koord onto this node, up to a kubelet that talks through the proxy."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _LEFT = "Correct that, then run koordctl uninstall: the record of what was done 
 @click.command(short_help=guide.summary("install"), epilog=guide.examples("install"))
 @click.option("--dry-run", is_flag=True, help="Show every file and every change, and stop.")
 @options.yes
-@click.option("--package", is_flag=True, help="Programs and units are a package's; wire them only.")
+@click.option("--package", is_flag=True, help="A package brought programs and units: only enable and start them.")
 @options.runtime
 @click.option(
     "--kubelet-unit", default="", metavar="NAME", help="kubelet's systemd unit.  [default: the unit of its process]"
 )
-@click.option("--only-grants", is_flag=True, help="Where Koord is installed: bring up to date what koord-qosd may do.")
+@click.option("--only-grants", is_flag=True, help="Only bring up to date what an installed koord-qosd may do.")
 @click.option("--no-kubelet", is_flag=True, help="Leave kubelet as it is, and say what to set there.")
 @click.option(
     "--daemon/--no-daemon",
@@ -52,10 +52,11 @@ def install(
     root: Path,
     offline: bool,
 ) -> int:
-    """Install Koord on this node: units, node daemon, proxy, and kubelet's endpoint. The plan is shown first.
+    """Install Koord on this node: units, node daemon, proxy, and kubelet's endpoint.
 
-    A pod sandbox through the proxy must work before kubelet is touched; whatever fails, all is rolled back.
-    Where Koord is installed, what has changed since is brought up to date: run it again after a change of the rules.
+    koordctl shows its plan and asks. It makes a pod sandbox through the proxy before it touches kubelet, and rolls
+    everything back if a step fails. Run it again after a change of the rules or of the node: it brings the
+    installation up to date.
     """
     from koordctl.install.machine import interruptible, this_machine  # noqa: PLC0415
     from koordctl.install.prepare import Wishes  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""``koordctl lint``: manifests checked before they are applied, without a cluster."""
+"""``koordctl lint``: checks manifests before they are applied, without a cluster."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 @click.argument("files", nargs=-1, required=True, type=click.File())
 @options.listing("views.lint:FINDINGS", "wide: whole, however narrow the terminal is.")
 def lint(files: tuple[TextIO, ...], layout: ListingLayout[Any]) -> int:
-    """Say what is probably meant otherwise in FILES of YAML or JSON (-: standard input).
+    """Check FILES of YAML or JSON (-: standard input), and say what Koord would refuse, ignore or read otherwise.
 
-    Read are profiles, slo-controller-config, ResourceQuotas, pods, and the pods of Deployments, Jobs and their like;
-    PriorityClasses other than Koord's and Kubernetes' own have to be among the files. Of Nodes, quotas and devices it
-    says what only Koordinator's manager does for them. Ends with 4 if there is a finding.
+    It reads profiles, slo-controller-config, ResourceQuotas, pods, and the pods of Deployments, Jobs and the like. Give
+    it your own PriorityClasses too; it knows Koord's and Kubernetes'. About Nodes, ElasticQuotas and devices it says
+    what only Koordinator's manager does for them. Exit code 4: there is a finding.
     """
     from koordctl.linting import lint as examine  # noqa: PLC0415
     from koordctl.output import show  # noqa: PLC0415

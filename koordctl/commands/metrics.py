@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 @click.command(short_help=guide.summary("metrics"), epilog=guide.examples("metrics"))
 @click.argument("metric", required=False, default="", shell_complete=completing.METRICS)
 @click.option("--subject", default="", metavar="TEXT", help="Only objects whose pod, cgroup or device contains TEXT.")
-@click.option("--history", is_flag=True, help="With the samples that qosd keeps (json and yaml), or a sparkline.")
+@click.option(
+    "--history", is_flag=True, help="Also show the samples that koord-qosd keeps: as bars, or in json and yaml."
+)
 @options.listing("views.metrics:METRICS")
 @options.daemon
 def metrics(
     metric: str, subject: str, history: bool, layout: ListingLayout[Any], socket: str, timeout_s: float
 ) -> None:
-    """The newest sample of every metric and object.
+    """Show the newest sample of every metric and object.
 
-    METRIC limits the list to metrics whose names begin so.
+    METRIC: only metrics whose names begin with it.
     """
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415

@@ -45,7 +45,12 @@ def _sections(context: click.Context, parameter: click.Parameter, incomplete: st
 @options.listing(_listing)
 @options.daemon
 def node(section: str, layout: ListingLayout[Any], socket: str, timeout_s: float) -> None:
-    """The node: capacity, usage, CPU pools, features, strategies, and the health of every loop."""
+    """Show the node: capacity, usage, CPU pools, features, strategies, and the health of every loop.
+
+    Look first at the policy (the first lines), at the STATE of strategies, and at loops that are failing. A strategy is
+    active, disabled (by the policy, or by koordctl disable), switched off (by its feature gate), frozen (its inputs
+    are too old) or failed (an error: its last decision holds).
+    """
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415
     from koordctl.output import show, show_answer, warn  # noqa: PLC0415

@@ -27,9 +27,9 @@ def _listing(parameters: Mapping[str, Any]) -> Listing[Any]:
 @options.listing(_listing, "wide: one line per cgroup value, desired and actual, with file and reason; and advice.")
 @options.daemon
 def pods(name: str, namespace: str, layout: ListingLayout[Any], socket: str, timeout_s: float) -> None:
-    """Pods with QoS, priority and, for each container, desired against actual cgroup values.
+    """Show pods with QoS class and priority, and for each container desired against actual cgroup values.
 
-    NAME limits the list to pods of that name.
+    NAME: only pods of that name.
     """
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""``koordctl restore``: put this node back as it was before Koord, without the daemon.
+"""``koordctl restore``: puts this node back as it was before Koord, without the daemon.
 
 The undo record is locked by a running koord-qosd, so the two never write at once; there is no way to force it.
 """
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 @click.option(
     "--weights",
     type=click.Choice(["linear", "quadratic"]),
-    help="How this node's runtime maps CPU shares to cpu.weight (cgroup v2); else as the record says.",
+    help="How this node's runtime maps CPU shares to cpu.weight (cgroup v2).  [default: as the record says]",
 )
 @click.option(
     "--runtime",
     type=click.Path(path_type=Path),
     default=Path(CONTAINERD_SOCKET),
     show_default=True,
-    help="CRI socket of the container runtime itself, which keeps what it made containers with.",
+    help="The container runtime's own CRI socket: the runtime keeps what it made containers with.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be put back, and stop.")
 @options.yes
@@ -60,23 +60,28 @@ def restore(
     yes: bool,
     output: str,
 ) -> int:
-    """Give every kernel file that Koord holds its last foreign value, and every container that the runtime made by an
-    edited request what kubelet had asked for. Stop koord-qosd first.
+    """Put every kernel file that Koord holds back to the last value that another program wrote, and give every
+    container whose request Koord edited what kubelet had asked for. Stop koord-qosd first.
 
-    What is to be done is shown first; nothing is written without a yes.
+    koordctl shows what it will do, and asks before it writes.
     """
     from koord.host.undo import UndoError  # noqa: PLC0415
     from koord.host.weights import Weights  # noqa: PLC0415
     from koordctl import restoring  # noqa: PLC0415
 
     if not undo_file.exists():
-        raise Refused(f"no undo record at {undo_file}: Koord holds no file since the last boot. Another: --undo-file.")
+        raise Refused(
+            f"no undo record at {undo_file}: Koord has changed no file since the last boot. "
+            "Name another record with --undo-file."
+        )
     by = Weights(weights) if weights else None
     try:
         with restoring.opened(undo_file, runtime, root=root, cgroup_root=cgroup_root, weights=by) as node:
             return _restore(node, dry_run, yes, output)
     except restoring.UnknownBoot as error:
-        raise Refused(f"{error}, so nobody knows whether the record is of this boot. Another: --root.") from error
+        raise Refused(
+            f"{error}, so it is not known whether the record is of this boot. Name another root with --root."
+        ) from error
     except UndoError as error:
         hint = ": stop it first (systemctl stop koord-qosd)" if error.errno == errno.EAGAIN else ""
         raise Failed(f"{error.filename}: {error.strerror}{hint}") from error

@@ -1,4 +1,4 @@
-"""``koordctl disable`` and ``koordctl enable``: strategies off and on, until koord-qosd ends."""
+"""``koordctl disable`` and ``koordctl enable``: turn strategies off and on, until koord-qosd ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _METAVAR = f"{_ALL}|NAME..."
 @options.listing("views.node:STRATEGIES")
 @options.daemon
 def disable(names: tuple[str, ...], layout: ListingLayout[Any], socket: str, timeout_s: float) -> None:
-    """Turn strategies off: their files go back to the values before. Holds until koord-qosd ends."""
+    """Turn strategies off, and put their files back to the values before, until koord-qosd ends or you enable them."""
     _switch(False, names, layout, socket, timeout_s)
 
 
@@ -40,7 +40,7 @@ def _switch(enabled: bool, names: tuple[str, ...], layout: ListingLayout[Any], s
     from koordctl.output import show_answer  # noqa: PLC0415
 
     if _ALL in names and len(names) > 1:
-        raise click.BadParameter("either all or names", param_hint="NAME")
+        raise click.BadParameter("give either all or names", param_hint="NAME")
     request = inspect.SetStrategiesRequest(enabled=enabled, names=() if _ALL in names else names)
     answer = Daemon(socket, timeout_s).ask("SetStrategies", request, inspect.SetStrategiesResponse)
     show_answer(answer, layout)

@@ -19,12 +19,14 @@ _WIDTH, _HEIGHT = 80, 24
 
 
 @click.command(short_help=guide.summary("top"), epilog=guide.examples("top"))
-@click.option("--interval", type=click.FloatRange(0.2, 60), default=1.0, show_default=True, help="Seconds between two.")
-@click.option("--once", is_flag=True, help="Print one picture and stop; so it is where there is no terminal, too.")
+@click.option(
+    "--interval", type=click.FloatRange(0.2, 60), default=1.0, show_default=True, help="Seconds between two pictures."
+)
+@click.option("--once", is_flag=True, help="Print one picture and stop, as it does without a terminal.")
 @options.listing("views.top:PODS", "json and yaml: one picture.")
 @options.daemon
 def top(interval: float, once: bool, layout: ListingLayout[Any], socket: str, timeout_s: float) -> None:
-    """Live: the node's usage and stalls, and the pods that use most, with their history.
+    """Show live the node's usage and stalls, and the pods that use most, with their history.
 
     Keys: q quits; c, m, t, w, p and g sort by CPU, memory, throttling, waiting, pod and QoS class, pressed again the
     other way round; / filters by a part of the name or a QoS class; space holds the picture; arrows scroll.

@@ -1,4 +1,4 @@
-"""``koordctl uninstall``: kubelet back on the runtime, kernel files back at their bases, and no trace of Koord."""
+"""``koordctl uninstall``: puts kubelet back on the runtime and kernel files back, and removes every trace of Koord."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _BY_HAND = (
 @options.force
 @options.wait
 def uninstall(dry_run: bool, yes: bool, package: bool, purge: bool, force: bool, wait_s: float) -> int:
-    """Undo what koordctl install did on this node, by its record. It can be repeated after whatever interrupts it.
+    """Undo what koordctl install recorded on this node. If something interrupts it, run it again.
 
-    Files that were edited since are kept, and named; see --purge.
+    It keeps and names files that were edited since; --purge removes them.
     """
     from koordctl.install import execute  # noqa: PLC0415
     from koordctl.install import record as records  # noqa: PLC0415
@@ -69,7 +69,9 @@ def _agreed(machine: Machine, record: Record, dry_run: bool, yes: bool, force: b
     if restart := restart_of(machine.disk.root, record.steps):
         click.echo(f"{restart.sentence}\n")
         if restart.status is CheckStatus.WARN and not force and not dry_run:
-            raise Refused(f"nothing was changed. To do: {restart.remedy}; or have it so with --force.")
+            raise Refused(
+                f"nothing was changed. To do: {restart.remedy}; or restart kubelet all the same with --force."
+            )
     if not dry_run and not yes:
         click.confirm("Uninstall?", abort=True, err=True)
     return not dry_run

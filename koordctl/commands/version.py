@@ -11,7 +11,7 @@ from koordctl import guide, options
 @options.output
 @options.daemon
 def version(output: str, socket: str, timeout_s: float) -> None:
-    """The version of koordctl, and that of the koord-qosd it asks, or why that does not answer."""
+    """Print the version of koordctl, and that of koord-qosd or why it does not answer."""
     import koord  # noqa: PLC0415
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415

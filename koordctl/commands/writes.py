@@ -21,7 +21,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 @options.listing("views.writes:WRITES", "wide: with inputs, and whole.")
 @options.daemon
 def plan(layout: ListingLayout[Any], socket: str, timeout_s: float) -> None:
-    """What the next tick would write, in the order of the writes. Nothing is written."""
+    """Show what the next tick would write, in the order of the writes. Nothing is written."""
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415
     from koordctl.output import show_answer  # noqa: PLC0415
@@ -53,7 +53,9 @@ def plan(layout: ListingLayout[Any], socket: str, timeout_s: float) -> None:
     help="Only writes of this strategy.",
 )
 @click.option("--since", default="", metavar="TIME", help="Only later ones: 90s, 10m, 2h, 1d ago, or 2026-01-31T12:00.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most so many.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Show at most so many writes."
+)
 @options.listing("views.writes:ENTRIES", "wide: with reason and inputs, and whole.")
 @options.daemon
 def journal(
@@ -66,7 +68,7 @@ def journal(
     socket: str,
     timeout_s: float,
 ) -> None:
-    """What was written: when, by whom, before, after, and how it ended. The newest comes last."""
+    """Show what was written: when, by whom, before, after, and how it ended. The newest comes last."""
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415
     from koordctl.output import show_answer, warn  # noqa: PLC0415
@@ -75,7 +77,9 @@ def journal(
     try:
         start_ns = since_unix_ns(since, datetime.now().astimezone()) if since else 0
     except (ValueError, OverflowError) as error:
-        raise click.BadParameter(f"{since!r} is neither 10m nor an ISO 8601 time", param_hint="--since") from error
+        raise click.BadParameter(
+            f"{since!r} is neither a time ago (10m, 2h) nor an ISO 8601 time", param_hint="--since"
+        ) from error
     request = inspect.JournalRequest(pod=pod, file=file, strategy=strategy, since_unix_ns=start_ns, limit=limit)
     answer = Daemon(socket, timeout_s).ask("Journal", request, inspect.JournalResponse)
     show_answer(answer, layout, view.journal)

@@ -1,5 +1,5 @@
-"""Doctor: what Koord assumes of a node, checked. Checks are pure functions of the node's facts, so that recorded trees
-of other nodes can be judged as well; ``checks`` names them and puts them in order.
+"""Checks what Koord needs of a node. Checks are pure functions of the node's facts, so that recorded trees of other
+nodes can be judged as well; ``checks`` names them and puts them in order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class CheckStatus(StrEnum):
 
 
 class Judgement(NamedTuple):
-    """What a check says: ``sentence`` is what was found, ``remedy`` what to do about it ("" = nothing)."""
+    """``sentence``: what a check found; ``remedy``: what to do about it, "" = nothing."""
 
     status: CheckStatus
     sentence: str

@@ -1,8 +1,8 @@
-"""The table of checks, in the order of the report; and why Koord must not be installed on a node.
+"""Lists the checks in the order of the report, and says why Koord must not be installed on a node.
 
-What must be there first comes first. What merely works less is no reason against an installation. Invariant: a check
-that fails for Koord's work as such is one of the table, never worded twice; only what an installation alone needs is
-worded here.
+What Koord cannot work without comes first. Where Koord only does less, that is no reason against an installation.
+Invariant: what Koord needs in order to work is a check of the table, and is not worded again; the functions below it
+word only what the installation itself needs.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ def reason(check: str, sentence: str, remedy: str) -> CheckResult:
 
 def _of_installation(facts: Facts) -> Iterator[CheckResult]:
     if not facts.systemd:
-        who = "process 1 is not systemd" if facts.systemd is False else "process 1 cannot be told"
+        who = "process 1 is not systemd" if facts.systemd is False else "process 1 is not known"
         remedy = "run koord-qosd as a DaemonSet, or start koord-runtime-proxy and koord-qosd by other means"
-        yield reason("systemd", f"{who}, so nobody would start Koord before kubelet", remedy)
+        yield reason("systemd", f"{who}, so nothing would start Koord before kubelet", remedy)
     yield from _of_kubelet(facts)
     runtime = facts.runtime
     if runtime.socket_exists and runtime.can_be_asked and not runtime.version:

@@ -24,7 +24,7 @@ NO_MEMORY_THROTTLE = (
     "no memory throttle here (memory.high): a pod that takes too much memory is held to 100m of CPU instead, so that "
     "it grows slower, before it is frozen and evicted"
 )
-_UNKNOWN_TREE = "no cgroup of kubelet's exists yet, so this cannot be seen"
+_UNKNOWN_TREE = "kubelet has made no cgroup yet, so this cannot be seen"
 
 
 def kernel(facts: Facts) -> Judgement:
@@ -36,7 +36,7 @@ def kernel(facts: Facts) -> Judgement:
     if version < (4, 18):
         return fail(f"{text} is older than 4.18", "use a newer kernel")
     if version < (5, 15):
-        return warn(f"{text} lacks cpu.idle (5.15)", "a kernel from 5.15 on lets BE yield more")
+        return warn(f"{text} lacks cpu.idle (5.15)", "use Linux 5.15 or later: best-effort pods yield more there")
     return ok(text)
 
 
@@ -67,7 +67,7 @@ def controllers(facts: Facts) -> Judgement:
     if off and not cgroup.has_containers:
         return info(f"{', '.join(used)}; for pods not yet {', '.join(off)}: their first container brings it")
     if off:
-        remedy = f"kubelet enables them when it starts: restart it, or write +NAME to {cgroup.kube_root}'s file"
+        remedy = f"restart kubelet, which enables them, or write +NAME to cgroup.subtree_control of {cgroup.kube_root}"
         return Judgement(_gravity(off), f"off in cgroup.subtree_control of kubelet's tree: {', '.join(off)}", remedy)
     return ok(", ".join(used))
 
@@ -87,7 +87,7 @@ def kubelet_tree(facts: Facts) -> Judgement:
     cgroup = facts.cgroup
     if not cgroup.kube_root_exists:
         expected = f"; {cgroup.kube_root} is expected" if cgroup.kube_root else ""
-        return warn(f"there is no cgroup of kubelet's{expected}", "start kubelet")
+        return warn(f"kubelet has made no cgroup{expected}", "start kubelet")
     return ok(f"pods are below {cgroup.kube_root} ({cgroup.driver} driver)")
 
 
@@ -112,7 +112,7 @@ def cpu_burst(facts: Facts) -> Judgement:
 
 
 def task_slices(facts: Facts) -> Judgement:
-    """By the kernel's version: no file shows it."""
+    """Goes by the kernel's version: no file shows it."""
     if facts.kernel is not None and facts.kernel >= (6, 12):
         return ok("best-effort tasks can have long slices of CPU time")
     return info("no slices of single tasks (Linux 6.12): CPU suppression by pressure begins with cpu.idle")
@@ -158,7 +158,7 @@ def memory_throttle(facts: Facts) -> Judgement:
 
 
 def cpuset_partition(facts: Facts) -> Judgement:
-    """Seen by its file, because kernels carry backports; a local partition cannot be made below kubelet's tree."""
+    """Looks for the file, because kernels carry backports; a local partition cannot be made below kubelet's tree."""
     if facts.cgroup.has("cpuset.cpus.exclusive"):
         return ok("remote cpuset partitions are possible")
     if _is_unseen(facts) and facts.kernel is not None and facts.kernel >= (6, 7):
@@ -214,4 +214,4 @@ def _file(facts: Facts, row: str, there: str, instead: str) -> Judgement:
         return ok(there)
     if not facts.cgroup.kube_root_exists:
         return info(_UNKNOWN_TREE)
-    return info(f"no {row}: {instead}", "a newer kernel has it")
+    return info(f"no {row}: {instead}", "use a newer kernel")

@@ -34,12 +34,12 @@ def unit(facts: Facts) -> Judgement:
 
 
 def slice_memory(facts: Facts) -> Judgement:
-    """What Koord's daemons use is not reclaimed for pods that are protected themselves; without it, first of all."""
+    """koord.slice protects the daemons' memory; else the kernel reclaims it before that of protected pods."""
     if facts.in_pod:
         return info("this is a pod: its memory request is what protects koord-qosd (koordlet.resources in the chart)")
     protected = facts.koord.slice_memory_min
     if protected is None:
-        return info(f"no {SLICE}: whoever starts koord-qosd protects its memory, or not")
+        return info(f"no {SLICE}: koord-qosd's memory is protected only if what starts it does so")
     if protected in ("", "0"):
         remedy = f"MemoryMin=256M in {SLICE}, as it is shipped"
         return warn(f"{SLICE} has no MemoryMin=: protected pods come before koord-qosd and koord-runtime-proxy", remedy)
@@ -62,7 +62,7 @@ def kubelet_drop_in(facts: Facts) -> Judgement:
 def open_files(facts: Facts) -> Judgement:
     limit = facts.daemon.open_files_limit if facts.daemon else facts.koord.unit_open_files
     if limit is None:
-        return info("the daemon's limit cannot be told: it is not running, and no unit says it")
+        return info("koord-qosd's limit is not known: it does not run, and no unit says it")
     owner = "the container runtime's unit, of which pods have it" if facts.in_pod else QOSD
     remedy = f"LimitNOFILE={_OPEN_FILES} in {owner}"
     if limit < _MIN_OPEN_FILES:
@@ -94,9 +94,9 @@ def rules(facts: Facts) -> Judgement:
 
 
 def policy(facts: Facts) -> Judgement:
-    """Of the daemon that runs; the rules file as it is on disk is a check of its own."""
+    """Checks the policy of the daemon that runs; the rules file as it is on disk is a check of its own."""
     if facts.daemon is None or not facts.daemon.policy:
-        return info("koord-qosd is not there to say by which policy it goes")
+        return info("koord-qosd does not run, so its policy is not known")
     text = "; ".join(facts.daemon.policy)
     if facts.daemon.is_policy_doubtful:
         return warn(text, "correct what it names, or bring the API server back")
@@ -105,7 +105,7 @@ def policy(facts: Facts) -> Judgement:
 
 def warnings(facts: Facts) -> Judgement:
     if facts.daemon is None:
-        return info("koord-qosd is not there to warn of anything")
+        return info("koord-qosd does not run, so it has no warnings")
     said = facts.daemon.warnings
     if said:
         return warn(_some(said), "koordctl node lists them; each names what to correct")
@@ -140,8 +140,8 @@ def front_end(facts: Facts) -> Judgement:
     if acting == _RECONCILER:
         text = "no proxy and no NRI is attached: containers get their values just after they start"
         return info(text, "point kubelet at koord-runtime-proxy, or enable NRI")
-    rest = f"; {', '.join(others)} attached too, and told nothing" if others else ""
-    return ok(f"{acting or 'nobody'} acts{rest}")
+    rest = f"; attached, but idle: {', '.join(others)}" if others else ""
+    return ok(f"{acting or 'no front end'} acts{rest}")
 
 
 def loops(facts: Facts) -> Judgement:
@@ -164,7 +164,7 @@ def contested(facts: Facts) -> Judgement:
 def journal_space(facts: Facts) -> Judgement:
     free = facts.koord.state_free_bytes
     if free is None:
-        return info("free space for the journal cannot be told")
+        return info("how much space is free for the journal is not known")
     text = f"{free / (1 << 20):.0f} MiB free for the journal"
     if free < _FREE_BYTES:
         remedy = f"free space below {STATE_DIRECTORY}, or the journal drops entries"
@@ -182,7 +182,7 @@ def journal_drops(facts: Facts) -> Judgement:
 def undo_record(facts: Facts) -> Judgement:
     if facts.koord.run_is_tmpfs is False:
         return warn("/run is no tmpfs: the undo record wears a disk", "mount a tmpfs on /run")
-    return ok("/run is a tmpfs") if facts.koord.run_is_tmpfs else info("what /run is cannot be told")
+    return ok("/run is a tmpfs") if facts.koord.run_is_tmpfs else info("whether /run is a tmpfs is not known")
 
 
 def _some(sentences: tuple[str, ...]) -> str:

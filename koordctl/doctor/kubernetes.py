@@ -36,7 +36,7 @@ def kubelet_version(facts: Facts) -> Judgement:
     """CRI v1 is spoken from 1.23 on; until 1.23 kubelet could drive Docker itself, without any CRI."""
     found = facts.kubelet
     if found.minor is None:
-        return info("kubelet's version cannot be told")
+        return info("kubelet's version is not known")
     if found.minor < (1, 23):
         text = f"kubelet {found.version} speaks CRI v1alpha2 only, which Koord does not read"
         return fail(text, "use kubelet 1.23 or later")
@@ -67,7 +67,7 @@ def cgroup_driver(facts: Facts) -> Judgement:
         text = "kubelet runs without cgroups per QoS, so a pod's class cannot be seen"
         return fail(text, "remove cgroupsPerQOS: false (--cgroups-per-qos)")
     if not cgroup.kube_root:
-        return info("neither kubelet, nor the runtime, nor the tree tells it")
+        return info("neither kubelet nor the runtime nor the tree says which driver")
     mine, runtimes = said.cgroup_driver or _DEFAULT_DRIVER, facts.runtime.cgroup_driver
     if said.running and runtimes and mine != runtimes:
         return _drivers_differ(facts, mine)
@@ -76,10 +76,12 @@ def cgroup_driver(facts: Facts) -> Judgement:
     expected = kubepods_path(said.cgroup_root, CgroupStyle(mine)) if mine in _STYLES else ""
     if said.running and cgroup.kube_root != expected:
         remedy = "restart kubelet, so that it makes its cgroups by its configuration; drain the node first"
-        text = "; ".join(cgroup.layout_problems) or f"kubelet means {expected}, and pods are below {cgroup.kube_root}"
+        text = (
+            "; ".join(cgroup.layout_problems) or f"kubelet is set to {expected}, and pods are below {cgroup.kube_root}"
+        )
         return fail(text, remedy)
     if cgroup.layout_problems:
-        return warn("; ".join(cgroup.layout_problems), "let them say the same")
+        return warn("; ".join(cgroup.layout_problems), "make kubelet and the runtime say the same")
     return ok(cgroup.driver)
 
 
@@ -96,7 +98,7 @@ def _drivers_differ(facts: Facts, kubelets: str) -> Judgement:
 
 
 def _asks_runtime_for_driver(facts: Facts) -> bool:
-    """Does kubelet take the driver from CRI's RuntimeConfig (on by default from 1.31), whatever its own file says?"""
+    """Returns whether kubelet takes the driver from CRI's RuntimeConfig (by default from 1.31), not from its file."""
     gate = facts.kubelet.feature_gates.get("KubeletCgroupDriverFromCRI", True)
     asks = gate and facts.kubelet.minor is not None and facts.kubelet.minor >= (1, 31)
     since = _HAVE_RUNTIME_CONFIG.get(facts.runtime.name)
@@ -146,7 +148,7 @@ def kubelet_memory_qos(facts: Facts) -> Judgement:
         remedy = "turn off kubelet's gate MemoryQoS, or Koord's memoryQOS"
         return warn("kubelet's MemoryQoS writes memory.min and memory.high", remedy)
     if writes is None:
-        return info("whether kubelet's MemoryQoS writes memory.min cannot be told")
+        return info("whether kubelet's MemoryQoS writes memory.min is not known")
     return ok("kubelet leaves memory.min and memory.high alone")
 
 
@@ -210,7 +212,7 @@ def other_agents(facts: Facts) -> Judgement:
         return fail("; ".join(acting), remedy)
     if others.hook_files:
         names = ", ".join(one.file for one in others.hook_files)
-        return warn(f"left behind by another agent: {names}", "remove it")
+        return warn(f"left behind by another agent: {names}", "remove these files")
     return ok("no other agent between kubelet and the runtime")
 
 

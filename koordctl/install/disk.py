@@ -1,9 +1,9 @@
 """Changes the node's files so that a kill never leaves half a file, and puts back what stood there before.
 
 Content is written to a neighbour with a name known in advance (``temporary``), flushed, and renamed. Each method of
-Disk that changes something is one such small act, so that a test can stop between any two. Paths given are the node's
-own. What stood in a Place is known (``Before``), and that is what undoing leaves, with the directories that had to be
-made removed if they are empty.
+NodeDisk that changes something is one such small act, so that a test can stop between any two. Paths given are the
+node's own. ``Before`` has what stood in each Place; undoing puts that back, and removes the directories that had to be
+made if they are empty.
 
 Invariants: nothing here follows a symbolic link at the end of a path; what was renamed or removed is so on the disk,
 or a power failure could bring back files that the record has forgotten. (Each directory is flushed by itself: a flush

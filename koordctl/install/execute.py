@@ -1,8 +1,8 @@
-"""Carries out a plan, and undoes what a record tells of.
+"""Carries out a plan, and undoes what is in a record.
 
 Invariants: a step is in the record before it is begun; when a step fails, or a signal interrupts, everything since the
 record was last complete is undone before this returns. What cannot be undone stays in the record, and undoing goes no
-further: it is made for being called again.
+further; it can be called again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EXPECTED = (InstallError, OSError)
 
 
 class RolledBack(InstallError):
-    """The installation failed, and nothing of it is left; ``notes`` are the exceptions."""
+    """The installation failed and was undone; ``notes``: a sentence for each thing that is left all the same."""
 
     def __init__(self, why: str, notes: Sequence[str]) -> None:
         super().__init__(why)
@@ -28,7 +28,7 @@ class RolledBack(InstallError):
 
 
 class NotUndone(InstallError):
-    """Undoing ended before its end; the record tells the rest."""
+    """Undoing failed part-way; the record has the rest."""
 
 
 def install(

@@ -163,7 +163,7 @@ def _restore_kernel(root: Path, runtime: str) -> tuple[str, ...]:
         try:
             return restore_node(record, socket, root=root).failures
         except UnknownBoot as error:
-            raise InstallError(f"{error}, so nobody knows whether {record} is of this boot") from error
+            raise InstallError(f"{error}, so it is not known whether {record} is of this boot") from error
         except UndoError as error:
             if error.errno != errno.EAGAIN or time.monotonic() > deadline_s:
                 raise InstallError(f"{error.filename}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""Makes the plan: from facts to steps, or to the reasons why not. Pure.
+"""Makes the plan of an installation from facts, or the reasons why there is none. Pure.
 
 Order: files, koord-qosd, the proxy, a sandbox through it, and only then kubelet. Undoing runs the other way round, so
 kubelet is back on the runtime before anything that serves it stops. Without koord-qosd (``with_daemon``), which is then
@@ -55,7 +55,7 @@ _DIRECTORIES = (HOOK_SERVER_DIRECTORY.rpartition("/")[0], HOOK_SERVER_DIRECTORY,
 
 
 class Flavour(StrEnum):
-    """How the programs came here, which says what of them is ours to put and to remove."""
+    """How the programs came here, by which Koord decides which files are its own to make and to remove."""
 
     VENV = "virtual environment"
     PACKAGE = "package"
@@ -124,7 +124,7 @@ def of_the_restart(facts: InstallFacts, steps: Sequence[Step]) -> Iterator[Check
     """Yields why kubelet is not to be restarted, if ``steps`` do that."""
     found = kubernetes.kubelet_restart(facts.node)
     if found.status is CheckStatus.WARN and any(isinstance(step, PointKubelet) for step in steps):
-        yield reason("kubelet-restart", found.sentence, f"{found.remedy}; or have it so with --force")
+        yield reason("kubelet-restart", found.sentence, f"{found.remedy}; or restart kubelet all the same with --force")
 
 
 def steps(facts: InstallFacts, with_kubelet: bool, with_daemon: bool = True) -> tuple[Step, ...]:
@@ -161,7 +161,7 @@ def grant_steps(facts: InstallFacts) -> tuple[Step, ...]:
 
 
 def changes(all_steps: Sequence[Step], differing: Set[str], facts: InstallFacts) -> tuple[Step, ...]:
-    """Returns what of ``all_steps`` is left to do where Koord is installed.
+    """Returns those of ``all_steps`` that are left to do where Koord is installed.
 
     ``differing``: places that are not as they should. If anything is left, a sandbox verifies it. What is started or
     restarted with other files goes back with them.
@@ -196,7 +196,7 @@ def _has_changed(unit: str, differing: Set[str]) -> bool:
 
 
 def _leavings(with_daemon: bool) -> RemoveLeavings:
-    """The proxy alone shares a directory with a koord-qosd that is another's, and leaves it empty."""
+    """Without the daemon, the proxy shares the run directory with another koord-qosd: it goes only if it is empty."""
     if with_daemon:
         return RemoveLeavings(_TREES, _DIRECTORIES, own=(CONFIGURATION_DIRECTORY,))
     return RemoveLeavings(_PROXYS_TREES, (*_DIRECTORIES, RUN_DIRECTORY), own=(CONFIGURATION_DIRECTORY,))

@@ -1,4 +1,4 @@
-"""Gathers the facts for a plan, looks at what is in the plan's places, and leaves out what is done already."""
+"""Gathers the facts for a plan, looks at the files in its places, and leaves out the steps that are done already."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The record of an installation: each step with what was there before, on the disk before the step is begun.
 
 One JSON value per line; the first names the format and says whether Koord's state directory was there already, and
-whether koord-qosd.service is to run; what is in that directory of another koord-qosd's outlives the record. Birth
-and death of the record are one rename each, of the outermost directory that we made: so a kill leaves the whole record
-or none (``sweep`` removes what was being made or taken away). A torn last line belongs to a step that was not begun.
+whether koord-qosd.service is to run; files of another koord-qosd in that directory outlive the record. The record
+comes and goes by one rename of the outermost directory that we made, so a kill leaves the whole record or none, and
+``sweep`` removes what was being made or taken away. A torn last line belongs to a step that was not begun.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 What no file says comes from ``Answers``: the runtime's answer to CRI's Version, kubelet's of its version, free disk
 space. A recorded tree holds them in ``RECORDING_FILE`` at its top, and a tree that has this file is recorded, whatever
-its path: it is never mixed with this machine's answers. Fails with ClickException, naming that file, if it is not one.
+its path: it is never mixed with this machine's answers. Fails with ClickException, which names that file, if it is no
+recording.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _CLUSTER_TIMEOUT_S = 5.0
 _KUBELET_SAYS = "Kubernetes "
 _THIS_NODE = Path("/")
 NOT_ASKED = (None, "not asked")
-"""Instead of the daemon's facts."""
+"""Stands for the daemon's facts."""
 
 
 def gather(

@@ -40,7 +40,7 @@ class CgroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class KubeletSettings:
-    """Of the running kubelet's flags and its configuration file, a flag before the file; "" = its default.
+    """The running kubelet's settings by its flags and its configuration file, a flag before the file; "" = its default.
 
     ``version`` is what ``kubelet --version`` says (``v1.30.2``), ``unit`` the systemd unit that runs it; "" = unknown.
     ``unit_files`` None: there are none. ``drop_in_stale``: Koord's drop-in repeats another command than the unit has by
@@ -177,10 +177,10 @@ class DaemonFacts:
     warnings: tuple[str, ...] = ()
     journal_dropped: int = 0
     policy: tuple[str, ...] = ()
-    """Where the policy in force comes from, layer by layer."""
+    """Says where the policy in force comes from, layer by layer."""
     is_policy_doubtful: bool = False
     lacking: tuple[str, ...] = ()
-    """What it may not do of what its strategies need, by strategy."""
+    """A sentence for each strategy that lacks a right."""
 
 
 @dataclass(frozen=True, slots=True)

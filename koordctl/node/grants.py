@@ -1,9 +1,9 @@
 """Finds what koord-qosd's unit has to allow on a node: the features that are on there, and the drop-in that says so.
 
-A feature is on by what koord-qosd itself goes by: its command line's gates, and the rules file, or the last good policy
-that it keeps where that says nothing; where it follows a cluster, with the NodeSLO that it keeps over that. A file of
-the kernel that the undo record still tells of stays writable as well, for koord-qosd has to put it back. Invariant:
-only files of the node are read, so a recorded node can be asked, too.
+A feature is on as koord-qosd itself decides: by its command line's gates and by the rules file, or by the last good
+policy that it keeps where that file says nothing; where it follows a cluster, the NodeSLO that it keeps lies over that.
+A kernel file in the undo record stays writable too, since koord-qosd has to put it back. Invariant: only files of the
+node are read, so that a recorded node can be asked as well.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Koord's own programs are Python scripts, so their first argument is an interpreter; upstream's are binaries of the same
 names. Leftovers are looked for where koord-qosd does not run: in the files of kubelet's tiers, and of the pods of the
 BestEffort one, beside what kubelet writes there. (Of other pods only koord-qosd knows that, which asks kubelet and the
-runtime.) Invariant: nothing is written; a file of which Koord's own undo record speaks is no other agent's; what cannot
-be read counts as absent (other users' sockets, without root).
+runtime.) Invariant: nothing is written; a file in Koord's own undo record is no leftover; what cannot be read counts as
+absent (other users' sockets, without root).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Answers as text for people: pure functions from messages to lines."""
+"""Renders answers as text for people, by pure functions from messages to lines."""

@@ -1,4 +1,4 @@
-"""The doctor's findings as aligned lines; the remedy follows its sentence."""
+"""Renders the doctor's findings as aligned lines; the remedy follows its sentence."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def page(
     layout: ListingLayout[CheckResult],
     is_recorded: bool,
 ) -> str:
-    """One line per check, a line of sums, and why Koord must not be installed; a recorded node is said first."""
+    """Renders one line per check, sums, and why Koord must not be installed; first, whether it is a recording."""
     parts = [layout.table(findings), _sums(findings), _installation(findings, reasons)]
     return "\n\n".join([RECORDED, *parts] if is_recorded else parts)
 

@@ -1,4 +1,4 @@
-"""An explanation: one block per file that Koord decides, and a list of the files that it leaves alone.
+"""Renders an explanation: one block per file that Koord decides, and a list of the files that it leaves alone.
 
 Every formula is printed with its name and inputs, so that the result can be computed again by hand.
 """
@@ -32,7 +32,7 @@ LEFT: Listing[inspect.ExplainedFile] = Listing(
 
 
 def page(answer: inspect.ExplainResponse, width: int | None = None) -> str:
-    """The whole answer, without its warnings."""
+    """Renders the whole answer, without its warnings."""
     decided = [each for each in answer.files if each.owner]
     left = [each for each in answer.files if not each.owner]
     sections = [*map(_pod, answer.pods), *map(_block, decided)]
@@ -82,12 +82,12 @@ def _block(file: inspect.ExplainedFile) -> str:
 
 
 def _says_more(file: inspect.ExplainedFile, each: inspect.Opinion) -> bool:
-    """Returns whether the only opinion has a formula of its own, which what it changes does not show."""
+    """Returns whether an opinion has a formula of its own, which the file's result does not show."""
     return bool(each.formula) and each.formula != file.formula
 
 
 def _result(file: inspect.ExplainedFile) -> Iterator[str]:
-    """Returns the result; what no formula made stands as it is."""
+    """Yields the result, and its formula if a formula made it."""
     result = f"{_INDENT}result {_text(file, file.result)}"
     yield f"{result} = {_formula(file.formula, file.inputs)}" if file.formula else result
     if file.formula:
@@ -129,6 +129,6 @@ def _plain(value: object) -> str:
 
 
 def _text(file: inspect.ExplainedFile, text: str) -> str:
-    """The value as it is, and for people where that reads better."""
+    """Returns the value as it is, and as people read it if that differs."""
     short = human(file.unit, file.name, text)
     return text if short == text else f"{text} ({short})" if text else short

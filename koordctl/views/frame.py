@@ -32,7 +32,7 @@ SORT_KEYS = {
     "p": "pod",
     "g": "qos_class",
 }
-"""What each key sorts by; pressed again, the other way round."""
+"""The field that each key sorts by; pressed again, the other way round."""
 
 _KEYS = (
     ("q", "quit"),
@@ -92,7 +92,7 @@ class View:
         )
 
     def sorted_by(self, name: str) -> View:
-        """Sorts by this field; the other way round if it is sorted by that already. Amounts begin with the greatest."""
+        """Sorts by this field, amounts from the greatest on; the other way round if it is sorted by that already."""
         layout = self.layout
         is_again = layout.sort_by is not None and layout.sort_by.name == name
         descending = not layout.is_descending if is_again else name not in ("pod", "qos_class")
@@ -101,7 +101,7 @@ class View:
 
 
 def frame(picture: Picture, view: View, width: int, height: int) -> list[Line]:
-    """``height`` lines of at most ``width`` characters."""
+    """Returns ``height`` lines of at most ``width`` characters."""
     head = [*node_lines(picture, view, width), (StyledText(view.message, TextStyle.RED),)]
     pods = view.pods(picture)
     room = max(0, height - len(head) - 2)
@@ -113,7 +113,7 @@ def frame(picture: Picture, view: View, width: int, height: int) -> list[Line]:
 
 
 def node_lines(picture: Picture, view: View, width: int) -> list[Line]:
-    """The node: name, clock, size; CPU, best-effort CPU and memory against what there is; stalls; history of CPU."""
+    """Returns the node's lines: name, clock, size; CPU, best-effort CPU and memory; stalls; history of CPU."""
     return [
         _title(picture, view),
         _bar("CPU", picture, top.CPU, picture.cpus, f"of {picture.cpus} CPUs", width),
@@ -127,7 +127,7 @@ def node_lines(picture: Picture, view: View, width: int) -> list[Line]:
 def pod_lines(
     picture: Picture, view: View, pods: Sequence[PodLine], width: int, offset: int = 0, room: int | None = None
 ) -> list[Line]:
-    """The header, and ``room`` pods from ``offset`` on; all of them if that is None."""
+    """Returns the header, and ``room`` pods from ``offset`` on; all of them if that is None."""
     if not pods:
         said = f"No pod matches {view.filter!r}." if view.filter else view.layout.listing.empty
         return [(StyledText(said, TextStyle.DIM),)]
@@ -199,7 +199,7 @@ def _bar(label: str, picture: Picture, metric: str, whole: float, remark: str, w
 
 
 def bar(share: float, width: int) -> str:
-    """The part of ``width`` characters that ``share`` (of 1) fills, in eighths of a character."""
+    """Draws the part of ``width`` characters that ``share`` (of 1) fills, in eighths of a character."""
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
 
@@ -257,7 +257,7 @@ def _widths(fields: Sequence[ListingField[PodLine]], view: View, pods: Sequence[
 
 
 def _row(cells: Sequence[str], fields: Sequence[ListingField[PodLine]], widths: Sequence[int]) -> str:
-    """Names and histories to the left, amounts to the right."""
+    """Joins cells: names and histories to the left, amounts to the right."""
     made = []
     for cell, field, width in zip(cells, fields, widths, strict=True):
         shown = cell if len(cell) <= width else f"{cell[: width - 1]}…"
@@ -288,7 +288,7 @@ def _printable(text: str) -> str:
 
 
 def page(picture: Picture, layout: ListingLayout[PodLine], interval_s: float, width: int) -> str:
-    """One picture with all pods, for a pipe or a file."""
+    """Renders one picture with all pods, for a pipe or a file."""
     view = View(layout, interval_s, is_live=False)
     lines = [*node_lines(picture, view, width), (), *pod_lines(picture, view, view.pods(picture), width)]
     return text([cut(line, width) for line in lines])

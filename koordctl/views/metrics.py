@@ -1,4 +1,4 @@
-"""Metrics as lines: metric, object, value, and its history as bars."""
+"""Renders metrics as lines: metric, object, value, and its history as bars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The node and its strategies, as sections of aligned lines."""
+"""Renders the node and its strategies, as sections of aligned lines."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ SECTIONS = {listing.key: listing for _, listing in _TITLES}
 
 
 def page(answer: inspect.GetNodeResponse, layout: ListingLayout[Any]) -> str:
-    """The whole answer, without its warnings."""
+    """Renders the whole answer, without its warnings."""
     tables = [(title, layout.on(each).table(each.rows(answer))) for title, each in _TITLES]
     return "\n\n".join([_head(answer), *(f"{title}\n{table}" for title, table in tables if table)])
 
@@ -140,12 +140,12 @@ def policy_lines(policy: inspect.Policy) -> list[str]:
 
 
 def doubtful_policy(policy: inspect.Policy) -> str:
-    """Returns those of the lines whose source does not confirm what is in force; "" where all do."""
+    """Returns the lines whose source does not confirm what is in force; "" where all do."""
     return "\n".join(f"policy: {_origin(each)}" for each in _shown(policy) if each.origin in _DOUBTFUL)
 
 
 def _shown(policy: inspect.Policy) -> list[inspect.Policy]:
-    """Renders a layer; why the whole is unknown goes for its layers, too."""
+    """Returns the layers; where the whole is unknown, it stands for those that are unknown as well."""
     if policy.origin != _UNKNOWN:
         return [*reversed(policy.layers)] or [policy]
     return [policy, *(layer for layer in reversed(policy.layers) if layer.origin != _UNKNOWN)]

@@ -44,7 +44,7 @@ def _as_desired(line: ContainerLine) -> bool | None:
 
 
 def _verdict(line: ContainerLine) -> str:
-    """``yes``, ``no: <fields>``, or -."""
+    """Returns ``yes``, ``no: <fields>``, or -."""
     different = [value.field for value in line.values if differs(value)]
     return f"no: {', '.join(different)}" if different else NONE if _as_desired(line) is None else "yes"
 
@@ -60,7 +60,7 @@ def _differs(line: ContainerLine) -> bool:
 def _kernel(
     name: str, header: str, value_of: Callable[[ContainerLine], inspect.Value | None], key: str
 ) -> ListingField[ContainerLine]:
-    """The text ``key`` of a kernel value."""
+    """Makes a field of what is ``desired`` or ``actual`` (``key``) of a kernel value."""
 
     def text(line: ContainerLine) -> str:
         value = value_of(line)
@@ -70,7 +70,7 @@ def _kernel(
 
 
 def _actual(name: str, header: str) -> ListingField[ContainerLine]:
-    """Returns what the kernel holds of the row ``name``."""
+    """Makes a field of what the kernel holds of the row ``name``."""
     return _kernel(name, header, lambda line: next((v for v in line.values if v.field == name), None), "actual")
 
 
@@ -135,7 +135,7 @@ VALUES: Listing[ContainerLine] = Listing(
 
 
 def advice(pod: inspect.Pod) -> Sequence[str]:
-    """Yields a line for each way in which a limit or a request hurts the pod, with what to do about it."""
+    """Returns a line for each way in which a limit or a request hurts the pod, with what to do about it."""
     whose = [f" for {each.container}" if each.container else "" for each in pod.advice]
     told = [f"{each.finding}. To do: {each.remedy}" for each in pod.advice]
     return [f"advice{name}: {line}" for name, line in zip(whose, told, strict=True)]

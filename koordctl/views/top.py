@@ -1,4 +1,4 @@
-"""A picture of a node at one moment for ``koordctl top``, as plain values: its figures, and its pods.
+"""Makes pictures of a node for ``koordctl top``, as plain values: its figures, and its pods.
 
 The first picture asks for the history that koord-qosd keeps; the later ones add to it, so that each costs the daemon
 two answers of newest samples. What seldom changes (capacity, QoS classes) is asked for every ``SLOW_S``.
@@ -22,7 +22,7 @@ Ask = Callable[[str, Any, Any], Any]
 
 SLOW_S = 5.0
 MOST_POINTS = 240
-"""Of a history: as many as the widest screen shows."""
+"""The longest history: as many points as the widest screen shows."""
 
 NODE_METRICS = (
     "node_cpu_usage_cores",
@@ -118,7 +118,7 @@ class PictureReader:
         self._observed_unix_ns = 0
 
     def read(self) -> Picture:
-        """The picture now; raises what ``ask`` raises."""
+        """Makes the picture of now; raises what ``ask`` raises."""
         if self._clock() - self._slow_s >= SLOW_S:
             self._read_slow()
         node, pods = self._metrics(_NODE), self._metrics(_POD)
@@ -150,7 +150,7 @@ class PictureReader:
         return answer
 
     def _begin(self, answer: inspect.MetricsResponse) -> None:
-        """With what koord-qosd remembers, one point an interval."""
+        """Begins the histories with what koord-qosd remembers, one point an interval."""
         for metric in answer.metrics:
             if metric.name in (CPU, _POD + _BUSY):
                 for sample in metric.samples:
@@ -200,7 +200,7 @@ class PictureReader:
 
 
 def by_interval(points: Iterable[tuple[float, float]], interval_s: float) -> list[float]:
-    """The mean of the values of each interval, oldest first; ``points`` have age and value, in any order."""
+    """Returns the mean of the values of each interval, oldest first; ``points`` have age and value, in any order."""
     buckets: dict[int, list[float]] = {}
     for age_s, value in points:
         buckets.setdefault(int(age_s / interval_s), []).append(value)
@@ -214,7 +214,7 @@ def round_up(value: float) -> float:
 
 
 def document(picture: Picture, pods: list[dict[str, Any]]) -> dict[str, Any]:
-    """The same for programs."""
+    """Returns the picture for programs."""
     node = [
         {"metric": name.removeprefix(_NODE), "unit": each.unit, "value": each.value, "history": list(each.history)}
         for name, each in picture.node.items()

@@ -1,4 +1,4 @@
-"""Writes that will come (plan) and that have been (journal)."""
+"""Renders writes that will come (plan) and that have been (journal)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _after(write: _Write) -> str:
 
 
 def _clock(entry: inspect.JournalEntry) -> str:
-    """Local time with milliseconds."""
+    """Returns local time with milliseconds."""
     when = datetime.fromtimestamp(entry.unix_ns // 1_000_000_000).astimezone()
     return f"{when:%Y-%m-%d %H:%M:%S}.{entry.unix_ns // 1_000_000 % 1000:03d}"
 
@@ -80,7 +80,7 @@ ENTRIES: Listing[inspect.JournalEntry] = Listing(
 
 
 def plan(answer: inspect.PlanResponse, layout: ListingLayout[Any]) -> str:
-    """The writes in their order, evictions, and strategies that do not act."""
+    """Renders the writes in their order, evictions, and strategies that do not act."""
     sections = [layout.table(answer.writes), layout.on(EVICTIONS).table(answer.evictions)]
     if not any(sections):
         sections.append(f"Nothing to do: after tick {answer.tick} every file is as decided.")
@@ -90,5 +90,5 @@ def plan(answer: inspect.PlanResponse, layout: ListingLayout[Any]) -> str:
 
 
 def journal(answer: inspect.JournalResponse, layout: ListingLayout[Any]) -> str:
-    """One line per write, the newest last."""
+    """Renders one line per write, the newest last."""
     return layout.table(answer.entries[::-1])

@@ -204,7 +204,7 @@ def config(name: str = "slo-controller-config", **data: str) -> str:
         pytest.param(
             "kind: ConfigMap\nmetadata: {name: slo-controller-config}\ndata: {colocation-config: {enable: true}}\n",
             ("ConfigMap slo-controller-config", "data.colocation-config"),
-            "is no text",
+            "is no string",
             id="YAML-for-JSON",
         ),
         pytest.param(
@@ -228,7 +228,7 @@ def config(name: str = "slo-controller-config", **data: str) -> str:
         pytest.param(
             (PROFILE % "koord-batch").replace("v1alpha1", "v1"),
             ("ClusterColocationProfile batch", "apiVersion"),
-            "'config.koordinator.sh/v1': write config.koordinator.sh/v1alpha1",
+            "'config.koordinator.sh/v1' has no ClusterColocationProfile: write config.koordinator.sh/v1alpha1",
             id="version",
         ),
     ],

@@ -83,7 +83,7 @@ def test_the_table_says_recorded_and_whether_koord_can_be_installed(tmp_path: Pa
     assert good.stdout.endswith("\ninstallation: possible\n")
     assert bad.stdout.splitlines()[-3:] == [
         "installation: refused",
-        "  systemd: process 1 is not systemd, so nobody would start Koord before kubelet. To do: run koord-qosd as a "
+        "  systemd: process 1 is not systemd, so nothing would start Koord before kubelet. To do: run koord-qosd as a "
         "DaemonSet, or start koord-runtime-proxy and koord-qosd by other means",
         "  runtime: see above",
     ]

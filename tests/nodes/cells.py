@@ -170,7 +170,7 @@ REFUSED = {
         extra={"/koord-recording.json": '{"kubelet": "v1.31.9", "runtime": null, "stateFreeBytes": null}'},
         refused="the runtime at /run/containerd/containerd.sock does not answer"),
     "no systemd": cell(V1, CGROUPFS, "", CONTAINERD_1_6, K5_10, init="init",
-        refused="process 1 is not systemd, so nobody would start Koord before kubelet"),
+        refused="process 1 is not systemd, so nothing would start Koord before kubelet"),
     "no kubelet": cell(V2, SYSTEMD, "", CONTAINERD_1_6, K6_1, absent=("/proc/812/",),
         refused="no kubelet is running, so its flags cannot be read"),
     "k3s": cell(V2, CGROUPFS, "", CONTAINERD_2, K6_1, absent=("/proc/812/",),
@@ -200,6 +200,6 @@ REFUSED = {
         },
         refused=f"socat (pid 902) listens on {PROXY_SOCKET}"),
     "several reasons": cell(V2, SYSTEMD, "", CONTAINERD_1_5, K6_1, init="init", refused=(
-        "process 1 is not systemd, so nobody would start Koord before kubelet", "containerd 1.5.18 speaks no CRI v1")),
+        "process 1 is not systemd, so nothing would start Koord before kubelet", "containerd 1.5.18 speaks no CRI v1")),
 }  # fmt: skip
 CELLS = {**INSTALLS, **REFUSED}

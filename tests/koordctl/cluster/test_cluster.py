@@ -46,7 +46,11 @@ async def test_where_a_cluster_was_looked_for_is_said(tmp_path: Path, environmen
 async def test_a_right_that_lacks_is_said_with_what_to_do(cluster: Cluster, tmp_path: Path) -> None:
     cluster.server.faults.append(Fault("list", status=403, reason="Forbidden"))
     code, _, err = await cluster.run(tmp_path, "cluster")
-    assert (code, "the API server answered 403" in err, "ask with yours, where kubectl works" in err) == (3, True, True)
+    assert (code, "the API server answered 403" in err, "run koordctl where kubectl works, with yours" in err) == (
+        3,
+        True,
+        True,
+    )
 
 
 async def test_the_shell_completes_names_of_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
@@ -315,7 +319,7 @@ async def test_objects_of_our_kinds(cluster: Cluster, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("pods",), USAGE, "there is no kind 'pods' of Koord's; there are nodemetrics, nodeslos"),
+        (("pods",), USAGE, "Koord has no kind 'pods'; there are nodemetrics, nodeslos"),
         (("nodeslos", "nowhere"), REFUSED, "404 NotFound"),
     ],
 )

@@ -27,10 +27,10 @@ async def test_top_needs_a_daemon_too(tmp_path: Path) -> None:
     assert (code, "no socket at" in err) == (2, True)
 
 
-async def test_a_socket_that_nobody_answers_on(tmp_path: Path) -> None:
+async def test_a_socket_without_an_answer(tmp_path: Path) -> None:
     (tmp_path / "i.sock").write_text("")
     code, _, err = await koordctl("pods", "--socket", f"{tmp_path}/i.sock")
-    assert (code, "nobody listens" in err) == (2, True)
+    assert (code, "nothing listens" in err) == (2, True)
 
 
 async def test_a_daemon_that_does_not_answer(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tests.koordctl.runs import koordctl
         (["explain", "pod"], "NAME"),
         (["disable"], "all|NAME"),
         (["disable", "all", "hooks"], "either all or names"),
-        (["journal", "--since", "yesterday"], "neither 10m nor an ISO 8601 time"),
+        (["journal", "--since", "yesterday"], "neither a time ago (10m, 2h) nor an ISO 8601 time"),
         (["completion", "tcsh"], "tcsh"),
         (["pods", "--fields", "name,QOS"], "--fields: there is no field 'QOS'; there are namespace, name, qos_class, "),
         (["pods", "--fields", ""], "--fields: there is no field ''; there are namespace, "),
