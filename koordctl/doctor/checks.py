@@ -69,7 +69,6 @@ DECISIVE = (
     "controllers",
     "kubelet-version",
     "cgroup-driver",
-    "in-place-resize",
     "runtime",
     "other-agents",
 )
