@@ -98,7 +98,7 @@ class ListingLayout(Generic[Row]):
 
     @property
     def is_table(self) -> bool:
-        """Whether it is for people."""
+        """Returns whether it is for people."""
         return self.output in _TABLES
 
     def columns(self, rows: Sequence[Row]) -> tuple[ListingField[Row], ...]:
@@ -150,7 +150,7 @@ class ListingLayout(Generic[Row]):
 
 
 def _rank(value: Any) -> tuple[bool, int | float, str] | None:
-    """Ranks by number, then by text; None for no value: None, NaN, and an empty text or collection."""
+    """Ranks by number, then by text. Returns None for an absent value: None, NaN, an empty text or collection."""
     if isinstance(value, int | float):
         return None if value != value else (False, value, "")  # noqa: PLR0124 - NaN alone
     text = _text(value) if value else ""

@@ -53,13 +53,13 @@ class RestoreReport:
 
     @property
     def to_do(self) -> int:
-        """How many files and specifications are, or were, to be put back."""
+        """Returns how many files and specifications are, or were, to be put back."""
         outcomes = [*(each.outcome for each in self.files), *(each.outcome for each in self.specs)]
         return outcomes.count(Outcome.RESTORED)
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """A sentence for each file and specification that could not be put back."""
+        """Returns a sentence for each file and specification that could not be put back."""
         failed = [f"{each.path}: {each.why}" for each in self.files if each.outcome is Outcome.FAILED]
         return (*failed, *(f"{each.container}: {each.why}" for each in self.specs if each.outcome is Outcome.FAILED))
 

@@ -54,7 +54,7 @@ class Terminal:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines."""
+        """Returns columns and lines."""
         columns, lines = os.get_terminal_size(self._screen)
         return columns, lines
 

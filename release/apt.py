@@ -40,16 +40,16 @@ class Apt:
         self._options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
 
     def update(self) -> None:
-        """Read the package lists of this machine's sources."""
+        """Reads the package lists of this machine's sources."""
         run(["apt-get", *self._options, "--quiet", "--error-on=any", "update"])
 
     def closure(self, packages: Iterable[str]) -> dict[str, str]:
-        """Package → version of ``packages`` and all that they depend on."""
+        """Returns, by package, the version of ``packages`` and all that they depend on."""
         planned = run(["apt-get", *self._options, "--simulate", "install", *packages])
         return dict(_INSTALLED.findall(planned))
 
     def minimal(self) -> list[str]:
-        """What every Debian system has: essential packages and those of priority required."""
+        """Returns what every Debian system has: essential packages and those of priority required."""
         names = []
         for stanza in run(["apt-cache", *self._options, "dumpavail"]).split("\n\n"):
             fields = dict(_FIELD.findall(stanza))
@@ -64,7 +64,7 @@ class Apt:
 
 
 def fetch(wanted: Iterable[str], scratch: Path, directory: Path) -> None:
-    """Put into ``directory`` what an installation of required packages lacks for ``wanted``. Raises BuildError."""
+    """Puts into ``directory`` what an installation of required packages lacks for ``wanted``. Raises BuildError."""
     apt = Apt(scratch)
     apt.update()
     base = apt.closure(apt.minimal())

@@ -37,7 +37,7 @@ def top_level(version: str) -> str:
 
 
 def collect(ours: Path, directory: Path, scratch: Path) -> None:
-    """Fetch and build all parts of the bundle into the empty ``directory``. Needs the network; raises BuildError."""
+    """Fetches and builds all parts of the bundle into the empty ``directory``. Needs the network; raises BuildError."""
     fetch(ours, PYTHONS, directory / "wheelhouse")
     fetch_pip(directory / "wheelhouse")
     apt.fetch([f"python{PYTHON}"], scratch / "apt", directory / "debian")
@@ -66,7 +66,7 @@ def finish(ours: Wheel, directory: Path) -> None:
 
 
 def pack(directory: Path, name: str, output: Path, epoch_s: int) -> Path:
-    """Write ``directory`` as ``output``/``name``.tar.gz, where it is called ``name``; returns the archive's path."""
+    """Writes ``directory`` as ``output``/``name``.tar.gz, where it is called ``name``; returns the archive's path."""
     output.mkdir(parents=True, exist_ok=True)
     target = output / f"{name}.tar.gz"
     partial = target.with_suffix(".partial")

@@ -1,9 +1,9 @@
-"""What of the chart other files already say: ``python -m release.chart`` (``make chart``).
+"""Writes the parts of the chart that other files already say: ``python -m release.chart`` (``make chart``).
 
-CRDs, rights, PriorityClasses and webhook configurations are plain manifests; the chart has the same with the values in
-their places, and the paths of ``values.yaml`` by which NOTES.txt finds values that nobody knows. Of the schema of the
-values, ``sloControllerConfig`` is what the structs say. ``--check`` names each file that differs from what would be
-written, and fails.
+CRDs, rights, PriorityClasses and webhook configurations are plain manifests; the chart has the same, with its values in
+their places. It also gets the paths of ``values.yaml``, by which NOTES.txt finds values that do not exist, and in the
+schema of the values ``sloControllerConfig``, by the structs. ``--check`` names each file that differs from what would
+be written, and fails.
 
 Invariant: a manifest is changed by whole lines and by the name of the namespace alone, so what the chart installs with
 its default values is what ``manifests/`` holds. A manifest that would not survive that raises ValueError.
@@ -38,13 +38,13 @@ _POLICIES = {
     "vpod.koordinator.sh": "pods",
     "vnode.koordinator.sh": "nodes",
 }
-"""By webhook: which of the values ``webhookConfiguration.failurePolicy`` is its."""
+"""By webhook: which value of ``webhookConfiguration.failurePolicy`` it follows."""
 _SECTIONS = ("koordlet.resources", "koordlet.nodeAffinity", "koordlet.nodeSelector", "manager.resources",
     "manager.nodeAffinity", "manager.nodeSelector", "serviceAccount.annotations", "sloControllerConfig")  # fmt: skip
 """Values that are maps of the user's own keys."""
 
 _MATCH_CONDITIONS = 'semverCompare ">=1.28-0" .Capabilities.KubeVersion.Version'
-"""Before, API servers do not know the field, and ask about more."""
+"""Older API servers do not know the field, and ask about more."""
 _RIGHTS = (
     *("koord-manager/rbac", "koord-manager/secrets", "koord-manager/admission"),
     *("koordlet/rbac", "koordlet/admission"),
@@ -61,9 +61,9 @@ _GUARDS = {
         'and .Values.manager.nodeLink.port (include "koord.makesSecret" (list "koordinator-nodelink-certs" $))'
     ),
 }
-"""By the name of an account, a role, a binding or a Secret: when anybody needs it. Others are always there."""
+"""By the name of an account, a role, a binding or a Secret: when it is needed. Others are always there."""
 _NODE_CLAIMS = 'semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version'
-"""Before, no token says which node its pod runs on."""
+"""In older clusters no token says which node its pod runs on."""
 _END = "{{- end }}\n"
 _KEPT = "  annotations:\n    helm.sh/resource-policy: keep\n"
 _ACCOUNT_ANNOTATIONS = """\
@@ -75,7 +75,7 @@ _ACCOUNT_ANNOTATIONS = """\
 
 
 def templates(root: Path = ROOT) -> dict[str, str]:
-    """Each text by its path below the chart's ``templates``."""
+    """Returns each text by its path below the chart's ``templates``."""
     manifests = root / "manifests"
     made = {f"crds/{file.name}": _crd(_source(file), file.name) for file in sorted((manifests / "crds").glob("*.yaml"))}
     manager = manifests / "koord-manager"
@@ -92,7 +92,7 @@ def templates(root: Path = ROOT) -> dict[str, str]:
 
 
 def leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """The path and the default of each value."""
+    """Yields the path and the default of each value."""
     for key, value in values.items():
         path = f"{above}{key}"
         if isinstance(value, Mapping) and path not in _SECTIONS:
@@ -102,7 +102,7 @@ def leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
 
 
 def _source(file: Path) -> str:
-    """The manifest with the namespace as a value. Raises ValueError if Helm would read something into it."""
+    """Returns the manifest with the namespace as a value. Raises ValueError if Helm would read something into it."""
     text = file.read_text(encoding="utf-8")
     if "{{" in text:
         raise ValueError(f"{file}: {{{{ is Helm's")
@@ -110,7 +110,7 @@ def _source(file: Path) -> str:
 
 
 def _crd(text: str, name: str) -> str:
-    """Kept by ``helm uninstall``, since with it all objects of the kind would go."""
+    """Makes ``helm uninstall`` keep a CRD, since all objects of the kind would go with it."""
     plural = name.partition("_")[2].removesuffix(".yaml")
     head = re.search(r"^metadata:\n  name: \S+\n", text, re.MULTILINE)
     if head is None:
@@ -133,7 +133,7 @@ def _right(document: str) -> str:
 
 
 def _webhooks(text: str) -> str:
-    """Without the comment at its head, which is for whoever applies the file."""
+    """Puts gates and values into the webhooks; drops the comment at the head, which is for those who apply the file."""
     webhook, lines = "", []
     for line in text[text.index("apiVersion:") :].splitlines(keepends=True):
         if line.startswith(("  - name: ", "---")):
@@ -193,7 +193,7 @@ def _headed(path: str, text: str) -> str:
 
 
 def files(root: Path = ROOT) -> dict[str, str]:
-    """Each derived text by its path below the chart."""
+    """Returns each derived text by its path below the chart."""
     whole = json.loads((root / "charts/koordinator" / SCHEMA).read_text(encoding="utf-8"))
     schema = json.dumps(valuesschema.put_into(whole), indent=2, ensure_ascii=False) + "\n"
     return {SCHEMA: schema, **{f"templates/{path}": text for path, text in templates(root).items()}}
@@ -207,7 +207,7 @@ def write(chart: Path = CHART, texts: Callable[[], Mapping[str, str]] = files) -
 
 
 def differences(chart: Path = CHART, texts: Callable[[], Mapping[str, str]] = files) -> list[str]:
-    """The files that are missing or of another text."""
+    """Returns the files that are missing or have another text."""
     return sorted(path for path, text in texts().items() if _text(chart / path) != text)
 
 

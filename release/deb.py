@@ -1,4 +1,4 @@
-"""The Debian package, from wheels, by dpkg-deb alone: ``python -m release.deb``.
+"""Builds the Debian package from wheels, by dpkg-deb alone: ``python -m release.deb``.
 
 Invariant: the same wheels give the same bytes (times are $SOURCE_DATE_EPOCH or the wheel's own, owners root, order
 sorted). No conffiles: configuration is the operator's, and what wiring the node creates is recorded by koordctl.
@@ -29,7 +29,7 @@ _PEP440_PRE_RELEASE = re.compile(r"(?<=\d)\.?(a|b|rc|dev)(?=\d)")
 
 
 def debian_version(version: str) -> str:
-    """A pre-release sorts before its release: 1.2.0rc1 becomes 1.2.0~rc1."""
+    """Returns Debian's spelling, in which a pre-release sorts before its release: 1.2.0~rc1 for 1.2.0rc1."""
     return _PEP440_PRE_RELEASE.sub(r"~\1", version)
 
 
@@ -38,7 +38,7 @@ def file_name(version: str) -> str:
 
 
 def build(wheels: Sequence[Wheel], output: Path, xz_level: int = 6) -> Path:
-    """Package ``wheels`` (ours and its dependencies for one Python) into ``output``; returns the package's path."""
+    """Packages ``wheels`` (ours and its dependencies for one Python) into ``output``; returns the package's path."""
     ours = _ours(wheels)
     target = output / file_name(ours.version)
     output.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def build(wheels: Sequence[Wheel], output: Path, xz_level: int = 6) -> Path:
 
 
 def for_python(wheels: Sequence[Wheel], version: str) -> list[Wheel]:
-    """Those of ``wheels`` that Python ``version`` ("3.11") imports: pure ones, its own, and of the stable ABI."""
+    """Returns the wheels that Python ``version`` ("3.11") imports: pure ones, its own, and of the stable ABI."""
     tag = "cp" + version.replace(".", "")
     kept = [wheel for wheel in wheels if wheel.name != "pip"]
     return [
@@ -73,7 +73,7 @@ def _ours(wheels: Sequence[Wheel]) -> Wheel:
 
 
 def source_date_epoch_s(ours: Wheel, environ: Mapping[str, str]) -> int:
-    """The time of everything in the package: $SOURCE_DATE_EPOCH, else that of the newest file in our wheel."""
+    """Returns the time of everything in the package: $SOURCE_DATE_EPOCH, else that of the newest file in our wheel."""
     if chosen := environ.get("SOURCE_DATE_EPOCH"):
         return int(chosen)
     with zipfile.ZipFile(ours.path) as archive:
@@ -100,7 +100,7 @@ def _control(ours: Wheel, root: Path) -> None:
 
 
 def _copyright(wheels: Sequence[Wheel], path: Path) -> None:
-    """Whose licences apply to what is inside; their texts are beside each package's code."""
+    """Writes which licences apply to the packages inside; their texts are beside each package's code."""
     lines = [
         "Koord is under the Apache License, Version 2.0: /usr/share/common-licenses/Apache-2.0",
         "",

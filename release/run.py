@@ -11,11 +11,11 @@ from pathlib import Path
 
 
 class BuildError(Exception):
-    """Nothing usable was built; the text says what is missing or which program failed."""
+    """Nothing usable was built. The text says what is missing or which program failed."""
 
 
 def run(argv: Sequence[str | Path], environ: Mapping[str, str] = os.environ, directory: Path | None = None) -> str:
-    """Standard output of ``argv``. Raises BuildError with its last lines if it cannot be run or ends with an error."""
+    """Runs ``argv``, and returns its standard output. Raises BuildError, with its last lines, if it fails."""
     words = [str(word) for word in argv]
     try:
         done = subprocess.run(words, env=dict(environ), cwd=directory, check=False, capture_output=True, text=True)
@@ -28,7 +28,7 @@ def run(argv: Sequence[str | Path], environ: Mapping[str, str] = os.environ, dir
 
 
 def python(version: str) -> str:
-    """A Python interpreter of exactly the minor ``version``, such as "3.11". Raises BuildError if there is none."""
+    """Returns a Python of exactly the minor ``version``, such as "3.11". Raises BuildError if there is none."""
     if version == f"{sys.version_info.major}.{sys.version_info.minor}":
         return sys.executable
     found = shutil.which(f"python{version}")

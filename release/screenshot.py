@@ -1,9 +1,9 @@
-"""A program on a terminal of its own, what its screen shows, and that screen as an SVG.
+"""Runs a program on a terminal of its own, reads what its screen shows, and draws that screen as an SVG.
 
-The pictures of the documentation are made with it from what programs really print, and the tests of programs that draw
-a screen read it by it. Known is what such programs here use: positions, erasing, colours, the alternate screen.
+The documentation's pictures are made by it from what programs really print, and the tests of programs that draw a
+screen read the screen by it. It knows what such programs here use: positions, erasing, colours, the alternate screen.
 
-Invariant: a control sequence that is not known is kept in ``Screen.unknown``, so nobody takes a wrong screen for right.
+Invariant: ``Screen.unknown`` keeps each control sequence that is not known, so that a wrong screen is not trusted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PLAIN = Style()
 
 @dataclass(slots=True)
 class Screen:
-    """What a terminal of this size shows. ``is_alternate``: of a program that draws all of it."""
+    """The picture that a terminal of this size shows. ``is_alternate``: a program draws all of it."""
 
     columns: int
     rows: int
@@ -64,11 +64,11 @@ class Screen:
 
     @property
     def text(self) -> str:
-        """Without blanks at the ends of lines."""
+        """Returns the lines without blanks at their ends."""
         return "\n".join("".join(character for character, _ in line).rstrip() for line in self.cells)
 
     def resize(self, columns: int, rows: int) -> None:
-        """Empty: a program that draws draws again."""
+        """Empties the screen: a program that draws all of it draws again."""
         self.columns, self.rows = columns, rows
         self._erase()
 

@@ -1,8 +1,8 @@
 """Makes a release of what is unreleased: ``python -m release.stamp 0.2.0`` (``make release VERSION=0.2.0``).
 
 The change log's unreleased section becomes the release's, and the chart and all pages name the new version's files in
-the place of the old one's. The tag is git's: the last line says what to run. A version that is none, that is not newer
-or that has no changes is refused before anything is written.
+the place of the old one's. The tag is git's: the last line says what to run. What is no version, is not
+newer or has no changes is refused before anything is written.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def named(version: str) -> re.Pattern[str]:
 
 
 def stamp(root: Path, version: str, today: date) -> None:
-    """Write ``version`` below ``root``. Raises ValueError, and writes nothing, if it cannot be the next release."""
+    """Writes ``version`` below ``root``. Raises ValueError, and writes nothing, if it cannot be the next release."""
     old = newest_release(root)
     if not _VERSION.fullmatch(version) or Version(version) <= Version(old):
         raise ValueError(f"{version} is no version after {old}: say it as 1.2.3 or 1.2.3rc1")

@@ -1,4 +1,4 @@
-"""The installed tree: every version in a directory of its own, unpacked from wheels, compiled, and read-only in use.
+"""Lays out the installed tree: each version in a directory of its own, unpacked from wheels, compiled, never written.
 
 ::
 
@@ -58,7 +58,7 @@ _NOT_FOR_A_NODE = re.compile(
 
 
 def lay_out(wheels: Iterable[Wheel], version: str, root: Path, programs: Mapping[str, str] = PROGRAMS) -> None:
-    """Fill the empty directory ``root`` with the tree for ``version``. Raises BuildError.
+    """Fills the empty directory ``root`` with the tree for ``version``. Raises BuildError.
 
     ``programs``: their modules by name; the directory may hold what the tree does not.
     """
@@ -72,7 +72,7 @@ def lay_out(wheels: Iterable[Wheel], version: str, root: Path, programs: Mapping
 
 
 def _unpack(wheel: Wheel, site_packages: Path, root: Path) -> None:
-    """What belongs beside each other goes to ``site_packages``; of the data only our units are installed."""
+    """Unpacks packages into ``site_packages``, our units and shared data to their places; fails on other data."""
     data = f"{wheel.name}-{wheel.version}.data/"
     units = data + "data/share/koord/systemd/"
     with zipfile.ZipFile(wheel.path) as archive:
@@ -105,7 +105,7 @@ def _programs(home: Path, version: str, root: Path, programs: Mapping[str, str])
 
 
 def compile_below(directory: Path, root: Path) -> None:
-    """Byte code that names the installed paths. A fixed hash seed and one process: the same bytes every time."""
+    """Makes byte code that names the installed paths. A fixed hash seed and one process: the same bytes every time."""
     environ = {"PATH": os.environ["PATH"], "PYTHONHASHSEED": "0"}
     run(
         [
@@ -129,7 +129,7 @@ def compile_below(directory: Path, root: Path) -> None:
 
 
 def _set_modes(root: Path) -> None:
-    """Whatever the builder's umask is: world-readable, writable by the owner only."""
+    """Makes all of it readable by everyone and writable by its owner only, whatever the builder's umask is."""
     for directory, _, files in os.walk(root):
         Path(directory).chmod(0o755)
         for name in files:

@@ -26,7 +26,7 @@ _DROPPED = ("description", "format", "nullable")
 
 
 class _JSONSchemas(Schemas):
-    """With fractions, which CustomResourceDefinitions do without."""
+    """Allows fractions, which CustomResourceDefinitions do without."""
 
     def of_scalar(self, kind: inspect.Type, path: str) -> Schema:
         if not isinstance(kind, inspect.FloatType):
@@ -84,7 +84,7 @@ def _objects(part: Any) -> Iterator[str]:
 
 
 def _shared(part: Any, counts: Mapping[str, int], definitions: dict[str, Schema], name: str = VALUE) -> Any:
-    """``part`` with references in place of what occurs more than once; ``name``: of the member that it is."""
+    """Returns ``part`` with references in place of what occurs more than once; ``name``: the member that it is."""
     if not isinstance(part, dict):
         return part
     if counts.get(text := _text(part), 0) > 1:

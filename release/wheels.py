@@ -1,7 +1,7 @@
-"""The wheels that a node needs: ours, and those of its ``node`` dependencies for each Python, fetched by pip.
+"""Fetches the wheels that a node needs: ours, and those of its ``node`` dependencies for each Python, by pip.
 
-Invariants: only binary wheels that run on ``GLIBC`` and later; nothing is compiled here or on the node. Of others the
-versions in ``release/locks`` (``make lock``), byte for byte. What cannot be had as such a wheel fails the build.
+Invariants: only binary wheels that run on ``GLIBC`` and later; nothing is compiled here or on the node. The
+wheels of others are those in ``release/locks`` (``make lock``), byte for byte. A package without one fails the build.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from release.run import BuildError, run
 NAME = "koord"
 EXTRA = "node"
 LOCKS = Path(__file__).parent / "locks"
-"""By extra: versions, and the hashes of their files."""
+"""Has a file for each extra: versions, and the hashes of their files."""
 GLIBC = (2, 28)
 _OLDEST_MANYLINUX_MINOR = 5
 
@@ -35,7 +35,7 @@ class Wheel:
 
     @classmethod
     def of(cls, path: Path) -> Wheel:
-        """Raises BuildError for a file that is not named as a wheel is."""
+        """Reads the name of a wheel's file. Raises BuildError for another name."""
         parts = path.name.removesuffix(".whl").split("-")
         if path.suffix != ".whl" or len(parts) < 5:
             raise BuildError(f"{path}: not a wheel's name")
@@ -47,7 +47,7 @@ class Wheel:
         return email.parser.HeaderParser().parsestr(text)
 
     def licence(self) -> str:
-        """As the wheel declares it, in one of the three ways that there have been."""
+        """Returns the licence that the wheel declares, in one of the three ways that there have been."""
         metadata = self.metadata()
         declared = metadata["License-Expression"] or metadata["License"]
         classifiers = metadata.get_all("Classifier", [])
@@ -56,7 +56,7 @@ class Wheel:
 
 
 def fetch(ours: Path, pythons: Iterable[str], directory: Path, extras: str = EXTRA) -> list[Wheel]:
-    """Our wheel and what ``extras`` of it need for each of ``pythons`` ("3.11", …) in ``directory``; all that is there.
+    """Puts our wheel and what its ``extras`` need for ``pythons`` ("3.11", …) into ``directory``; returns all in it.
 
     pip's own cache and configuration (index, proxy, certificates) apply. Raises BuildError.
     """
@@ -66,7 +66,7 @@ def fetch(ours: Path, pythons: Iterable[str], directory: Path, extras: str = EXT
 
 
 def fetch_others(pythons: Iterable[str], directory: Path, extras: str) -> None:
-    """As ``fetch``, without ours."""
+    """Does what ``fetch`` does, without our wheel."""
     directory.mkdir(parents=True, exist_ok=True)
     locks = [word for lock in lock_files(extras) for word in ("--requirement", str(lock))]
     platforms = [f"manylinux_{GLIBC[0]}_{minor}_x86_64" for minor in range(GLIBC[1], _OLDEST_MANYLINUX_MINOR - 1, -1)]
@@ -82,12 +82,12 @@ def lock_files(extras: str) -> list[Path]:
 
 
 def fetch_pip(directory: Path) -> None:
-    """pip's own wheel, which installs the others where a Python comes without it. Raises BuildError."""
+    """Fetches pip's own wheel, which installs the others where a Python comes without it. Raises BuildError."""
     _download(directory, "--no-deps", "pip")
 
 
 def _download(directory: Path, *arguments: str) -> None:
-    """Wheels only. Raises BuildError."""
+    """Downloads wheels, never sources. Raises BuildError."""
     pip: list[str | Path] = [
         sys.executable,
         "-m",

@@ -74,7 +74,7 @@ async def read_list(client: Client, kind: Kind[T], selection: Selection = EVERYT
 
 
 async def read_names(client: Client, kind_name: str) -> list[str]:
-    """Returns the names of the objects of a kind, told by its plural or singular in any case. Raises KubeError."""
+    """Returns the names of a kind's objects; ``kind_name``: its plural or singular, in any case. Raises KubeError."""
     kind = next((each for each in KINDS if kind_name.lower() in (each.plural, each.name.lower())), None)
     return [] if kind is None else [each.metadata.name for each in await read_list(client, kind)]
 

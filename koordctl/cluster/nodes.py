@@ -35,7 +35,7 @@ class Protection(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterNodeRow:
-    """CPU in thousandths, memory in bytes; None is not known, or not there."""
+    """CPU in thousandths, memory in bytes; None: not known, or absent."""
 
     name: str
     is_ready: bool

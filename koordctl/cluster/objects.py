@@ -14,13 +14,13 @@ class ContainerState(Source, frozen=True):
     reason: str = ""
     message: str = ""
     exit_code: int = 0
-    """Of one that has terminated."""
+    """0 of a container that has not terminated."""
 
 
 class DetailedContainerStatus(ContainerStatus, frozen=True):
     state: Mapping[str, ContainerState] = {}
     last_state: Mapping[str, ContainerState] = {}
-    """Before it was started again: of a container in back-off its end is here."""
+    """The state before the last restart; of a container in back-off its end is here."""
     ready: bool = True
 
 
@@ -66,7 +66,7 @@ class Event(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def last_time(self) -> str | None:
-        """When it happened last; None if it does not say."""
+        """Returns when it happened last; None if it does not say."""
         return self.last_timestamp or self.event_time or self.first_timestamp or self.metadata.creation_timestamp
 
 

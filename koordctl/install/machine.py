@@ -74,7 +74,7 @@ class Systemd:
         self._do("start", unit)
 
     def stop(self, unit: str) -> None:
-        """Stop ``unit``; nothing to do if it is unknown."""
+        """Stops ``unit``; does nothing if it is unknown."""
         if self.state(unit) != "inactive":
             self._do("stop", unit)
 
@@ -86,7 +86,7 @@ class Systemd:
         self._run((self._program, "kill", "--signal=TERM", "--kill-whom=all", unit))
 
     def forget_failure(self, unit: str) -> None:
-        """Forgets that ``unit`` failed: one that is gone would be listed for ever. One that is not known is fine."""
+        """Makes systemd forget that ``unit`` failed, or it would list a unit that is gone for ever."""
         self._run((self._program, "reset-failed", unit))
 
     def state(self, unit: str) -> str:

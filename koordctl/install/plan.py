@@ -77,7 +77,7 @@ class Programs:
 
 @dataclass(frozen=True, slots=True)
 class InstallFacts:
-    """What a plan is made of: the node, Koord's own programs, and what of Koord is there.
+    """The facts for a plan: the node, Koord's own programs, and what is installed of Koord.
 
     ``running``: Koord's active units. ``acts_besides``: a koord-qosd that is not the unit's acts here. ``ours``: paths
     that the record says we made. ``uid``: of the pod that the installation verifies with. ``user``: who runs this.

@@ -52,7 +52,7 @@ class Prepared:
 
 
 def remembered(wishes: Wishes, record: Record | None) -> Wishes:
-    """Returns ``wishes`` with what ``record`` tells of earlier ones; to be asked before what was cut off is undone."""
+    """Returns ``wishes`` with those that ``record`` keeps from before; call it before what was cut off is undone."""
     if wishes.with_daemon is None and record is not None and not record.with_daemon:
         return replace(wishes, with_daemon=False)
     return wishes

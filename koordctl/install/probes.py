@@ -152,7 +152,7 @@ def _attempt(machine: Machine, socket: Path, uid: str, parent: str, cgroup: str)
         status = cri.PodSandboxStatusRequest(pod_sandbox_id=sandbox)
         state = _ask(socket, "PodSandboxStatus", status, cri.PodSandboxStatusResponse).status.state
         if state != cri.SANDBOX_READY:
-            return "it was stopped by somebody else"
+            return "another process stopped it"
         if not any(sandbox in name for each in _directories(machine, cgroup) for name in os.listdir(each)):
             return f"it is not in cgroup {cgroup}"
         return ""

@@ -57,12 +57,12 @@ class Record:
 
     @property
     def steps(self) -> tuple[Begun, ...]:
-        """Every step that was begun, in order."""
+        """Returns every step that was begun, in order."""
         return tuple(line for line in self._lines if isinstance(line, Begun))
 
     @property
     def unfinished(self) -> tuple[Begun, ...]:
-        """The steps of an installation, or of a change of it, that did not come to its end."""
+        """Returns the steps of an installation, or of a change of it, that was not finished."""
         steps: list[Begun] = []
         for line in self._lines:
             steps = [*steps, line] if isinstance(line, Begun) else []
@@ -70,7 +70,7 @@ class Record:
 
     @property
     def with_daemon(self) -> bool:
-        """Whether koord-qosd.service is to be started; it is if an older record does not say."""
+        """Returns whether koord-qosd.service is to be started; yes if an older record does not say."""
         return self._header.with_daemon
 
     @property
@@ -79,12 +79,12 @@ class Record:
 
     @property
     def installed(self) -> bool:
-        """Whether it was complete once, before what was begun since."""
+        """Returns whether it was complete once, before the steps that were begun since."""
         return any(isinstance(line, _Complete) for line in self._lines)
 
     @property
     def own_paths(self) -> frozenset[str]:
-        """The paths of the files and links that completed steps made."""
+        """Returns the paths of the files and links that completed steps made."""
         paths: set[str] = set()
         for begun in self.steps[: len(self.steps) - len(self.unfinished)]:
             for place in begun.step.places:

@@ -48,7 +48,7 @@ class _Step(msgspec.Struct, frozen=True):
 
 
 class RemoveLeavings(_Step, frozen=True, tag="leavings"):
-    """What Koord's processes, and systemd for them, make while they run.
+    """Files and directories that Koord's processes, and systemd for them, make while they run.
 
     ``trees`` go as a whole, ``directories`` only if they are empty; with purge ``own``, some of them, as a whole too.
     """
@@ -74,7 +74,7 @@ class RemoveLeavings(_Step, frozen=True, tag="leavings"):
 
 
 class PutFiles(_Step, frozen=True, tag="files"):
-    """Files and links; ``units`` are systemd's, which must be told of them."""
+    """Puts files and links in place, and lets systemd read the files of ``units``."""
 
     sentence: str
     places: tuple[Place, ...]
@@ -105,7 +105,7 @@ class PutFiles(_Step, frozen=True, tag="files"):
 
 
 class RestoreKernel(_Step, frozen=True, tag="kernel"):
-    """The kernel files of which koord-qosd keeps a record, put back after it has stopped.
+    """Puts back the kernel files that koord-qosd has recorded, after it has stopped.
 
     ``runtime`` is the runtime's own socket. ``moved``: the node may have another runtime since the installation, whose
     own step is to undo it with that one.
@@ -138,7 +138,7 @@ class RestoreKernel(_Step, frozen=True, tag="kernel"):
 
 
 class ResumeUnits(_Step, frozen=True, tag="resume"):
-    """Units that later steps of a change start or restart: undone after its files, so they run the former ones.
+    """Lets units run with their former files, if a change is undone that starts or restarts them.
 
     Those that ran before run again, whatever the change made of them; the others only if they run by now.
     """
@@ -169,7 +169,7 @@ class ResumeUnits(_Step, frozen=True, tag="resume"):
 
 
 class StartUnits(_Step, frozen=True, tag="start"):
-    """Units, in order. ``restart``: those that run with older files. ``serves_kubelet``: kubelet must be off first.
+    """Starts units, in order. ``restart``: those that run with older files. ``serves_kubelet``: kubelet is off first.
 
     ``repair``: of an installation that is there already, so it is not for this step to stop them.
     """
@@ -214,7 +214,7 @@ class StartUnits(_Step, frozen=True, tag="start"):
 
 
 class CheckSandbox(_Step, frozen=True, tag="sandbox"):
-    """``parent`` is the cgroup's name for the runtime, ``cgroup`` its path; both are this check's own."""
+    """Makes and removes a sandbox. ``parent``: its cgroup's name for the runtime; ``cgroup``: its path."""
 
     proxy: str
     runtime: str
@@ -246,7 +246,7 @@ class CheckSandbox(_Step, frozen=True, tag="sandbox"):
 
 
 class PointKubelet(_Step, frozen=True, tag="kubelet"):
-    """kubelet's drop-in. A kubelet that runs is restarted and must be well again; one that does not, is left so.
+    """Puts kubelet's drop-in in place. A kubelet that runs is restarted and must be well again; no other is started.
 
     ``healthz``: where it says that it is well (``host:port``), "" if it does not. Where the rest has an older step of
     the same unit, undoing puts back the older drop-in and no more: its command may work no longer, and the older step

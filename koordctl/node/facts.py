@@ -1,6 +1,6 @@
 """The facts of a node that koordctl judges and plans by: plain values, read once.
 
-None means "could not be told"; an empty text or set means "there is none". Paths inside are the node's own, also when
+None means "not known"; an empty text or set means "there is none". Paths inside are the node's own, also when
 the facts come from a recorded tree.
 """
 
@@ -45,7 +45,7 @@ class KubeletSettings:
     ``version`` is what ``kubelet --version`` says (``v1.30.2``), ``unit`` the systemd unit that runs it; "" = unknown.
     ``unit_files`` None: there are none. ``drop_in_stale``: Koord's drop-in repeats another command than the unit has by
     now; None = there is no drop-in. ``own_endpoint``: ``runtime_endpoint`` as if Koord's drop-in were not there.
-    ``healthz``: where it says whether it is well (``host:port``), "" if it is told not to.
+    ``healthz``: where it says whether it is well (``host:port``), "" if it is configured not to.
     """
 
     running: bool = False
@@ -76,7 +76,7 @@ class KubeletSettings:
 
 @dataclass(frozen=True, slots=True)
 class RestartFacts:
-    """What a kubelet that restarts now would find. ``problem``: why the cluster could not say, "" if it did.
+    """What would follow from a restart of kubelet now. ``problem``: why the cluster could not say, "" if it did.
 
     ``shortages``: a sentence for each resource that running pods request more of than their Node offers.
     """
@@ -87,7 +87,7 @@ class RestartFacts:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeFacts:
-    """``name`` and ``version`` as CRI tells them (else ""); the rest from the configuration file.
+    """``name`` and ``version`` as CRI says them (else ""); the rest from the configuration file.
 
     ``can_be_asked`` False: it was not asked. ``cgroup_driver`` is what it is set to or its default, "" = cannot be
     told. ``socket_group``: the group of its socket, by name if it has one; "" = root's, or there is no socket.
@@ -123,10 +123,10 @@ class HookFileFacts:
 
 @dataclass(frozen=True, slots=True)
 class OthersFacts:
-    """Other programs between kubelet and the runtime. A process is told as ``name (pid N)``.
+    """Other programs between kubelet and the runtime. A process is named ``name (pid N)``.
 
     ``kubelet_inside``: a process that is kubelet and more. ``proxy_backend``: the socket that our running proxy was
-    told to pass on to.
+    configured to pass on to.
     """
 
     agents: tuple[str, ...] = ()

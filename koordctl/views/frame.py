@@ -70,7 +70,7 @@ Line = tuple[StyledText, ...]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What of a picture is shown, and how. ``typing``: the filter is being typed. ``message``: an error, in words.
+    """Which part of a picture is shown, and how. ``typing``: the filter is being typed. ``message``: an error.
 
     ``interval_s``: between two points of a history. ``is_live``: pictures follow each other.
     """

@@ -24,7 +24,7 @@ def main(arguments: list[str], directory: Path = DIRECTORY) -> int:
 
 
 def write(directory: Path) -> None:
-    """Make ``directory`` hold the CRDs, and no other."""
+    """Makes ``directory`` hold the CRDs, and no other."""
     texts = manifest.texts()
     directory.mkdir(parents=True, exist_ok=True)
     for stale in _files(directory) - texts.keys():
@@ -34,7 +34,7 @@ def write(directory: Path) -> None:
 
 
 def differences(directory: Path) -> list[str]:
-    """The files in ``directory`` that are missing, of another text, or of no kind."""
+    """Returns the files in ``directory`` that are missing, have another text, or belong to no kind."""
     texts = manifest.texts()
     committed = {name: (directory / name).read_text(encoding="utf-8") for name in _files(directory)}
     return sorted(name for name in texts.keys() | committed.keys() if texts.get(name) != committed.get(name))

@@ -1,7 +1,7 @@
-"""The sentences that ``kubectl explain`` shows: the docstrings of a struct and of its fields.
+"""Finds the sentences that ``kubectl explain`` shows: the docstrings of a struct and of its fields.
 
-A field's docstring is the string below it, which Python throws away; so the source is read again. What has no docstring
-has no sentence: "".
+A field's docstring is the string below it, which Python throws away; so the source is read again. Without a docstring
+the sentence is "".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def of_class(cls: type[msgspec.Struct]) -> str:
 
 
 def of_field(cls: type[msgspec.Struct], name: str) -> str:
-    """Of the field ``name``, as Python spells it, that ``cls`` itself declares."""
+    """Returns the sentence of a field that ``cls`` itself declares; ``name``: as Python spells it."""
     return _fields(cls).get(name, "")
 
 
@@ -49,5 +49,5 @@ def _class(cls: type) -> ast.ClassDef:
 
 
 def _plain(docstring: str) -> str:
-    """On one line, and code in the single quotes that Markdown has."""
+    """Returns the docstring on one line, with Markdown's single quotes around code."""
     return re.sub(r"\s+", " ", docstring).strip().replace("``", "`")

@@ -59,13 +59,13 @@ _NODE_SLO_BOUNDS: Mapping[str, Bounds] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of ``kubectl get``. ``path``: of the value in an object (``spec.qosClass``)."""
+    """One column of ``kubectl get``. ``path``: where an object has the value (``spec.qosClass``)."""
 
     name: str
     path: str
     type: str = "string"
     is_wide: bool = False
-    """Is it shown with ``-o wide`` alone?"""
+    """Whether only ``-o wide`` shows it."""
 
 
 _AGE = Column("Age", "metadata.creationTimestamp", "date")

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition of a kind, and its text."""
+"""Makes the CustomResourceDefinition of a kind, and its text."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _PARTS = ("spec", "status")
 
 @functools.cache
 def texts() -> Mapping[str, str]:
-    """The text of every file in ``manifests/crds/`` by its name."""
+    """Returns the text of every file in ``manifests/crds/`` by its name."""
     return MappingProxyType({f"{row.kind.group}_{row.kind.plural}.yaml": text(row) for row in KINDS})
 
 
 def text(row: OwnedKind) -> str:
-    """YAML with sorted keys and nothing by reference."""
+    """Returns the definition as YAML with sorted keys and no references."""
     return _HEAD + yaml.dump(definition(row), Dumper=_Dumper, sort_keys=True, allow_unicode=True, width=120)
 
 
@@ -71,7 +71,7 @@ def _column(column: Column) -> dict[str, Any]:
 
 
 def _object(row: OwnedKind) -> Schema:
-    """What every object has, and the parts of this kind; a part that no struct reads is an object without members."""
+    """Returns the members of every object, and this kind's parts; a part that no struct reads is a plain object."""
     described = inspect.type_info(row.struct)
     assert isinstance(described, inspect.StructType)
     parts = {field.encode_name: field.type for field in described.fields if field.encode_name in _PARTS}

@@ -1,4 +1,4 @@
-"""Structural OpenAPI schemas (apiextensions.k8s.io/v1) of structs.
+"""Makes structural OpenAPI schemas (apiextensions.k8s.io/v1) of structs.
 
 The type annotations say everything: types, bounds (``Meta``), choices, formats. A whole number is int64 unless its
 bounds are those of int32. A quantity and a number that may be a string are ``x-kubernetes-int-or-string``. An object of
@@ -32,10 +32,10 @@ QUANTITY_PATTERN = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
     r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
 )
-"""As the schemas of Kubernetes' own tools have it."""
+"""The pattern in the schemas of Kubernetes' own tools."""
 
 _PATTERNS: Mapping[type, str] = MappingProxyType({Quantity: QUANTITY_PATTERN, PercentOrQuantity: ""})
-"""Of the classes that stand for a number or a string; upstream has none for a share of bandwidth."""
+"""By class that stands for a number or a string; upstream has no pattern for a share of bandwidth."""
 
 _INT32 = (-(2**31), 2**31 - 1)
 _CLASS_NAME = re.compile(rf"\.({'|'.join(CLASSES)})\.")
@@ -43,7 +43,7 @@ _CLASS_NAME = re.compile(rf"\.({'|'.join(CLASSES)})\.")
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the API server takes of a whole number; None: any."""
+    """Which whole numbers the API server takes; None: no bound."""
 
     low: int | None = None
     high: int | None = None
@@ -64,7 +64,7 @@ class Schemas:
     open_choices: bool = False
 
     def of_struct(self, cls: type[msgspec.Struct], path: str) -> Schema:
-        """``path``: where the struct stands in an object of the kind."""
+        """Returns the schema of a struct; ``path``: where it stands in an object of the kind."""
         described = inspect.type_info(cls)
         assert isinstance(described, inspect.StructType)
         schema: Schema = {"type": "object", **_description(descriptions.of_class(cls))}
@@ -80,7 +80,7 @@ class Schemas:
         return schema
 
     def _of_field(self, cls: type[msgspec.Struct], member: inspect.Field, path: str) -> Schema:
-        """A sentence of the field's own takes the place of its type's."""
+        """Returns the schema of a field, whose own sentence takes the place of its type's."""
         sentence = self.sentences.get(pattern(path)) or descriptions.of_field(cls, member.name)
         default = self.defaults.get(pattern(path))
         stated = {} if default is None else {"default": default}
@@ -100,7 +100,7 @@ class Schemas:
         return self.of_scalar(kind, path)
 
     def _of_union(self, kind: inspect.UnionType, path: str) -> Schema:
-        """Of one type and None; else of numbers and text."""
+        """Returns the schema of one type and None; else of numbers and text."""
         members = [member for member in kind.types if not isinstance(member, inspect.NoneType)]
         if len(members) == 1:
             return self._of(members[0], path)
@@ -117,7 +117,7 @@ class Schemas:
         return {"type": "object", "additionalProperties": self._of(kind.value_type, f"{path}{{}}")}
 
     def of_scalar(self, kind: inspect.Type, path: str) -> Schema:
-        """Of one value that is neither object nor list. Raises TypeError."""
+        """Returns the schema of a value that is neither object nor list. Raises TypeError."""
         if isinstance(kind, inspect.BoolType):
             return {"type": "boolean"}
         if isinstance(kind, inspect.StrType):

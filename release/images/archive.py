@@ -1,6 +1,6 @@
-"""A directory as a docker-archive: one layer, a config, ``manifest.json``.
+"""Writes a directory as a docker-archive: one layer, a config, ``manifest.json``.
 
-Invariant: the same directory gives the same bytes, whoever owns it and whenever its files were written.
+Invariant: the same directory gives the same bytes, whatever owners and times its files have.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 WRITABLE = frozenset({"tmp"})
-"""Directories that everybody may write to."""
+"""Directories that every user may write to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Image:
 
 
 def write(image: Image, root: Path, target: Path) -> str:
-    """Pack ``root`` into ``target``; returns the image's id, the digest of its config."""
+    """Packs ``root`` into ``target``; returns the image's id, the digest of its config."""
     layer = _layer(root)
     config = json.dumps(
         {

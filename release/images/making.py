@@ -1,4 +1,4 @@
-"""Both images from Koord's wheel: which packages and programs each has, and how its tree is put together.
+"""Makes both images from Koord's wheel: which packages and programs each has, and how its tree is put together.
 
 With a cache directory the parts that do not follow from our own code are kept there: the interpreter's tree, by the
 interpreter and the page that lays it out, and the wheels of others, by their versions and hashes.
@@ -22,7 +22,7 @@ from release.run import run
 from release.wheels import Wheel, fetch_others, in_directory, lock_files
 
 REGISTRY = "localhost"
-"""What the chart's values name by default: an image that a node has imported, and that no registry gives it."""
+"""The registry of the chart's default values: nodes have imported these images, and no registry serves them."""
 ROOT = Path(__file__).parents[2]
 _ENVIRONMENT = {"PATH": "/usr/bin", "LANG": "C.UTF-8"}
 _ACCOUNTS = {
@@ -64,7 +64,7 @@ class Made:
 
 
 def build(output: Path, ours: Path | None = None, cache: Path | None = None) -> list[Made]:
-    """Both images in ``output``, of the wheel ``ours``, or of the checkout that this is. Raises BuildError."""
+    """Makes both images in ``output``, of the wheel ``ours`` or else of this checkout. Raises BuildError."""
     with tempfile.TemporaryDirectory(prefix="koord-images-") as scratch:
         wheel = ours or _wheel_of_checkout(Path(scratch, "wheel"))
         kept = cache or Path(scratch, "cache")
@@ -84,7 +84,7 @@ def _build(ours: Path, output: Path, cache: Path, scratch: Path) -> Iterator[Mad
 
 
 def lay_out_bare(root: Path) -> None:
-    """What both images have in common in ``root``, which is made. Raises BuildError."""
+    """Makes ``root``, with what both images have in common. Raises BuildError."""
     for directory in ("etc", "proc", "sys", "dev", "run", "tmp", "var/lib"):
         (root / directory).mkdir(parents=True)
     for name, text in _ACCOUNTS.items():
@@ -93,7 +93,7 @@ def lay_out_bare(root: Path) -> None:
 
 
 def _wheels(ours: Path, recipe: Recipe, cache: Path) -> list[Wheel]:
-    """``ours``, and the wheels of others that it needs."""
+    """Returns ``ours``, and the wheels of others that it needs."""
     locked = "\n".join(lock.read_text(encoding="utf-8") for lock in lock_files(recipe.extras))
     others = _kept(
         cache / f"wheels-{_digest(locked)}", lambda directory: fetch_others([tree.PYTHON], directory, recipe.extras)
@@ -102,14 +102,14 @@ def _wheels(ours: Path, recipe: Recipe, cache: Path) -> list[Wheel]:
 
 
 def _wheel_of_checkout(directory: Path) -> Path:
-    """With the builder that is installed here: nothing is fetched. Raises BuildError."""
+    """Builds our wheel with the builder that is installed here; fetches nothing. Raises BuildError."""
     run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", directory, ROOT])
     (made,) = in_directory(directory)
     return made.path
 
 
 def _kept(directory: Path, make: Callable[[Path], None]) -> Path:
-    """``directory`` as ``make`` filled it, now or before; whole or not there."""
+    """Returns ``directory`` as ``make`` filled it, now or before; it is whole or absent."""
     if not directory.exists():
         directory.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix=f"{directory.name}-", dir=directory.parent))
@@ -122,7 +122,7 @@ def _kept(directory: Path, make: Callable[[Path], None]) -> Path:
 
 
 def _interpreter() -> str:
-    """Which interpreter, laid out how."""
+    """Returns a digest of the interpreter and of the code that lays it out."""
     page = Path(python.__file__).read_text(encoding="utf-8") + Path(__file__).read_text(encoding="utf-8")
     return _digest("\n".join([sys.version, sysconfig.get_path("stdlib"), page]))
 

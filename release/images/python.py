@@ -1,4 +1,4 @@
-"""The interpreter that builds, as a tree that runs by itself: program, standard library, shared libraries.
+"""Lays out the interpreter that builds as a tree that runs by itself: program, standard library, shared libraries.
 
 Invariant: nothing outside of the tree is needed but a kernel. Shared libraries are those that the loader of this
 machine finds for the programs and modules in the tree, so the image runs where this machine's programs would.
@@ -29,7 +29,7 @@ _MISSING = re.compile(r"^\t(?P<name>\S+) => not found$", re.MULTILINE)
 
 
 def lay_out(root: Path) -> None:
-    """The interpreter below ``root``, which may hold other things. Raises BuildError."""
+    """Lays out the interpreter below ``root``, which may hold other things. Raises BuildError."""
     if f"{sys.version_info.major}.{sys.version_info.minor}" != PYTHON:
         raise BuildError(f"Python {PYTHON} builds the images, this is {sys.version.split()[0]}")
     program = root / f"usr/bin/python{PYTHON}"
@@ -41,7 +41,7 @@ def lay_out(root: Path) -> None:
 
 
 def lay_out_libraries(root: Path) -> None:
-    """What all programs and modules below ``root`` load. Raises BuildError for a library that is not there."""
+    """Copies the libraries that programs and modules below ``root`` load. Raises BuildError if one is missing."""
     target = root / LIBRARIES
     target.mkdir(parents=True)
     found = dict(_libraries(root))
@@ -54,7 +54,7 @@ def lay_out_libraries(root: Path) -> None:
 
 
 def _libraries(root: Path) -> Iterator[tuple[str, Path]]:
-    """Each by the name that it is asked for, without those of the tree itself."""
+    """Yields each library outside of the tree, with the name that it is asked for by."""
     files = sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink() and _is_elf(path))
     said = run(["ldd", *files])
     if missing := sorted({found["name"] for found in _MISSING.finditer(said)}):
@@ -71,5 +71,5 @@ def _is_elf(path: Path) -> bool:
 
 
 def _left_out(directory: str, names: list[str]) -> set[str]:
-    """Of each directory of the standard library what no service imports."""
+    """Returns what no service imports of a directory of the standard library."""
     return {name for name in names if name in _NOT_FOR_A_SERVICE or name.startswith(_PREFIXES) or name.endswith(".a")}

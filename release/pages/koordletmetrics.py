@@ -71,7 +71,7 @@ def _line(metric: KoordletMetric) -> Sequence[str]:
 
 
 def _own(metric: KoordletMetric) -> str:
-    """Our names of the same; of many columns the first and the last."""
+    """Returns our names of the same figure; of many columns the first and the last."""
     columns = [each.name for each in METRICS if each.koordlet is not None and each.koordlet.name == metric.name]
     if len(columns) > _MOST_COLUMNS:
         return f"{code(columns[:1])} … {code(columns[-1:])}"

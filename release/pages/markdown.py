@@ -13,5 +13,5 @@ def table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def code(words: Iterable[object]) -> str:
-    """Each word as code, once; "" for none."""
+    """Returns each word as code, once; "" for none."""
     return ", ".join(dict.fromkeys(f"`{word}`" for word in words))

@@ -98,7 +98,7 @@ def sick_kubelet(world: World, runtime: Runtime) -> None:
         (not_ready, "does not call itself ready"),
         (refuse("RunPodSandbox"), "RunPodSandbox on .*: no room"),
         (refuse("PodSandboxStatus"), "no room"),
-        (stopped_by_others, "it was stopped by somebody else"),
+        (stopped_by_others, "another process stopped it"),
         (
             elsewhere,
             "it is not in cgroup /kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-koord_check_11_22.slice",
