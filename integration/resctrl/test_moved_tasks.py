@@ -27,7 +27,7 @@ from qosd.act.journal import JournalEntry
 from qosd.act.mover import RECHECK_S
 from qosd.act.moves import MoveOutcome
 from qosd.decide.decision import Decision, Stage
-from qosd.decide.runner import Decisions, StrategyResult
+from qosd.decide.runner import Decisions, StrategyResult, StrategyStatus
 
 TOP = f"/koord-resctrl-{os.getpid()}"
 BOX, NESTED = f"{TOP}/box", f"{TOP}/box/nested"
