@@ -1,5 +1,4 @@
-"""An actor: one kind of thing that decisions change, with its plan, its doing, its journal rows, its undo notes, and
-what is explained of it.
+"""An actor: plans, does, journals, notes for undoing, and explains one kind of thing that decisions change.
 
 Kernel files, tasks in resctrl groups, attributes of tasks, one-shot writes and evictions are actors; ``actuator`` lists
 them. Invariants of each: ``plan`` reads and changes nothing; ``apply`` does what the plan has shown and no more, raises
@@ -28,11 +27,11 @@ class Part(Protocol):
 
     @property
     def writes(self) -> tuple[PlannedWrite, ...]:
-        """What it will do, each act as if it wrote a value."""
+        """The acts that it will do, each as if it wrote a value."""
 
 
 class ExplainedAct(msgspec.Struct, frozen=True):
-    """What ``explain`` shows of an act, as if a file held a value: ``owner`` wants ``result``, ``actual`` is there."""
+    """An act as ``explain`` shows it, as if a file held a value: ``owner`` wants ``result``, ``actual`` is there."""
 
     target: Target
     path: str
@@ -45,13 +44,13 @@ class ExplainedAct(msgspec.Struct, frozen=True):
 
 
 class ActReport(msgspec.Struct, frozen=True, eq=False):
-    """What an actor has left at the end of a tick, for whoever asks afterwards, in any thread. Nothing in it changes.
+    """An actor's state at the end of a tick, for readers in any thread. Immutable.
 
     ``decisions``: those of that tick.
     """
 
     def of_pod(self, decisions: Decisions, pod: PodView) -> Iterable[ExplainedAct]:
-        """What is to be explained of ``pod`` and its containers."""
+        """Returns the acts on ``pod`` and its containers."""
         return ()
 
 
@@ -59,9 +58,9 @@ _NOTHING_LEFT = ActReport()
 
 
 class Actor(Protocol[P]):
-    """``apply`` takes what ``plan`` has returned for the same decisions.
+    """An actor. ``apply`` takes what ``plan`` has returned for the same decisions.
 
-    An actor derives from it; what has a value here is the default.
+    Actors derive from it; a member with a value here is a default.
     """
 
     @property
@@ -71,17 +70,17 @@ class Actor(Protocol[P]):
 
     @property
     def report(self) -> ActReport:
-        """For the loop's own thread; what it returns is for any. Its mappings are replaced whole, never copied."""
+        """The report, made in the loop's own thread, read in any. Its mappings are replaced whole, never copied."""
         return _NOTHING_LEFT
 
     def plan(self, decisions: Decisions, /) -> P: ...
 
     def apply(self, decisions: Decisions, part: P, /) -> tuple[Outcome, ...]:
-        """One outcome for each act that is shown, in that order; each act, or what it comes to, is journaled."""
+        """Does the acts of ``part`` and journals them; returns an outcome for each, in their order."""
 
 
 def entry_of(decisions: Decisions, act: PlannedWrite | Notice, result: str, why: str) -> JournalEntry:
-    """The journal's row about ``act``, with the clocks of the decisions' tick."""
+    """Returns the journal's row about ``act``, with the clocks of the decisions' tick."""
     return JournalEntry(
         wall_ns=decisions.wall_ns,
         monotonic_ns=decisions.monotonic_ns,

@@ -1,6 +1,6 @@
-"""Acts on a tick's decisions: every actor plans its part, then each does what it has shown, in the actors' order.
+"""Acts on a tick's decisions: every actor plans its part, then each does its part, in the actors' order.
 
-Invariant: what ``execute`` does is what ``plan`` showed, act by act. An act that no actor follows is said in the log.
+Invariant: ``execute`` does what ``plan`` showed, act by act. An act that no actor follows is logged.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _log = logging.getLogger(__name__)
 class Actuator:
     """``actors``: all there are, in the order in which they act. One thread at a time.
 
-    ``owners``: who may speak on which row. ``units``: those of the host's systemd, which is told of what is written to
-    their cgroups; None without one. ``evictor``: who evicts pods; None: nobody can.
+    ``owners``: which strategy may have opinions on which row. ``units``: those of the host's systemd, which is told of
+    writes to their cgroups; None without one. ``evictor``: evicts pods; None: every eviction is refused.
     """
 
     def __init__(
@@ -58,25 +58,25 @@ class Actuator:
 
     @property
     def reports(self) -> tuple[ActReport, ...]:
-        """What each has left, in their order."""
+        """The actors' reports, in their order."""
         return tuple([actor.report for actor in self.actors])
 
     def plan(self, decisions: Decisions) -> TickPlan:
-        """What ``execute`` would do now. Reads; changes nothing."""
+        """Returns what ``execute`` would do now. Reads; changes nothing."""
         return TickPlan(decisions, tuple(actor.plan(decisions) for actor in self.actors))
 
     def execute(self, plan: TickPlan) -> TickResult:
-        """Do what the plan shows. Raises StalePlan if another was executed since it was made."""
+        """Does what the plan shows. Raises StalePlan if another was executed since it was made."""
         self._warn_of_unfollowed(plan.decisions)
         acts = zip(self.actors, plan.parts, strict=True)
         return TickResult(tuple(outcome for actor, part in acts for outcome in actor.apply(plan.decisions, part)))
 
     def tick(self, decisions: Decisions) -> TickResult:
-        """Plan and execute."""
+        """Plans and executes."""
         return self.execute(self.plan(decisions))
 
     def _warn_of_unfollowed(self, decisions: Decisions) -> None:
-        """Once for each kind."""
+        """Logs each kind of act that no actor follows, once."""
         for result in decisions.results:
             for kind in {type(act) for act in result.decision.acts} - self._followed:
                 self._followed.add(kind)

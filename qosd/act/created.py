@@ -1,9 +1,9 @@
-"""The cgroups of containers of which the undo record knows what kubelet requested.
+"""Finds the cgroups of containers for which the undo record has what kubelet requested.
 
-A container has no id when that is noted, so its cgroup is known once it is listed; its files are looked at once it
-runs, since before that the runtime itself writes there. What is noted of a container that is gone is forgotten, and so
-is what belongs to none for ``UNSEEN_S``: it was never made. Invariant: a tick at which nothing of this changed costs
-two comparisons.
+A container has no id when its request is noted, so its cgroup is known once it is listed; its files are looked at once
+it runs, since the runtime itself writes there before. The note of a container that is gone is forgotten, and so is a
+note without a container for ``UNSEEN_S``: that container was never made. Invariant: a tick without changes costs two
+comparisons.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class CreatedContainers:
-    """Reads what hooks note in ``undo``; ``due``: files to be looked at because their original is pending.
+    """Reads the hooks' notes in ``undo``. ``due``: files to be looked at because their original is pending.
 
     ``originals``: by cgroup, then by row; replaced whole.
     """
@@ -40,14 +40,14 @@ class CreatedContainers:
         self.originals: Mapping[str, Mapping[str, Original]] = MappingProxyType({})
 
     def find(self, target: Target) -> tuple[ContainerKey, Original] | None:
-        """The original of ``target``, and its container; None if that was made as requested."""
+        """Returns the original of ``target`` and its container; None if the container was made as requested."""
         key = self._of_cgroup.get(target.cgroup)
         originals = None if key is None else self._undo.originals_of(key)
         original = None if originals is None else originals.values.get(target.name)
         return None if key is None or original is None else (key, original)
 
     def follow(self, pods: tuple[PodView, ...], now_ns: int) -> None:
-        """``pods`` are all there are; ``now_ns`` of the monotonic clock."""
+        """Follows ``pods``, which are all there are; ``now_ns`` of the monotonic clock."""
         changes = self._undo.originals_changes
         if (pods is self._pods and changes == self._changes) and now_ns < self._forget_ns:
             return
@@ -72,7 +72,7 @@ class CreatedContainers:
         self._seen = set(listed)
 
     def _forget(self, unlisted: set[ContainerKey], now_ns: int) -> None:
-        """Those that were listed once, and those for which that would be long overdue."""
+        """Forgets the notes of containers that were listed once, or should have been listed long ago."""
         since_ns = {key: self._unseen_since_ns.get(key, now_ns) for key in unlisted - self._seen}
         over = {key for key, since in since_ns.items() if now_ns - since >= UNSEEN_S * _S}
         self._unseen_since_ns = {key: since for key, since in since_ns.items() if key not in over}

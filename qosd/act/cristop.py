@@ -1,9 +1,9 @@
-"""Evictions through the container runtime: StopContainer for every container of the pod, and a look at what came of it.
+"""Evicts through the container runtime: calls StopContainer for every container of the pod, and checks the result.
 
-What the runtime answers to a stop decides nothing: an eviction has come about when the runtime, asked again, lists no
-container of the pod that runs, and the cgroups of all of them are gone, for only then is their memory free. Invariants:
-all containers are stopped at the same time, and none is spared because another's stop fails; what kubelet starts
-meanwhile is stopped too, ``ROUNDS`` times in all; every wait is bounded. It may be done again at any time: a container
+The answer to a stop decides nothing: an eviction has come about when the runtime, asked again, lists no running
+container of the pod, and the cgroups of all of them are gone, for only then is their memory free. Invariants: all
+containers are stopped at the same time, and none is spared because another's stop fails; containers that kubelet starts
+meanwhile are stopped too, ``ROUNDS`` times in all; every wait is bounded. It may be repeated at any time: a container
 that has exited is not stopped again. Fails with EvictionFailed, which names each container that is left and says why.
 
 A container that is created and does not run yet has no process; containerd leaves it as it is, so it counts as stopped
@@ -20,9 +20,9 @@ from qosd.decide.decision import Eviction
 from qosd.pods.cri import CONTAINER_CREATED, Container, Runtime, RuntimeUnreachable
 
 EXIT_S = 30.0
-"""What killed processes have to exit: one with much memory takes seconds, one that is frozen until it is thawed."""
+"""The time that killed processes have to exit: one with much memory takes seconds, a frozen one waits to be thawed."""
 SETTLE_S = 5.0
-"""After the last stop, what the runtime has to list the containers as exited, and the cgroups to go."""
+"""The time after the last stop for the runtime to list the containers as exited, and for the cgroups to go."""
 ROUNDS = 3
 _PAUSE_S = 0.1
 _SHORT_ID = 12
@@ -39,11 +39,11 @@ class CRIStop:
         self._exit_s, self._settle_s = exit_s, settle_s
 
     def pod(self, eviction: Eviction) -> EvictedPod:
-        """What there is of the pod, to look at."""
+        """Returns the pod's containers, to look at."""
         return EvictedPod(eviction, self._runtime, self._exists)
 
     async def evict(self, eviction: Eviction) -> None:
-        """Stop every container of the pod; returns when all have exited and their cgroups are gone.
+        """Stops every container of the pod; returns when all have exited and their cgroups are gone.
 
         Raises EvictionFailed.
         """
@@ -52,7 +52,7 @@ class CRIStop:
         await self.end(self.pod(eviction))
 
     async def end(self, pod: EvictedPod) -> None:
-        """The same for a pod that was looked at before, and of which more is known than is left."""
+        """Does the same for a pod that was looked at before, some of whose containers may be gone by now."""
         loop = asyncio.get_running_loop()
         rounds, deadline_s = 0, loop.time() + self._settle_s
         while problems := await pod.look():
@@ -66,9 +66,9 @@ class CRIStop:
 
 
 class EvictedPod:
-    """The containers of one pod, as ``look`` saw them last. ``unstopped``: those that nobody has stopped so far.
+    """The containers of one pod, as ``look`` saw them last. ``unstopped``: those that were not stopped so far.
 
-    Whoever evicts, this is where one sees whether it has come about.
+    It tells for every way of evicting whether the eviction has come about.
     """
 
     def __init__(self, eviction: Eviction, runtime: Runtime, exists: Callable[[str], bool]) -> None:
@@ -80,7 +80,7 @@ class EvictedPod:
         self._names: dict[str, str] = {}
 
     async def look(self) -> list[str]:
-        """What there is left of the pod, a sentence each; nothing: it is evicted. Never raises."""
+        """Returns a sentence on each part of the pod that is left; none: it is evicted. Never raises."""
         try:
             containers = await self._containers()
         except RuntimeUnreachable as error:
@@ -95,16 +95,16 @@ class EvictedPod:
         return [f"{self._names[id_]}: {why}" for id_, why in left.items()]
 
     async def stop(self, exit_s: float) -> None:
-        """Stop the unstopped, all at the same time. Never raises: ``look`` says what came of it."""
+        """Stops the unstopped, all at the same time. Never raises: ``look`` tells the result."""
         stops = [self._stop(each, exit_s) for each in self.unstopped]
         await asyncio.gather(*stops, self.learn_cgroups())
 
     async def learn_cgroups(self) -> None:
-        """Of the unstopped: before somebody else ends them, for the runtime may have forgotten them then."""
+        """Learns the cgroups of the unstopped, before others end them: the runtime may have forgotten them then."""
         await self._learn_cgroups(self.unstopped)
 
     async def _containers(self) -> list[Container]:
-        """Of all sandboxes that the pod has had. A runtime that heeds no filter lists those of others too."""
+        """Returns the containers of all sandboxes of the pod. A runtime without filters lists other pods' too."""
         uid = self._eviction.uid
         ids = [each.id for each in await self._runtime.sandboxes(uid) if each.uid == uid]
         lists = await asyncio.gather(*(self._runtime.containers(id_) for id_ in ids))
@@ -122,7 +122,7 @@ class EvictedPod:
         await asyncio.gather(*(self._learn_cgroup(each.id) for each in containers if each.id not in self._cgroups))
 
     async def _learn_cgroup(self, container_id: str) -> None:
-        """Its cgroup; "" for one that the runtime no longer has, or of which it does not tell."""
+        """Learns the container's cgroup; "" if the runtime no longer has it, or does not tell."""
         try:
             detail = await self._runtime.container_detail(container_id)
         except RuntimeUnreachable as error:
@@ -131,7 +131,7 @@ class EvictedPod:
             self._cgroups[container_id] = "" if detail is None else detail.cgroup
 
     def _alive(self, containers: Iterable[Container]) -> Mapping[str, str]:
-        """By container id, how those still live that are to end."""
+        """Returns by container id the state of containers that have not ended."""
         lives, unstopped = {}, "kubelet has made it since" if self._answers else "nobody has ended it"
         for each in containers:
             answer = self._answers.get((each.id, each.state))
@@ -141,7 +141,7 @@ class EvictedPod:
         return lives
 
     def _left_cgroups(self) -> Mapping[str, str]:
-        """By container id, what is wrong with its cgroup."""
+        """Returns by container id what is wrong with its cgroup."""
         left = {id_: f"its cgroup is not known: {why}" for id_, why in self._unknown.items()}
         for id_, cgroup in self._cgroups.items():
             if cgroup and self._exists(cgroup):

@@ -1,6 +1,6 @@
-"""The acts of one kind that strategies want at a tick, and whether they are those that an actor has followed already.
+"""The acts of one kind that strategies want at a tick, compared with those that an actor follows already.
 
-Invariant: while the strategies return the very same acts, that costs a comparison of identity per strategy.
+Invariant: while the strategies return the same objects, the comparison is one of identity per strategy.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ A = TypeVar("A", bound=Act)
 
 
 class DesiredActs(msgspec.Struct, Generic[A], frozen=True, eq=False):
-    """``acts``: those of ``kind``, by strategy. ``returned``: all that these strategies want, as they returned it.
+    """``acts``: those of ``kind``, by strategy. ``returned``: all acts of these strategies, as they returned them.
 
-    ``undecided``: the strategies that have not decided since the start; None: nothing was followed yet.
+    ``undecided``: the strategies that have not decided since the start; None: no decisions were followed yet.
     """
 
     kind: type[A]
@@ -29,7 +29,7 @@ class DesiredActs(msgspec.Struct, Generic[A], frozen=True, eq=False):
     undecided: frozenset[str] | None = None
 
     def now(self, decisions: Decisions) -> DesiredActs[A]:
-        """Those of ``decisions``; this very object if nobody has returned anything else since."""
+        """Returns the acts of ``decisions``; this object itself if the strategies returned the same objects."""
         returned = {result.name: result.decision.acts for result in decisions.results if result.decision.acts}
         are_returned = len(returned) == len(self.returned) and all(
             self.returned.get(name) is acts for name, acts in returned.items()
@@ -40,5 +40,5 @@ class DesiredActs(msgspec.Struct, Generic[A], frozen=True, eq=False):
         return DesiredActs(self.kind, {name: own for name, own in acts.items() if own}, returned, decisions.undecided)
 
     def are(self, others: DesiredActs[A]) -> bool:
-        """Do they come to the same?"""
+        """Are they equal?"""
         return self is others or (self.undecided == others.undecided and self.acts == others.acts)

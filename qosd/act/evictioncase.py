@@ -1,9 +1,9 @@
-"""One eviction and how far it is: what a new order, an attempt's end, an earlier run or the next pod makes of it.
+"""One eviction and its progress: after an order, the end of an attempt, a restart, or a replacement of the pod.
 
 Pure: instants come in as nanoseconds of the monotonic clock. Each attempt makes the pause before the next twice as
 long, up to ``_MOST_S``; it runs from the attempt's begin, and from its end if it failed. Attempts count for
 ``REMEMBERED_S`` after the last one's end. A controller that makes another pod on the node in place of an evicted one,
-as a DaemonSet does, does what kubelet does that starts containers again: the eviction goes on as that pod's.
+as a DaemonSet does, is like kubelet when it starts containers again: the eviction goes on as that pod's.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class EvictionCase(msgspec.Struct, frozen=True):
     """``tick``: of the last order, 0 = an earlier run's.
 
     ``earlier_ids``: of containers that ran before the last attempt's end. ``is_executed``: the executor has it, or had.
-    ``ended_ns``: when the last attempt ended or, of an earlier run, what its note says. ``controller``: of the pod;
-    None: it has none, or an earlier run has begun it. ``siblings``: the UIDs of its pods when the order came.
+    ``ended_ns``: when the last attempt ended; of an earlier run, by its note. ``controller``: of the pod; None: it has
+    none, or an earlier run began the eviction. ``siblings``: the UIDs of the controller's pods when the order came.
     """
 
     owner: str
@@ -48,7 +48,7 @@ class EvictionCase(msgspec.Struct, frozen=True):
 
     @property
     def noted(self) -> NotedEviction:
-        """For the undo record."""
+        """The note for the undo record."""
         eviction, state = self.eviction, self.state
         return NotedEviction(
             eviction.uid,
@@ -63,12 +63,12 @@ class EvictionCase(msgspec.Struct, frozen=True):
         )
 
     def due_ns(self) -> int:
-        """When it ends if nobody orders it again. What an earlier run had begun is not gone on with from then on."""
+        """Returns when it ends without another order. An attempt of an earlier run is not resumed from then on."""
         is_running = self.state.phase is EvictionPhase.STOPPING and self.is_executed
         return NEVER_NS if is_running else self.ended_ns + REMEMBERED_S * _S
 
     def postponement(self, now_ns: int, is_emergency: bool) -> str:
-        """Why the pod need not be stopped now, or must not yet; "" = it may be."""
+        """Returns why the pod need not, or must not yet, be stopped again; "" = it may be."""
         state = self.state
         if state.phase is EvictionPhase.STOPPING:
             return "is under way"
@@ -79,12 +79,12 @@ class EvictionCase(msgspec.Struct, frozen=True):
         return ""
 
     def begun_again(self, ids: Set[str], now_ns: int) -> EvictionCase:
-        """As the same attempt that another run had under way; ``ids``: of the containers that run now."""
+        """Returns the case with the attempt of an earlier run resumed; ``ids``: of the containers that run now."""
         state = _stopping(self.owner, self.eviction, self.state.attempts, now_ns)
         return replace(self, state=state, earlier_ids=frozenset(ids), is_executed=True)
 
     def ended(self, problem: str, is_refused: bool, now_ns: int) -> EvictionCase:
-        """At the attempt's end; ``problem`` "" = all containers are stopped."""
+        """Returns the case at the attempt's end; ``problem`` "" = all containers are stopped."""
         phase = EvictionPhase.FAILED if problem else EvictionPhase.STOPPED
         retry_ns = now_ns + _backoff_ns(self.state.attempts) if problem else self.state.retry_ns
         state = replace(self.state, phase=phase, problem=problem, is_refused=is_refused, retry_ns=retry_ns)
@@ -100,7 +100,7 @@ def ordered(
     now_ns: int,
     pods: Iterable[PodView] = (),
 ) -> EvictionCase:
-    """A new attempt after those of ``before``; ``ids``: of the containers that run, among all ``pods``."""
+    """Returns a case with a new attempt after those of ``before``; ``ids``: of the pod's containers that run."""
     attempts = 1 if before is None else before.state.attempts + 1
     state = _stopping(owner, eviction, attempts, now_ns)
     controller = next((pod.controller for pod in pods if pod.uid == eviction.uid), None)
@@ -111,7 +111,7 @@ def ordered(
 
 
 def succeeded(case: EvictionCase, pod: PodView, now_ns: int) -> EvictionCase:
-    """The eviction as that of ``pod``, which the controller has made since: its pause begins now."""
+    """Returns the eviction as that of ``pod``, which the controller has made since: its pause begins now."""
     eviction = replace(case.eviction, uid=pod.uid, pod=pod.key, cgroup=pod.cgroup)
     state = _stopping(case.owner, eviction, case.state.attempts, now_ns)
     state = replace(state, phase=EvictionPhase.RESTARTED, is_replacement=True)
@@ -119,7 +119,7 @@ def succeeded(case: EvictionCase, pod: PodView, now_ns: int) -> EvictionCase:
 
 
 def adopted(note: NotedEviction, now_ns: int) -> EvictionCase:
-    """What an earlier run left: to be executed again, unless its containers had been stopped."""
+    """Returns the case of an earlier run's note: to be executed again, unless its containers had been stopped."""
     eviction = Eviction(note.uid, note.pod, _EARLIER_RUN, note.cgroup, note.grace_s, gate=note.gate)
     state = _stopping(note.owner, eviction, note.attempts, now_ns)
     if note.is_stopped:
@@ -128,7 +128,7 @@ def adopted(note: NotedEviction, now_ns: int) -> EvictionCase:
 
 
 def _stopping(owner: str, eviction: Eviction, attempts: int, now_ns: int) -> EvictionState:
-    """At the begin of an attempt."""
+    """Returns the state at the beginning of an attempt."""
     retry_ns = now_ns + _backoff_ns(attempts)
     return EvictionState(
         eviction.uid, eviction.pod, EvictionPhase.STOPPING, attempts, now_ns, retry_ns, owner=owner, why=eviction.why
@@ -136,5 +136,5 @@ def _stopping(owner: str, eviction: Eviction, attempts: int, now_ns: int) -> Evi
 
 
 def _backoff_ns(attempts: int) -> int:
-    """10, 20, 40, … 300 seconds after that many attempts."""
+    """Returns the pause after that many attempts: 10, 20, 40, … 300 seconds."""
     return int(min(_MOST_S, _FIRST_S * 2 ** min(attempts - 1, 10))) * _S

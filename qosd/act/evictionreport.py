@@ -1,4 +1,4 @@
-"""What the evictor tells of its evictions after each tick: those under way, and how many have come about."""
+"""The evictor's report: the evictions under way, and how many have come about."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qosd.model.snapshot import EvictionState, PodView
 
 RECENT_S = 300
 RUNNING, STOPPED = "running", "stopped"
-"""What an eviction changes, as the values of a write."""
+"""The values of an eviction, as if it were a write."""
 _S = 1_000_000_000
 
 
@@ -33,8 +33,8 @@ RecentCounts = Mapping[tuple[str, str], EvictionCount]
 
 
 class EvictionReport(ActReport, frozen=True, eq=False):
-    """``under_way``: by the pod's UID. Of those that have come about since the start: ``counts`` by feature
-    gate, and ``recent_counts`` by gate and pod, as long as the last one of a pod is not older than ``RECENT_S``."""
+    """``under_way``: evictions by the pod's UID. ``counts``: of those that have come about since the start, by feature
+    gate; ``recent_counts``: by gate and pod, while the last one of the pod is not older than ``RECENT_S``."""
 
     under_way: Mapping[str, EvictionState]
     counts: Mapping[str, int] = MappingProxyType({})

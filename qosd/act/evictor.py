@@ -1,18 +1,17 @@
-"""Carries out evictions beside the ticks, and says at any time how far each is.
+"""Carries out evictions beside the ticks, and tells at any time how far each is.
 
 Stopping containers takes seconds, so the tick's thread only notes an order and hands it to the event loop, where at
-most ``AT_ONCE`` are executed at the same time. What a later tick sees running decides how an eviction goes on: kubelet
-starts containers again, or the pod goes. An eviction ends when the pod is gone, or when nobody has ordered it again
-for ``REMEMBERED_S``; until then its attempts count.
+most ``AT_ONCE`` are executed at the same time. Later ticks follow it: kubelet starts containers again, or the pod goes.
+An eviction ends when the pod is gone, or ``REMEMBERED_S`` after the last attempt if it is not ordered again; until then
+its attempts count.
 
-Invariants: the undo record names an eviction before its first container is stopped, and until it ends, so that the
-next run goes on with what this one leaves behind: it executes again what had not come to its end, and never what had.
-What is older than ``REMEMBERED_S`` by then has ended.
-A pod has one execution at most. The journal has one entry per step, ``done`` only for an eviction that has come about.
-What a PodDisruptionBudget forbids leaves no note, since nothing was done, and need not wait for its next attempt once
-the node has no time left.
-Nothing that a runtime, an executor or a full undo record does raises here; what cannot be noted is refused, but in an
-emergency, where it is executed and said: the next run then knows nothing of it.
+Invariants: the undo record has a note of an eviction from before its first container is stopped until it ends, so the
+next run goes on with it: it executes an attempt again that had not ended, and none that had. A note older than
+``REMEMBERED_S`` has ended by then. A pod has one execution at most. The journal has one entry per step, ``done`` only
+for an eviction that has come about. An eviction that a PodDisruptionBudget forbids leaves no note, since nothing was
+done, and need not wait for its next attempt once the node has no time left.
+Nothing that a runtime, an executor or a full undo record does raises here; an eviction that cannot be noted is refused.
+In an emergency it is executed all the same, and logged: the next run then knows nothing of it.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ from qosd.decide.victims import LATE_S
 from qosd.model.snapshot import Controller, EvictionPhase, EvictionState, PodView, runs
 
 AT_ONCE = 20
-"""As many as two minutes allow: one may wait that long for a budget and for kubelet, and a frozen pod, which is thawed
-soon after the order, must not stand in a queue then. Behind longer grace periods it may, until there is an emergency:
-that ends all waits."""
+"""The most executions at a time: as many as are ordered in two minutes, the longest wait for a budget and for kubelet.
+So a frozen pod, which is thawed soon after the order, does not wait in a queue. Behind longer grace periods it may,
+until an emergency ends all waits."""
 ENDED = "ended"
-"""The journal's result for an eviction that nobody has ordered again for long; the other steps' are their phases."""
+"""The journal's result for an eviction that ended without another order; other steps have their phases."""
 _S = 1_000_000_000
 _NO_EXECUTOR = "no runtime endpoint is configured, so nobody can stop containers"
 _NO_CONTAINERS: Mapping[str, str] = MappingProxyType({})
@@ -91,7 +90,7 @@ _NOTHING = EvictionPlan()
 
 
 class Evictor(Actor[EvictionPlan]):
-    """``executor`` None: every order is refused; ``loop``: where it is called.
+    """``executor`` None: every order is refused; ``loop``: where the executor is called.
 
     ``plan``, ``apply`` and ``follow`` are for one thread, the tick's.
     """
@@ -107,7 +106,7 @@ class Evictor(Actor[EvictionPlan]):
         wall: Callable[[], int] = time.time_ns,
     ) -> None:
         self.executor = executor
-        """Whoever brings evictions about; another one may be put in at any time, for the next execution."""
+        """Brings evictions about; may be replaced at any time, for the next execution."""
         self._undo, self._journal = undo, journal
         self._monotonic, self._wall, self._loop = monotonic, wall, loop
         self._emergency = ""
@@ -115,7 +114,7 @@ class Evictor(Actor[EvictionPlan]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._lock = threading.Lock()
-        """Of what follows: the loop's thread changes it where an execution ends."""
+        """Guards the members below: the loop's thread changes them where an execution ends."""
         self._cases = {each.uid: adopted(each, monotonic()) for each in undo.all(NotedEviction)}
         self._report = EvictionReport(_states(self._cases))
         self._unreplaced: dict[Controller, EvictionCase] = {}
@@ -132,15 +131,15 @@ class Evictor(Actor[EvictionPlan]):
         return self._emergency
 
     def left_s(self, uid: str) -> float:
-        """What kubelet has left to end the pod that is being deleted, by the pod's own grace period; from any thread.
+        """Returns the time that kubelet has left to end a deleted pod by its grace period; from any thread.
 
-        0 or less: it should have ended, or nobody has told that it is being deleted.
+        0 or less: it should have ended, or is not known to be deleted.
         """
         by_unix_s = next((pod.facts.deletion_unix_s for pod in self._seen if pod.uid == uid), None)
         return 0.0 if by_unix_s is None else by_unix_s + LATE_S - self._wall() / _S
 
     def tell_step(self, eviction: Eviction, result: str, why: str) -> None:
-        """A step that the executor has taken, for the journal. In the loop's thread."""
+        """Journals a step that the executor has taken. In the loop's thread."""
         with self._lock:
             case = self._cases.get(eviction.uid)
             if case is not None:
@@ -156,12 +155,12 @@ class Evictor(Actor[EvictionPlan]):
         return self._report
 
     def plan(self, decisions: Decisions) -> EvictionPlan:
-        """What ``apply`` would order."""
+        """Returns the evictions that ``apply`` would order."""
         evictions = decisions.evictions
         return EvictionPlan(evictions) if evictions else _NOTHING
 
     def apply(self, decisions: Decisions, plan: EvictionPlan) -> tuple[Outcome, ...]:
-        """Take the orders. STARTED: it is noted, and will be executed; REFUSED: nothing is stopped."""
+        """Takes the orders. STARTED: it is noted, and will be executed; REFUSED: nothing is stopped."""
         self._emergency = decisions.emergency
         if not plan.evictions:
             return ()
@@ -170,7 +169,7 @@ class Evictor(Actor[EvictionPlan]):
         return tuple(Outcome(act, *result) for act, result in zip(plan.writes, results, strict=True))
 
     def follow(self, pods: tuple[PodView, ...]) -> None:
-        """See what runs now. Only for pods that somebody tells: an eviction ends with a pod that is not among them."""
+        """Follows the containers that run now. ``pods`` must be known: a pod that is not among them has gone."""
         with self._lock:
             now_ns = self._monotonic()
             if pods is self._pods and now_ns < self._due_ns:
@@ -183,7 +182,7 @@ class Evictor(Actor[EvictionPlan]):
             self._due_ns = min((case.due_ns() for case in self._cases.values()), default=NEVER_NS)
 
     async def close(self) -> None:
-        """Wait for nothing any more; what is under way stays in the notes, for the next run."""
+        """Ends all waits; evictions under way stay in the notes, for the next run."""
         with self._lock:
             self._is_closed = True
             tasks = tuple(self._tasks)
@@ -209,7 +208,7 @@ class Evictor(Actor[EvictionPlan]):
         return STARTED, f"attempt {case.state.attempts} is noted and handed over"
 
     def _begin(self, case: EvictionCase, before: EvictionCase | None) -> str:
-        """Note the order, tell the journal, and hand it over; why that cannot be done, else ""."""
+        """Notes the order, journals it and hands it over; returns why that cannot be done, else ""."""
         uid, remark = case.uid, ""
         if self.executor is None:
             return _NO_EXECUTOR
@@ -227,7 +226,7 @@ class Evictor(Actor[EvictionPlan]):
         return ""
 
     def _refused(self, case: EvictionCase, refusal: str) -> str:
-        """Told once for each reason."""
+        """Journals a refusal once for each reason, and returns it."""
         uid = case.uid
         if self._refusals.get(uid) != refusal:
             self._refusals[uid] = refusal
@@ -235,7 +234,7 @@ class Evictor(Actor[EvictionPlan]):
         return refusal
 
     def _hand_over(self, uid: str) -> bool:
-        """Whether the loop still takes it."""
+        """Hands the execution to the loop. Does the loop still take it?"""
         if self._is_closed or self._loop is None:
             return False
         try:
@@ -247,7 +246,7 @@ class Evictor(Actor[EvictionPlan]):
     # what runs now, in the tick's thread
 
     def _follow(self, case: EvictionCase, containers: Mapping[str, str] | None, now_ns: int) -> None:
-        """``containers``: names by id of those that run; None: the pod is gone."""
+        """Follows one eviction. ``containers``: names by id of those that run; None: the pod is gone."""
         phase = case.state.phase
         if phase is EvictionPhase.STOPPING and case.is_executed:
             self._put(replace(case, earlier_ids=case.earlier_ids | (containers or _NO_CONTAINERS).keys()))
@@ -264,7 +263,7 @@ class Evictor(Actor[EvictionPlan]):
             self._tell(case, EvictionPhase.RESTARTED, why, (STOPPED, RUNNING))
 
     def _follow_controllers(self, pods: tuple[PodView, ...], now_ns: int) -> None:
-        """What has been made in place of an evicted pod waits for its next eviction as long as that would have."""
+        """Makes the replacement of an evicted pod wait for its next eviction as long as that pod would have."""
         oldest_ns = now_ns - REMEMBERED_S * _S
         self._unreplaced = {who: case for who, case in self._unreplaced.items() if case.state.since_ns > oldest_ns}
         for pod in pods if self._unreplaced else ():
@@ -280,7 +279,7 @@ class Evictor(Actor[EvictionPlan]):
             self._tell(case, EvictionPhase.RESTARTED, why, (STOPPED, RUNNING))
 
     def _resume(self, case: EvictionCase, ids: Set[str], now_ns: int) -> None:
-        """Execute what an earlier run had under way."""
+        """Executes what an earlier run had under way."""
         case = case.begun_again(ids, now_ns)
         if self.executor is None:
             self._put(case)
@@ -328,7 +327,7 @@ class Evictor(Actor[EvictionPlan]):
         await executor.evict(eviction)
 
     def _settle(self, case: EvictionCase, problem: str, is_refused: bool = False) -> None:
-        """The attempt has ended. From either thread, with the lock."""
+        """Settles an attempt that has ended. From either thread, with the lock."""
         now_ns = self._monotonic()
         case = case.ended(problem, is_refused, now_ns)
         self._put(case)
@@ -407,7 +406,7 @@ def _states(cases: Mapping[str, EvictionCase]) -> Mapping[str, EvictionState]:
 
 
 def _running(pods: Iterable[PodView]) -> Mapping[str, Mapping[str, str]]:
-    """By UID, the names by id of the containers that run. A pod may be there twice, with an old sandbox."""
+    """Returns by UID the names by id of the containers that run. A pod may be there twice, with an old sandbox."""
     containers: dict[str, dict[str, str]] = {}
     for pod in pods:
         running = {each.id: each.name for each in pod.containers if not each.is_sandbox and runs(each.state)}

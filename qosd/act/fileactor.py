@@ -1,7 +1,7 @@
-"""Kernel files: what a tick's decisions come to for each goes through the reconciler, and into the journal.
+"""The actor of kernel files: passes a tick's opinions to the reconciler, and journals the writes.
 
-Invariants: nothing is written that ``plan`` did not show; every write, whatever became of it, and everything that
-another writer did to a held file, has its row in the journal. Nothing that the kernel does raises here.
+Invariants: it writes nothing that ``plan`` did not show; every write, failed ones included, and every change of a held
+file by another writer has its row in the journal. Nothing that the kernel does raises here.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _log = logging.getLogger(__name__)
 
 
 class FileActor(Actor[Plan]):
-    """Writes to the tree of ``writer``. ``owners``: who may speak on which row. One thread at a time.
+    """Writes to the tree of ``writer``. ``owners``: the strategies that may have opinions on each row. For one thread.
 
-    ``units``: those of the host's systemd, which is told of what is written to their cgroups; None without one.
+    ``units``: those of the host's systemd, which is told of writes to their cgroups; None without one.
     ``refusals``: how many opinions were refused since the start. ``leftovers``: what another agent has left in files.
     """
 
@@ -56,7 +56,7 @@ class FileActor(Actor[Plan]):
 
     @property
     def report(self) -> FileReport:
-        """All that is known of files now. For the loop's own thread; what it returns is for any."""
+        """The state of all files now; made in the loop's own thread, read in any."""
         reconciler = self._reconciler
         return FileReport(
             reconciler.states.frozen(),
@@ -68,11 +68,11 @@ class FileActor(Actor[Plan]):
         )
 
     def follow(self, pods: tuple[PodView, ...], monotonic_ns: int) -> None:
-        """These are all pods now: their cgroups are looked up for what kubelet requested of them."""
+        """Follows the containers of ``pods``, which are all, for what kubelet requested of them."""
         self._created.follow(pods, monotonic_ns)
 
     def touched(self, path: str) -> None:
-        """Somebody wrote the file at ``path``: the next tick looks at it. From any thread."""
+        """Notes that the file at ``path`` was written: the next tick looks at it. From any thread."""
         self._reconciler.touched(path)
 
     def owns(self, path: str) -> bool:
@@ -80,16 +80,16 @@ class FileActor(Actor[Plan]):
         return self._reconciler.follows(path)
 
     def respelled(self) -> None:
-        """Shares stand for other weights from now on: those that are held are looked at, and written, once more."""
+        """Looks at all held weights and writes them again: shares are mapped to other weights from now on."""
         self._reconciler.respelled()
 
     def plan(self, decisions: Decisions) -> Plan:
-        """What ``apply`` would write now. Reads kernel files; changes nothing."""
+        """Returns the writes that ``apply`` would make now. Reads kernel files; changes nothing."""
         changed = self._changes.since(decisions, self._reconciler.states)
         return self._reconciler.plan(TickIntents(decisions, self._owners), changed, decisions.monotonic_ns)
 
     def apply(self, decisions: Decisions, plan: Plan) -> tuple[Outcome, ...]:
-        """Make the plan's writes, in its order. Raises StalePlan if another was applied since it was made."""
+        """Makes the plan's writes, in its order. Raises StalePlan if another was applied since it was made."""
         outcomes = self._reconciler.apply(plan)
         self._decisions = decisions
         self._changes.applied(decisions)

@@ -1,7 +1,7 @@
-"""What a tick has left of kernel files, for whoever asks afterwards, in any thread.
+"""The state of kernel files after a tick, for readers in any thread.
 
-Invariant: nothing in it changes. Each of its mappings is shared with the actor, which replaces it whole and only when
-something in it is another, so that a report costs one object per tick.
+Invariant: immutable. It shares each of its mappings with the actor, which replaces a mapping whole and only when
+something in it changes, so a report costs one object per tick.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from qosd.decide.runner import Decisions
 
 
 class FileReport(ActReport, frozen=True, eq=False):
-    """``states``: all files of which something is known. ``decisions``: those that were executed last; None: none were.
+    """``states``: of all known files. ``decisions``: those that were executed last; None: none were.
 
     ``refused``: (strategy, why) of the opinions that are not followed, by file. ``originals``: by cgroup of a
-    container, then by row. ``unsynced``: why systemd does not know some values that are held; "" if it knows them all.
+    container, then by row. ``unsynced``: why systemd does not know some held values; "" if it knows them all.
     """
 
     states: Mapping[Target, FileState]
@@ -43,13 +43,13 @@ class FileReport(ActReport, frozen=True, eq=False):
 
     @property
     def contested(self) -> Mapping[Target, str]:
-        """The files left to another writer, and why: whoever can should enforce the value one level up."""
+        """The files left to another writer, and why; a strategy enforces them one level up if it can."""
         return {target: state.contested for target, state in self.states.items() if state.is_contested}
 
     def fought_cpus(self, now_ns: int) -> dict[str, str]:
-        """By cgroup, the CPUs that its tasks really have where another writer fights for its CPU set.
+        """Returns by cgroup the CPUs that its tasks really have, where another writer fights for its CPU set.
 
-        They are what is there, and what that writer put there within the last minute.
+        They are those in the file, and those that the writer put there within the last minute.
         """
         found = {}
         for target, state in self.states.items():
@@ -62,12 +62,12 @@ class FileReport(ActReport, frozen=True, eq=False):
         return found
 
     def original(self, target: Target) -> Original | None:
-        """The value kubelet requested and the value we gave the runtime for this file; None if we changed nothing."""
+        """Returns the values that kubelet requested and that the runtime got for this file; None if unchanged."""
         originals = self.originals.get(target.cgroup)
         return None if originals is None else originals.get(target.name)
 
     def composed(self, target: Target) -> Composed | None:
-        """What ``decisions`` come to for ``target``; None if nobody has an opinion. A burst is within its quota."""
+        """Returns the value of ``decisions`` for ``target``, a burst within its quota; None without an opinion."""
         composed = self._composed(target)
         if composed is not None and target.name == CPUS and self.decisions is not None and self.decisions.cpus_unknown:
             state = self.states.get(target, FREE)

@@ -1,7 +1,7 @@
-"""A tick's decisions as the reconciler asks for them, and on which files they differ from those applied last.
+"""A tick's decisions as the reconciler asks for them, and the files on which they differ from those applied last.
 
-Invariant: other words for the same opinion are no change; a strategy that decides for the first time since the start
-is one for every file that an earlier run left.
+Invariant: another reason for the same opinion is no change; a strategy's first decision since the start is a change for
+every file that an earlier run left.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from qosd.decide.runner import Decisions
 
 
 class FileIntent:
-    """The opinions on one file, those that are followed and those that are refused."""
+    """The opinions on one file, followed and refused ones."""
 
     def __init__(self, name: str, arbitration: Arbitration) -> None:
         self._name, self._arbitration = name, arbitration
@@ -39,7 +39,7 @@ class FileIntent:
         return all(one.opinion.op is Op.RELEASE for one in self._arbitration.accepted)
 
     def wanted(self, base: Value | None) -> Composed:
-        """What cannot be composed without a base is not refused for that."""
+        """Returns the wanted value. Without a base no opinion is refused for lacking one."""
         accepted = self._arbitration.accepted
         composed = with_lasting(self._name, compose(self._name, accepted, base), accepted, base)
         refused = (*self._arbitration.refused, *(() if base is None else composed.refused))
@@ -47,7 +47,7 @@ class FileIntent:
 
 
 class TickIntents:
-    """``owners``: who may speak on which row."""
+    """The intents of one tick. ``owners``: which strategy may have opinions on which row."""
 
     def __init__(self, decisions: Decisions, owners: Mapping[str, Ownership]) -> None:
         self._results, self._owners = decisions.results, owners
@@ -65,7 +65,7 @@ class TickIntents:
 
 
 class Changes:
-    """What was applied last."""
+    """Remembers the decisions that were applied last."""
 
     def __init__(self) -> None:
         self._opinions: Mapping[str, Opinions] = {}
@@ -73,7 +73,7 @@ class Changes:
         self._cpus_unknown = ""
 
     def since(self, decisions: Decisions, states: FileStates) -> list[Target]:
-        """The files on which ``decisions`` differ from what was applied last."""
+        """Returns the files on which ``decisions`` differ from those applied last."""
         opinions = _opinions(decisions)
         changed = [
             target

@@ -1,8 +1,8 @@
 """The history of every write: an SQLite file, filled by a thread of its own through a bounded queue.
 
-Whoever records never waits and never fails: what the queue cannot take is dropped and counted. A full disk or a
-broken database is said once and tried again with back-off, while the queue holds what it can; a file that is no
-database, or of another schema, is set aside and a new one begun. Invariants: entries stand in the order in which they
+Recording never waits and never fails: an entry that the queue cannot take is dropped and counted. A full disk or a
+broken database is logged once and tried again with back-off, while the queue keeps what it can; a file that is no
+database, or of another schema, is set aside and a new one begun. Invariants: entries are in the order in which they
 were recorded, whatever the clocks do; there are at most ``max_rows`` of them and a batch.
 """
 
@@ -25,7 +25,7 @@ from koord.model.formulas import NO_INPUTS, Inputs
 
 SCHEMA = 1
 ASIDE, OF_SQLITE = ".broken", ("-journal", "-wal", "-shm")
-"""End the names of a journal that was set aside, and of what SQLite has beside one."""
+"""The ends of the names of a journal that was set aside, and of SQLite's files beside one."""
 
 MAX_ROWS = 100_000
 _QUEUE = 8192
@@ -34,7 +34,7 @@ _PRUNE_EVERY = 1024
 _MAX_PAUSE_S = 60.0
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _SHM_BYTES = 32 << 10
-"""SQLite makes the shared memory file of a WAL as large; without the room, it speaks of an I/O error."""
+"""The size of a WAL's shared memory file; without room for it, SQLite reports an I/O error."""
 _CREATE = f"""
 BEGIN;
 CREATE TABLE entries (id INTEGER PRIMARY KEY, wall_ns INTEGER, monotonic_ns INTEGER, tick INTEGER, who TEXT, pod TEXT,
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 class JournalEntry(msgspec.Struct, frozen=True):
-    """One line: a write with its result, or what was noticed instead of one (see ``koord.host.reconcile.plan``).
+    """One row: a write with its result, or a notice (see ``koord.host.reconcile.plan``).
 
     ``cgroup`` and ``name`` are the target's, ``path`` is its file. ``after``: the value written or meant to be.
     """
@@ -82,7 +82,7 @@ class _OtherSchema(sqlite3.DatabaseError):
 
 
 class Journal:
-    """The journal in ``file``. ``dropped`` and ``failures`` count since the start; ``problem`` is what is wrong now."""
+    """The journal in ``file``. ``dropped`` and ``failures`` count since the start; ``problem``: what is wrong now."""
 
     def __init__(self, file: Path, max_rows: int = MAX_ROWS, queue_size: int = _QUEUE, pause_s: float = 1.0) -> None:
         self._file, self._max_rows, self._pause_s = file, max_rows, pause_s
@@ -96,7 +96,7 @@ class Journal:
         self._thread.start()
 
     def record(self, entry: JournalEntry) -> None:
-        """Take ``entry`` to be written soon; never waits."""
+        """Queues ``entry`` to be written soon; never waits."""
         try:
             self._queue.put_nowait(entry)
         except queue.Full:
@@ -105,7 +105,7 @@ class Journal:
     def query(
         self, *, pod: str = "", file: str = "", strategy: str = "", since_ns: int = 0, limit: int = 100
     ) -> Sequence[JournalEntry]:
-        """Entries, newest first; blocks on the disk. What cannot be read is said in ``problem``, and is nothing.
+        """Returns entries, newest first; blocks on the disk. After a failed read it returns none and sets ``problem``.
 
         ``file``: a path, ``<cgroup>/<row name>``, or a row name. ``since_ns``: wall clock.
         """
@@ -120,12 +120,12 @@ class Journal:
             return []
 
     def flush(self, timeout_s: float = 5.0) -> bool:
-        """Wait until all that was recorded so far is on disk; False if it is not by then."""
+        """Waits until all that was recorded so far is on disk; False if it is not by then."""
         with self._queue.all_tasks_done:
             return self._queue.all_tasks_done.wait_for(lambda: not self._queue.unfinished_tasks, timeout_s)
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Write what is queued, if that can be done now, say what could not be, and end."""
+        """Writes what is queued if that can be done now, logs how much could not be written, and ends."""
         self._closing.set()
         with contextlib.suppress(queue.Full):
             self._queue.put_nowait(None)
@@ -140,7 +140,7 @@ class Journal:
         self.close()
 
     def _run(self) -> None:
-        """The thread: as long as there is something to write, or could be."""
+        """Runs the thread, until the journal is closed and the queue empty."""
         database = self._write_out(None, [])
         while not (self._closing.is_set() and self._queue.empty()):
             taken = self._take()
@@ -151,7 +151,7 @@ class Journal:
             database.close()
 
     def _take(self) -> list[JournalEntry | None]:
-        """What is queued, at most a batch; waits for the first."""
+        """Returns what is queued, at most a batch; waits for the first entry."""
         taken = [self._queue.get()]
         with contextlib.suppress(queue.Empty):
             while len(taken) < _BATCH:
@@ -159,7 +159,7 @@ class Journal:
         return taken
 
     def _write_out(self, database: sqlite3.Connection | None, batch: list[JournalEntry]) -> sqlite3.Connection | None:
-        """Store ``batch``, however often that takes; once closing, only one more attempt is made."""
+        """Stores ``batch``, by as many attempts as it takes; once closing, by one more attempt only."""
         pause_s = self._pause_s
         while True:
             try:
@@ -193,7 +193,7 @@ class Journal:
         return database
 
     def _store(self, database: sqlite3.Connection, batch: list[JournalEntry]) -> None:
-        """One transaction for the batch, and now and then for what has become too old."""
+        """Stores the batch in one transaction, and now and then prunes old rows in it."""
         if not batch:
             return
         with database:
@@ -203,7 +203,7 @@ class Journal:
         self._unpruned = (self._unpruned + len(batch)) % (_PRUNE_EVERY + 1)
 
     def _failed(self, database: sqlite3.Connection | None, error: sqlite3.Error | OSError) -> None:
-        """Count it, say it once, and set a file aside that no attempt will ever open."""
+        """Counts a failure, logs it once, and sets a file aside that no attempt will ever open."""
         self.failures += 1
         if database is not None:
             with contextlib.suppress(sqlite3.Error):
@@ -236,7 +236,7 @@ class Journal:
 
 
 def _conditions(pod: str, file: str, strategy: str, since_ns: int) -> tuple[list[str], list[Value]]:
-    """SQL conditions and their arguments."""
+    """Returns SQL conditions and their arguments."""
     conditions: list[str] = []
     arguments: list[Value] = []
     if pod:
@@ -261,7 +261,7 @@ def _row(entry: JournalEntry) -> tuple[Value | None, ...]:
 
 
 def _storable(value: Value | None) -> Value | None:
-    """SQLite's integers have 64 bits."""
+    """Returns the value as SQLite can store it, whose integers have 64 bits."""
     return str(value) if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63 else value
 
 

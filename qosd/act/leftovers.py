@@ -1,14 +1,14 @@
-"""What another agent left in kernel files before koord-qosd came, so that it is given back and never taken for a base.
+"""Finds values that another agent left in kernel files, so that they are given back and never taken for a base.
 
-Koordinator's koordlet, for one, stops without a trace of what it wrote. What is a leftover follows from a comparison
-with what kubelet writes (``koord.host.kubeletvalues``): every file of the tiers, of pods and of their containers that
-such an agent writes is looked at once, in the first ``LOOK_FOR_S`` after the start. Pods that come meanwhile are looked
-at too: on cgroup v1 kubelet makes a pod's CPU set as the tier's is. What kubelet says of itself counts whenever it says
-it, for the cgroups that were there by then. Then the reconciler notes kubelet's value in the undo record as the file's
-base, and puts it back unless a strategy wants another value there.
+Koordinator's koordlet, for one, stops without a record of what it wrote. A leftover is a value that differs from the
+one that kubelet writes (``koord.host.kubeletvalues``): every file of the tiers, of pods and of their containers that
+such an agent writes is looked at once, in the first ``LOOK_FOR_S`` after the start. So are pods that come meanwhile: on
+cgroup v1 kubelet copies the tier's CPU set to a pod. Kubelet's configuration counts whenever it becomes known, for the
+cgroups of that time. The reconciler notes kubelet's value in the undo record as the file's base, and puts it back
+unless a strategy wants another value there.
 
-Invariants: a file of which kubelet's value is not certain stays as it is, and ``kept`` says so; what is looked at
-before that is known is looked at again. A tick at which nothing of this changed costs a few comparisons.
+Invariants: a file whose value by kubelet is not certain stays as it is, and ``kept`` says so; it is looked at again
+when the value is known. A tick without changes costs a few comparisons.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from qosd.model.snapshot import ContainerView, PodView, is_kata, live, running_c
 
 LOOK_FOR_S = 120
 _AT_ONCE = 1000
-"""Files that one tick looks at: at 15 µs each, no more than a tick can do."""
+"""The most files that one tick looks at, at 15 µs each."""
 _NAMED = 3
 _NOTHING_TOLD = Resources()
 _S = 1_000_000_000
 
 
 class KubeletSays(msgspec.Struct, frozen=True):
-    """``default_cpus``: of containers without exclusive CPUs, by its CPU manager's state file; "" = it tells none.
+    """``default_cpus``: of containers without exclusive CPUs, by the state file of the CPU manager; "" = unknown.
 
-    ``has_memory_qos``: is its feature MemoryQoS on? None: it has not told its configuration.
+    ``has_memory_qos``: is kubelet's feature MemoryQoS on? None: its configuration is unknown.
     """
 
     default_cpus: str = ""
@@ -62,17 +62,17 @@ class _Cgroup(msgspec.Struct, frozen=True):
     qos: KubeQoS
     asked: Asked = NOT_CERTAIN
     cpus: str | None = ""
-    """The CPU set that the runtime was asked for; "" = none, None = nobody tells."""
+    """The CPU set that the runtime was asked for; "" = none, None = unknown."""
 
     def may_have(self, cpus: Value) -> bool:
-        """Is that set what kubelet asked for, as far as it asked at all?"""
+        """May the container have ``cpus``: did kubelet ask for that set, or for none?"""
         return self.cpus == "" or (self.cpus is not None and Field.CPUSET_CPUS.same(self.cpus, cpus))
 
 
 class Leftovers:
-    """Of the tree of ``writer``, beside what ``undo`` records. One thread at a time.
+    """The leftovers in the tree of ``writer`` that ``undo`` does not record. One thread at a time.
 
-    ``kept``: one sentence each on values that another agent may have left, and that stay.
+    ``kept``: a sentence on each value that another agent may have left, and that stays.
     """
 
     def __init__(self, writer: Writer, undo: UndoRecord) -> None:
@@ -90,26 +90,26 @@ class Leftovers:
 
     @property
     def due(self) -> tuple[Target, ...]:
-        """The files to be looked at now."""
+        """The files to look at now."""
         return tuple(islice((target for target in self._bases if not self._waits(target)), _AT_ONCE))
 
     def base(self, target: Target, found: Value) -> Value | None:
-        """What kubelet writes there; None: that is not certain, or ``found`` is as good, or the file was looked at.
+        """Returns kubelet's value; None: not certain, ``found`` is as good, or the file was looked at already.
 
-        A limit of CPU time that is missing is not another agent's alone: a runtime leaves it out by an annotation.
+        A missing quota need not be another agent's work: a runtime leaves it out by an annotation.
         """
         is_as_good = self._has_all(found) if target.name == CPUS else target.name == QUOTA and found == UNLIMITED
         return None if is_as_good or self._waits(target) else self._bases.get(target)
 
     def done(self, targets: Iterable[Target]) -> None:
-        """These were looked at."""
+        """Notes that these files were looked at."""
         for target in targets if self._bases else ():
             if not self._waits(target) and self._bases.pop(target, None) is not None:
                 self._done.add(target)
                 self._failed.pop(target, None)
 
     def failed(self, targets: Iterable[Target], now_ns: int) -> None:
-        """What was found there could not be noted: that is tried again, ever later."""
+        """Notes that a leftover could not be noted: it is tried again, with back-off."""
         for target in targets:
             failures = self._failed.get(target, (0, 0))[0] + 1
             self._failed[target] = failures, now_ns + backoff_ns(failures)
@@ -125,7 +125,7 @@ class Leftovers:
         says: KubeletSays,
         now_ns: int,
     ) -> None:
-        """What is there, and what kubelet says of itself. ``now_ns`` of the monotonic clock."""
+        """Follows the cgroups that are there, and kubelet's settings. ``now_ns`` of the monotonic clock."""
         self._now_ns = now_ns
         if self._until_ns is None:
             self._until_ns = now_ns + LOOK_FOR_S * _S
@@ -173,11 +173,11 @@ class Leftovers:
                     yield Target(cgroup, SHARES), shares
 
     def _has_all(self, found: Value) -> bool:
-        """Is it a CPU set of v2 that holds nobody back, whoever wrote it?"""
+        """Does the v2 CPU set ``found`` allow all CPUs, so that it may stay?"""
         return self._writer.version == 2 and found in ("", self._all_cpus)
 
     def _kept(self, kubelet: Kubelet, policy: EffectivePolicy) -> Iterator[str]:
-        """Of protected memory alone it can be told that somebody wrote it."""
+        """Yields a sentence on protected memory that stays: only such a value shows that another agent wrote it."""
         found = [
             f"{target.cgroup}/{target.name} holds {value}"
             for cgroup, what in self._cgroups.items()
@@ -198,7 +198,7 @@ class Leftovers:
             return None
 
     def _foreign(self, target: Target) -> Value | None:
-        """What the file holds, if that is not ours."""
+        """Returns the file's value, if it is not ours."""
         try:
             reading = self._writer.look(target)
         except (ReadError, ParseError):
@@ -214,7 +214,7 @@ def _is_same(one: object, other: object) -> bool:
 
 
 def _rows(place: Place, policy: EffectivePolicy) -> Iterator[str]:
-    """Those that this kernel has."""
+    """Yields the rows of a place that this kernel has."""
     there = policy.host.files
     return (row for row in FILES[place] if ROWS[row].probe is not Probe.KUBEPODS or there is None or row in there)
 
@@ -238,9 +238,9 @@ def _cgroups(
 
 
 def _of_container(pod: PodView, container: ContainerView) -> Asked:
-    """What the runtime was asked for, where that is what the pod's spec says, as far as anybody tells of it.
+    """Returns what the runtime was asked for, if that agrees with the pod's spec, as far as the spec is known.
 
-    While a pod is resized the two differ, and where another agent edited the request.
+    The two differ while a pod is resized, and if another agent edited the request.
     """
     if pod.kube_qos is KubeQoS.BEST_EFFORT:
         return OF_BEST_EFFORT
@@ -260,14 +260,14 @@ def _of_container(pod: PodView, container: ContainerView) -> Asked:
 
 
 def _cpus(pod: PodView, container: ContainerView) -> str | None:
-    """That of a best-effort container is kubelet's whatever was asked for: other agents ask, too."""
+    """Returns the CPU set asked for; none for a best-effort container, whose request other agents may have edited."""
     if pod.kube_qos is KubeQoS.BEST_EFFORT:
         return ""
     return None if container.requested == _NOTHING_TOLD or not pod.sandbox_id else container.requested_cpus
 
 
 def _of_pod(pod: PodView, containers: list[Asked]) -> Asked:
-    """kubelet's sums, where kubelet tells them and every container has what its spec says."""
+    """Returns kubelet's sums for the pod, if they are known and every container agrees with its spec."""
     if pod.kube_qos is KubeQoS.BEST_EFFORT:
         return NOT_CERTAIN if pod.runtime_handler else OF_BEST_EFFORT  # whose overhead may count
     if pod.cpu_request_milli is None or not containers or NOT_CERTAIN in containers:

@@ -1,8 +1,8 @@
-"""Which tasks of a cgroup are to be moved to which resctrl group: what a plan shows, worked out from what is there.
+"""Finds the tasks of a cgroup that are to be moved to a resctrl group, for the plan.
 
-Reads, never writes, and changes no state. Invariants: a task that was in its resctrl group already, or in one that is
-nobody's class, is someone else's doing and stays; moved back, to the root group, is only who is where Koord moved some.
-A cgroup that cannot be looked at costs itself only, and says why.
+Reads, never writes, and changes no state. Invariants: a task that was in its resctrl group already, or in a group of no
+class, was put there by others and stays; only tasks that are where Koord moved some are moved back to the root group. A
+cgroup that cannot be read is left out alone, with the reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from qosd.act.moves import MoveFinding, PlannedMove, TasksState
 
 
 def examine(tree: Tree, census: Census, cgroup: str, state: TasksState, why_released: str) -> MoveFinding:
-    """What is to be done for ``state.wanted``, or to give the tasks back, which is said with ``why_released``."""
+    """Returns what is to be done for ``state.wanted``, or to give the tasks back, for ``why_released``."""
     try:
         found = placement.look(tree, cgroup)
         finding = MoveFinding(cgroup, state.of(found), found)

@@ -1,11 +1,11 @@
 """Keeps the tasks of cgroups in the resctrl groups where the strategies want them, and gives them back.
 
 A cgroup is looked at when the opinion on it changes, then after 0.5, 1, 2, 4 and 8 seconds, and every ``RECHECK_S``
-from there on, for processes that come from outside (``kubectl exec``). All that is due at once is compared with one
-reading of the resctrl groups. A tick at which nothing is due costs a comparison of identity per strategy.
+from there on, for processes that come from outside (``kubectl exec``). All cgroups that are due at once are compared
+with one reading of the resctrl groups. A tick at which nothing is due costs a comparison of identity per strategy.
 
-Invariants: ``plan`` changes nothing, and ``apply`` moves tasks of no cgroup that the plan did not show, each cgroup's
-until nobody is missing any more; the undo record names a cgroup before its first task is moved. Nothing that the
+Invariants: ``plan`` changes nothing, and ``apply`` moves tasks only of cgroups that the plan showed, each cgroup's
+until none is missing any more; the undo record names a cgroup before its first task is moved. Nothing that the
 kernel or another writer does raises here. The journal has one entry per cgroup and change; latecomers are added up and
 told every ``REPORT_S`` at most.
 """
@@ -66,7 +66,7 @@ class TaskMover(Actor[Moves]):
         return MoveReport(self._writer.tree.resctrl, self.placed)
 
     def plan(self, decisions: Decisions) -> Moves:
-        """The moves that ``apply`` would begin with now. Reads kernel files; changes nothing."""
+        """Returns the moves that ``apply`` would begin with now. Reads kernel files; changes nothing."""
         desired = self._applied.now(decisions)
         is_new, is_due = not desired.are(self._applied), decisions.monotonic_ns >= self._due_ns
         if not (is_new or is_due):
@@ -88,7 +88,7 @@ class TaskMover(Actor[Moves]):
         return Moves(desired, moves, findings)
 
     def apply(self, decisions: Decisions, moves: Moves) -> tuple[MoveOutcome, ...]:
-        """Make the moves, each until nobody is missing any more."""
+        """Makes the moves, each until no task is missing any more."""
         self._applied = moves.desired
         execution = _Execution(self._writer, self._undo, self._journal, self._classes, decisions)
         outcomes = []
@@ -109,7 +109,7 @@ class TaskMover(Actor[Moves]):
         return tuple(outcomes)
 
     def _changed(self, wanted: Mapping[str, _Wanted], some_undecided: bool) -> Iterator[str]:
-        """Those on which the opinion is another than that acted on; an earlier run's stay until all have decided."""
+        """Yields the cgroups whose opinion has changed; an earlier run's stay until all strategies have decided."""
         for cgroup, (_, membership) in wanted.items():
             held = self._held.get(cgroup)
             if held is None or held.wanted is None or held.wanted.resctrl_group != membership.resctrl_group:
@@ -119,7 +119,7 @@ class TaskMover(Actor[Moves]):
                 yield cgroup
 
     def _state_of(self, cgroup: str, wanted: _Wanted | None) -> TasksState:
-        """What is known of ``cgroup``, with what is wanted of it now."""
+        """Returns the state of ``cgroup``, with the present opinion."""
         held = self._held.get(cgroup)
         if wanted is None:
             return TasksState("") if held is None else replace(held, wanted=None)
@@ -137,7 +137,7 @@ class TaskMover(Actor[Moves]):
 
 
 class _Execution:
-    """One tick's doing: from findings to what is known of each cgroup afterwards, None if that is nothing."""
+    """Carries out the findings of one tick; returns the state of each cgroup afterwards, None to forget it."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class _Execution:
         self._decisions, self._now_ns = decisions, decisions.monotonic_ns
 
     def settle(self, finding: MoveFinding) -> TasksState | None:
-        """Of a cgroup where nobody is to be moved."""
+        """Settles a cgroup without tasks to be moved."""
         held = finding.state
         if finding.problem:
             if finding.problem != held.problem:
@@ -186,7 +186,7 @@ class _Execution:
         return None, outcome
 
     def _remembered(self, finding: MoveFinding, move: PlannedMove) -> Placed:
-        """What the undo record says of the cgroup before its tasks are moved. Raises UndoError."""
+        """Notes the cgroup in the undo record before its tasks are moved. Raises UndoError."""
         held, found = finding.state, finding.found
         assert found is not None
         placed = held.placed or Placed(finding.cgroup, found.path, found.inode, ())
@@ -204,7 +204,7 @@ class _Execution:
         return placement.move(self._writer, "", lambda: placement.to_put_back(tree, placed) or ())
 
     def _failed(self, held: TasksState, move: PlannedMove, outcome: MoveOutcome) -> tuple[TasksState, MoveOutcome]:
-        """Tried again later, and told once for each reason."""
+        """Has a failed move tried again later, and journals it once for each reason."""
         if outcome.detail != held.problem:
             _log.warning("tasks of %s -> %s: %s: %s", move.cgroup, move.after, outcome.result, outcome.detail)
             why = f"{move.why}: {outcome.detail}"
@@ -214,7 +214,7 @@ class _Execution:
         return replace(held, problem=outcome.detail, failures=failures, due_ns=due_ns), outcome
 
     def _told(self, held: TasksState, move: PlannedMove, outcome: MoveOutcome) -> TasksState:
-        """``held`` with these tasks in the journal, or among the latecomers of whom it hears later."""
+        """Journals the moved tasks, or counts them as latecomers to be journaled later."""
         is_late = held.told_ns is not None and held.wanted is not None
         if not outcome.tasks:
             return held
@@ -225,7 +225,7 @@ class _Execution:
         return replace(held, late=0, told_ns=self._now_ns)
 
     def _again(self, held: TasksState) -> TasksState:
-        """To be looked at again, after twice the time."""
+        """Has the cgroup looked at again, after twice the time."""
         wait_s = min(RECHECK_S, 2 * held.wait_s or _FIRST_S)
         return replace(held, wait_s=wait_s, due_ns=self._now_ns + int(wait_s * _S))
 
@@ -236,14 +236,14 @@ class _Execution:
             _log.warning("tasks of %s stay in the undo record: %s", cgroup, error)
 
     def _tell(self, cgroup: str, held: TasksState, result: str, why: str) -> None:
-        """Of a cgroup whose tasks stay where they are."""
+        """Journals a notice about a cgroup whose tasks stay where they are."""
         path, wanted = str(self._writer.tree.resctrl), held.wanted.resctrl_group if held.wanted else placement.ROOT
         notice = Notice(Target(cgroup, TASKS), path, None, wanted, result, held.owner, why, pod=held.pod)
         self._journal.record(entry_of(self._decisions, notice, result, why))
 
 
 def _merged(desired: DesiredActs[Membership]) -> Mapping[str, _Wanted]:
-    """Who wants what of each cgroup: the first strategy that names it."""
+    """Returns the opinion on each cgroup: of the first strategy that names it."""
     wanted: dict[str, _Wanted] = {}
     for owner, memberships in desired.acts.items():
         for membership in memberships:

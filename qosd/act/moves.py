@@ -1,4 +1,4 @@
-"""Tasks of cgroups to be moved between resctrl groups: what is known, found, planned and done, as plain values."""
+"""Moves of tasks between resctrl groups: state, findings, plans and outcomes, as plain values."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ NEVER_NS = 1 << 63
 
 
 class TasksState(msgspec.Struct, frozen=True):
-    """What is known of one cgroup between ticks. ``placed`` None: no task of it was moved.
+    """The state of one cgroup between ticks. ``placed`` None: no task of it was moved.
 
-    ``wanted`` None: an earlier run's, or to be given back. ``wait_s``: from the last look to the next one, which is at
-    ``due_ns``. ``problem``: what was in the way then. ``late``: tasks moved and not told of since ``told_ns``.
+    ``wanted`` None: moved by an earlier run, or to be given back. ``wait_s``: from the last look to the next one, which
+    is at ``due_ns``. ``problem``: what was in the way then. ``late``: tasks moved and not journaled since ``told_ns``.
     """
 
     owner: str
@@ -39,7 +39,7 @@ class TasksState(msgspec.Struct, frozen=True):
     told_ns: int | None = None
 
     def of(self, cgroup: Cgroup | None) -> TasksState:
-        """The same, if ``cgroup`` is the very cgroup whose tasks were moved; else without a task that was."""
+        """Returns the state; without moved tasks if ``cgroup`` is another one of the same path."""
         placed = self.placed
         is_it = placed is not None and cgroup is not None and (placed.path, placed.inode) == (cgroup.path, cgroup.inode)
         return self if is_it or placed is None else replace(self, placed=None)
@@ -62,7 +62,7 @@ class PlannedMove(msgspec.Struct, frozen=True):
 
     @property
     def target(self) -> Target:
-        """As a file's value is told: the row TASKS of the cgroup."""
+        """The row TASKS of the cgroup, as if it were a file."""
         return Target(self.cgroup, TASKS)
 
     @property
@@ -94,7 +94,7 @@ class MoveFinding(msgspec.Struct, frozen=True):
 
 
 class Moves(msgspec.Struct, frozen=True):
-    """The moves of one tick. The rest is for whoever makes them."""
+    """The moves of one tick; ``desired`` and ``findings`` are for ``apply``."""
 
     desired: DesiredActs[Membership]
     moves: tuple[PlannedMove, ...] = ()
@@ -102,12 +102,12 @@ class Moves(msgspec.Struct, frozen=True):
 
     @property
     def writes(self) -> tuple[PlannedWrite, ...]:
-        """Each move as if a cgroup's resctrl group were a value."""
+        """The moves, as if a cgroup's resctrl group were a value."""
         return tuple(move.as_write for move in self.moves)
 
 
 class MoveOutcome(Outcome, frozen=True):
-    """What became of one planned move, and how many tasks were moved."""
+    """The outcome of one planned move, and how many tasks were moved."""
 
     tasks: int = 0
 
@@ -119,7 +119,7 @@ class MoveReport(ActReport, frozen=True, eq=False):
     placed: Mapping[str, str]
 
     def of_pod(self, decisions: Decisions, pod: PodView) -> Iterable[ExplainedAct]:
-        """In which resctrl group the tasks of each container are kept."""
+        """Yields the resctrl group in which the tasks of each container are kept."""
         memberships = list(decisions.acts(Membership))
         for cgroup in [container.cgroup for container in pod.containers if container.cgroup]:
             for owner, wanted in memberships:

@@ -1,9 +1,9 @@
 """One-shot writes: values that are written once, hold nothing and cannot be given back (``memory.reclaim``).
 
 The kernel may work for seconds on such a write, so a thread of its own makes them, in their order. Invariants: a tick
-never waits for one; of one file at most one is under way, and at most ``MOST_UNDER_WAY`` of all, what is beyond is
-refused and said; each that is made has one row in the journal when it is done. A restart forgets those under way:
-there is nothing to undo.
+never waits for one; at most one is under way for each file, and at most ``MOST_UNDER_WAY`` in all; more are refused and
+journaled; each that is made has one row in the journal when it is done. A restart forgets those under way: there is
+nothing to undo.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class OneShotWriter(Actor[OneShotPlan]):
         """The result of the newest write to each file, the last ``MOST_REMEMBERED``; replaced whole."""
 
     def plan(self, decisions: Decisions) -> OneShotPlan:
-        """The writes of these decisions, but for files where one is under way; of several to one file the last."""
+        """Returns the writes of the decisions: one a file, the last one, and none where one is under way."""
         writes = {
             one_shot.target: self._as_write(result.name, one_shot)
             for result in decisions.results
@@ -70,7 +70,7 @@ class OneShotWriter(Actor[OneShotPlan]):
         )
 
     def apply(self, decisions: Decisions, plan: OneShotPlan) -> tuple[Outcome, ...]:
-        """Hand them to the thread."""
+        """Hands the writes to the thread."""
         return tuple([self._begun(decisions, write) for write in plan.writes])
 
     def _begun(self, decisions: Decisions, write: PlannedWrite) -> Outcome:
@@ -84,7 +84,7 @@ class OneShotWriter(Actor[OneShotPlan]):
         return Outcome(write, STARTED)
 
     def _problem(self, write: PlannedWrite) -> str:
-        """Why the write cannot be made; "" if it can."""
+        """Returns why the write cannot be made; "" if it can."""
         if len(self._under_way) >= MOST_UNDER_WAY:
             return f"{MOST_UNDER_WAY} orders are under way"
         try:
@@ -99,7 +99,7 @@ class OneShotWriter(Actor[OneShotPlan]):
         self._executor.submit(work)
 
     def _carry_out(self, decisions: Decisions, write: PlannedWrite) -> None:
-        """In the thread."""
+        """Makes the write, in the thread."""
         try:
             result, detail = self._attempt(write)
         finally:
@@ -124,6 +124,6 @@ class OneShotWriter(Actor[OneShotPlan]):
         return DONE, ""
 
     def close(self) -> None:
-        """Begin no more; what the kernel works on ends by itself."""
+        """Begins no more writes; one that the kernel works on ends by itself."""
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)

@@ -1,8 +1,8 @@
-"""Who may speak on which kernel file, and at which stage: the table, and what follows from it for one file.
+"""The table of the strategies that may have opinions on each kernel file and stage, and their arbitration.
 
-Invariants: a strategy speaks at one stage and on the rows of its line only; at one stage of one file one strategy is
-heard, and that is whoever was heard before, else the first in the strategies' order. Any other opinion is refused,
-with a sentence, and changes nothing. Pure.
+Invariants: a strategy has opinions at one stage and on the rows of its entry only; at one stage of one file one
+strategy is followed: the one that was followed before, else the first in the strategies' order. Any other opinion is
+refused, with a sentence, and changes nothing. Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from qosd.strategies import speakers
 
 
 class Ownership(msgspec.Struct, frozen=True):
-    """One strategy's line of the table."""
+    """One strategy's entry in the table."""
 
     stage: Stage
     rows: frozenset[str]
@@ -31,7 +31,7 @@ OWNERS: Mapping[str, Ownership] = MappingProxyType({each.name: Ownership(each.st
 
 
 class Arbitration(msgspec.Struct, frozen=True):
-    """The opinions on one file, by stage, one a stage; ``refused``: (strategy, why)."""
+    """The opinions on one file that are followed, one a stage; ``refused``: (strategy, why)."""
 
     accepted: tuple[StagedOpinion, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
@@ -48,7 +48,7 @@ def arbitrate(
     before: Speakers = (),
     unknown_keeps: bool = False,
 ) -> Arbitration:
-    """The opinions on ``target``. ``before``: who was heard last time.
+    """Returns the opinions on ``target``. ``before``: the strategies that were followed last time.
 
     ``unknown_keeps``: a strategy that has not decided since the start, and whose file it may be, counts as keeping it.
     """
@@ -79,7 +79,7 @@ def arbitrate(
 
 
 def _not_its_own(result: StrategyResult, target: Target, owners: Mapping[str, Ownership]) -> str:
-    """Why ``result`` may not speak of ``target``; "" if it may."""
+    """Returns why ``result`` may have no opinion on ``target``; "" if it may."""
     line = owners.get(result.name)
     if line is None:
         return "it is not in the table of owners"

@@ -1,4 +1,4 @@
-"""A tick's plan, what becomes of it, and both in the words that people are shown."""
+"""A tick's plan and its result."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from qosd.decide.runner import Decisions
 
 
 class TickPlan(msgspec.Struct, frozen=True):
-    """What ``decisions`` come to: each actor's part, in the actors' order."""
+    """The plan for ``decisions``: each actor's part, in the actors' order."""
 
     decisions: Decisions
     parts: tuple[Part, ...]
 
     @property
     def writes(self) -> tuple[PlannedWrite, ...]:
-        """All acts, in their order, each as if it wrote a value."""
+        """All acts in their order, each as if it wrote a value."""
         return tuple(act for part in self.parts for act in part.writes)
 
 
@@ -30,11 +30,11 @@ class TickResult(msgspec.Struct, frozen=True):
 
     @property
     def results(self) -> tuple[str, ...]:
-        """The result of each."""
+        """The result of each act."""
         return tuple(outcome.result for outcome in self.outcomes)
 
     @property
     def sentence(self) -> str:
-        """For people: how many acts came to what."""
+        """The number of acts by result, for people."""
         counted = Counter(self.results).items()
         return ", ".join(f"{count} {result}" for result, count in counted) or "nothing to write"

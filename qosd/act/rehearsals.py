@@ -1,6 +1,6 @@
-"""Steps of relief that are rehearsed and not taken: shown in plans, journaled once each, explained, and no more.
+"""The actor of rehearsed relief: shows the steps in plans, journals each once and explains it, and takes none.
 
-Invariant: nothing is written, and nobody is stopped; there is nothing to undo.
+Invariant: it writes nothing and stops no pod; there is nothing to undo.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from qosd.decide.runner import Decisions
 from qosd.model.snapshot import PodView
 
 DRY_RUN = "dry run"
-"""The result of a step that is rehearsed."""
+"""The result of a rehearsed step."""
 _NOT_DONE = "not done"
 _Acts = tuple[tuple[str, Rehearsed], ...]
 
 
 class RehearsalPlan(msgspec.Struct, frozen=True):
-    """All that is rehearsed now, with the strategy behind it; ``writes``: what was not yet at the last tick."""
+    """The steps rehearsed now, each with its strategy; ``writes``: those that are new at this tick."""
 
     acts: _Acts = ()
     writes: tuple[PlannedWrite, ...] = ()
@@ -44,7 +44,7 @@ class RehearsalReport(ActReport, frozen=True, eq=False):
 
 
 class Rehearsals(Actor[RehearsalPlan]):
-    """One thread at a time."""
+    """Remembers the rehearsed steps. For one thread at a time."""
 
     def __init__(self, journal: JournalWriter) -> None:
         self._journal = journal
@@ -59,7 +59,7 @@ class Rehearsals(Actor[RehearsalPlan]):
         return RehearsalReport(self._acts)
 
     def plan(self, decisions: Decisions) -> RehearsalPlan:
-        """What ``apply`` would journal."""
+        """Returns the new steps that ``apply`` would journal."""
         acts = tuple(decisions.acts(Rehearsed))
         if not acts:
             return _NOTHING
@@ -68,7 +68,7 @@ class Rehearsals(Actor[RehearsalPlan]):
         return RehearsalPlan(acts, tuple([_as_write(owner, act) for owner, act in new]))
 
     def apply(self, decisions: Decisions, plan: RehearsalPlan) -> tuple[Outcome, ...]:
-        """Say it, and leave it at that."""
+        """Journals the new steps, and takes none."""
         self._acts = plan.acts
         for write in plan.writes:
             self._journal.record(entry_of(decisions, write, DRY_RUN, write.why))

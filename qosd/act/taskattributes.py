@@ -1,13 +1,13 @@
 """Keeps the tasks of containers at the attributes that strategies want, and gives them back: OOM scores, time slices.
 
 A container is looked at when the opinion on it changes or the number of its tasks does, and every ``RECHECK_S`` for
-tasks that come from outside (``kubectl exec``): what a task forks has its value already. A tick at which nothing is due
+tasks that come from outside (``kubectl exec``): forks inherit the value. A tick at which nothing is due
 costs a comparison of identity per strategy.
 
-Invariants: ``plan`` changes nothing, and ``apply`` writes to no container that the plan did not show; the undo record
-knows of a task, with what it had, before it is written; at most ``MOST_TASKS`` of a container are written at a time.
-Nothing that the kernel does raises here. What it refuses is said once for each pod, attribute and reason, and tried
-again after 1, 2, 4 … 60 seconds.
+Invariants: ``plan`` changes nothing, and ``apply`` writes only to containers that the plan showed; the undo record has
+a task and its value before it is written; at most ``MOST_TASKS`` of a container are written at a time. Nothing that the
+kernel does raises here. A refusal is journaled once for each pod, attribute and reason, and the write tried again after
+1, 2, 4 … 60 seconds.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _log = logging.getLogger(__name__)
 
 
 class AttributeState(msgspec.Struct, frozen=True):
-    """What is known of one attribute of a container between ticks.
+    """The state of one attribute of a container between ticks.
 
-    ``wanted`` None: an earlier run's, or to be given back. ``written`` None: none of its tasks was written.
+    ``wanted`` None: written by an earlier run, or to be given back. ``written`` None: none of its tasks was written.
     """
 
     owner: str
@@ -58,8 +58,8 @@ class AttributeState(msgspec.Struct, frozen=True):
 class AttributeFinding(msgspec.Struct, frozen=True):
     """One attribute of a container as a plan found it; ``found`` None: the container is gone.
 
-    ``state``: what was known, with what is wanted now. ``written``: what is to be noted before ``tasks`` are written.
-    ``problem``: why it cannot be looked at.
+    ``state``: the state with the present opinion. ``written``: the note for the undo record before ``tasks`` are
+    written. ``problem``: why it cannot be looked at.
     """
 
     target: Target
@@ -72,12 +72,12 @@ class AttributeFinding(msgspec.Struct, frozen=True):
 
     @property
     def is_more(self) -> bool:
-        """Are more to be written than may be at a time?"""
+        """Are more tasks to be written than may be written at a time?"""
         return len(self.tasks) == MOST_TASKS
 
 
 class AttributePlan(msgspec.Struct, frozen=True):
-    """The containers whose tasks are to be written. The rest is for whoever does it."""
+    """The containers whose tasks are to be written; ``desired`` is for ``apply``."""
 
     desired: DesiredActs[TaskAttribute]
     findings: tuple[AttributeFinding, ...] = ()
@@ -88,12 +88,12 @@ class AttributePlan(msgspec.Struct, frozen=True):
 
 
 class AttributeReport(ActReport, frozen=True, eq=False):
-    """``held``: what is known, by the container's cgroup and the attribute."""
+    """``held``: the states, by the container's cgroup and the attribute."""
 
     held: Mapping[Target, AttributeState]
 
     def of_pod(self, decisions: Decisions, pod: PodView) -> Iterable[ExplainedAct]:
-        """What is wanted of each container's tasks."""
+        """Yields the attributes that are wanted for each container's tasks."""
         cgroups = {container.cgroup for container in pod.containers if container.cgroup}
         for owner, wanted in decisions.acts(TaskAttribute):
             if wanted.cgroup in cgroups:
@@ -124,7 +124,7 @@ class TaskAttributeWriter(Actor[AttributePlan]):
         return AttributeReport(self._held)
 
     def plan(self, decisions: Decisions) -> AttributePlan:
-        """The writes that ``apply`` would make now. Reads kernel files; changes nothing."""
+        """Returns the writes that ``apply`` would make now. Reads kernel files; changes nothing."""
         desired = self._applied.now(decisions)
         is_new, is_due = not desired.are(self._applied), decisions.monotonic_ns >= self._due_ns
         if not (is_new or is_due):
@@ -157,7 +157,7 @@ class TaskAttributeWriter(Actor[AttributePlan]):
         return tuple(outcomes)
 
     def _changed(self, wanted: Mapping[Target, _Wanted], some_undecided: bool) -> Iterator[Target]:
-        """Those on which the opinion is another than that acted on; an earlier run's stay until all have decided."""
+        """Yields the targets whose opinion has changed; an earlier run's stay until all strategies have decided."""
         for target, (_, now) in wanted.items():
             held = self._held.get(target)
             before = None if held is None else held.wanted
@@ -168,7 +168,7 @@ class TaskAttributeWriter(Actor[AttributePlan]):
                 yield target
 
     def _state_of(self, target: Target, wanted: _Wanted | None) -> AttributeState:
-        """What is known of ``target``, with what is wanted of it now."""
+        """Returns the state of ``target``, with the present opinion."""
         held = self._held.get(target, AttributeState(""))
         if wanted is None:
             return replace(held, wanted=None)
@@ -235,7 +235,7 @@ class TaskAttributeWriter(Actor[AttributePlan]):
         return self._settled(msgspec.structs.replace(finding, written=written), now_ns), outcome
 
     def _settled(self, finding: AttributeFinding, now_ns: int) -> AttributeState | None:
-        """Nothing is left to be done now; None: nothing is known of it any more."""
+        """Returns the state of an attribute without work left; None: it is to be forgotten."""
         state = replace(finding.state, written=finding.written, failures=0)
         if finding.is_more:
             return replace(state, due_ns=now_ns)
@@ -246,7 +246,7 @@ class TaskAttributeWriter(Actor[AttributePlan]):
         return None if state.wanted is None else replace(state, written=None, due_ns=now_ns + int(RECHECK_S * _S))
 
     def _attempt(self, finding: AttributeFinding) -> tuple[str, str]:
-        """Note, and write. The others are written although one is refused."""
+        """Notes the tasks and writes them all, although the kernel may refuse some."""
         wanted, written = finding.state.wanted, finding.written
         assert written is not None
         refused: Exception | None = None
@@ -268,7 +268,7 @@ class TaskAttributeWriter(Actor[AttributePlan]):
         return replace(state, failures=failures, due_ns=now_ns + backoff_ns(failures))
 
     def _say(self, decisions: Decisions, finding: AttributeFinding, result: str, why: str) -> None:
-        """Once for each pod, attribute and kind of refusal: another task of it is refused for the same reason."""
+        """Logs and journals a failure once for each pod, attribute and result."""
         state, target = finding.state, finding.target
         subject = _subject(target, state)
         if self._told.get(subject) == result:
@@ -291,7 +291,7 @@ def _subject(target: Target, state: AttributeState) -> tuple[str, str]:
 
 
 def _merged(desired: DesiredActs[TaskAttribute]) -> Mapping[Target, _Wanted]:
-    """Who wants what of each container: the first strategy that names it."""
+    """Returns the opinion on each container: of the first strategy that names it."""
     wanted: dict[Target, _Wanted] = {}
     for owner, attributes in desired.acts.items():
         for attribute in attributes:
@@ -300,7 +300,7 @@ def _merged(desired: DesiredActs[TaskAttribute]) -> Mapping[Target, _Wanted]:
 
 
 def _of_now(written: WrittenTasks | None, found: Cgroup, wanted: TaskAttribute) -> WrittenTasks:
-    """The note of the very cgroup that was found, with what is wanted as the newest value."""
+    """Returns the note of the cgroup that was found, with the wanted value as the newest."""
     if written is None or not written.is_of(found):
         return taskattributes.unwritten(wanted, found)
     return replace(written, values=tuple(dict.fromkeys((wanted.value, *written.values))))
