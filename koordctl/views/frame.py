@@ -60,12 +60,12 @@ class TextStyle(StrEnum):
     CYAN = "36"
 
 
-class StyledText(NamedTuple):
+class Span(NamedTuple):
     text: str
     style: TextStyle = TextStyle.PLAIN
 
 
-Line = tuple[StyledText, ...]
+Line = tuple[Span, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class View:
 
 def frame(picture: Picture, view: View, width: int, height: int) -> list[Line]:
     """Returns ``height`` lines of at most ``width`` characters."""
-    head = [*node_lines(picture, view, width), (StyledText(view.message, TextStyle.RED),)]
+    head = [*node_lines(picture, view, width), (Span(view.message, TextStyle.RED),)]
     pods = view.pods(picture)
     room = max(0, height - len(head) - 2)
     offset = min(view.offset, max(0, len(pods) - room))
@@ -130,15 +130,15 @@ def pod_lines(
     """Returns the header, and ``room`` pods from ``offset`` on; all of them if that is None."""
     if not pods:
         said = f"No pod matches {view.filter!r}." if view.filter else view.layout.listing.empty
-        return [(StyledText(said, TextStyle.DIM),)]
+        return [(Span(said, TextStyle.DIM),)]
     fields = view.layout.columns(pods)
     last = None if room is None else offset + room
     widths = _widths(fields, view, pods, width)
     header = _row([_header(field, view, picture.scale) for field in fields], fields, widths)
-    made: list[Line] = [(StyledText(header.ljust(width), TextStyle.REVERSE),)]
+    made: list[Line] = [(Span(header.ljust(width), TextStyle.REVERSE),)]
     for line in pods[offset:last]:
         cells = [_cell(field, line, size) for field, size in zip(fields, widths, strict=True)]
-        made.append((StyledText(_row(cells, fields, widths), _QOS_STYLES.get(line.qos_class, TextStyle.PLAIN)),))
+        made.append((Span(_row(cells, fields, widths), _QOS_STYLES.get(line.qos_class, TextStyle.PLAIN)),))
     return made
 
 
@@ -149,12 +149,12 @@ def text(lines: Sequence[Line]) -> str:
 
 def cut(line: Line, width: int) -> Line:
     """Returns at most ``width`` characters, none of which a terminal takes for a command."""
-    made = list[StyledText]()
+    made = list[Span]()
     for span in line:
         shown = _printable(span.text)[:width]
         width -= len(shown)
         if shown:
-            made.append(StyledText(shown, span.style))
+            made.append(Span(shown, span.style))
     return tuple(made)
 
 
@@ -163,25 +163,18 @@ _QOS_STYLES = {"BE": TextStyle.CYAN, "SYSTEM": TextStyle.DIM}
 
 def _title(picture: Picture, view: View) -> Line:
     if not picture.observed_unix_ns:
-        return (
-            StyledText(picture.node_name, TextStyle.BOLD),
-            StyledText("  koord-qosd has not looked at the node yet"),
-        )
+        return (Span(picture.node_name, TextStyle.BOLD), Span("  koord-qosd has not looked at the node yet"))
     clock = datetime.fromtimestamp(picture.observed_unix_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     size = f"{picture.cpus} CPUs  {picture.memory_bytes / _GIB:.1f} GiB  {len(picture.pods)} pods"
     held = "  HELD" if view.held else ""
     pace = f"  every {view.interval_s:g} s" if view.is_live else ""
-    return (
-        StyledText(picture.node_name, TextStyle.BOLD),
-        StyledText(held, TextStyle.YELLOW),
-        StyledText(f"  {clock}  {size}{pace}"),
-    )
+    return (Span(picture.node_name, TextStyle.BOLD), Span(held, TextStyle.YELLOW), Span(f"  {clock}  {size}{pace}"))
 
 
 def _bar(label: str, picture: Picture, metric: str, whole: float, remark: str, width: int) -> Line:
     figure = picture.node.get(metric)
     if figure is None or not whole:
-        return (StyledText(f"{label:<{_LABEL}}"), StyledText("not measured", TextStyle.DIM))
+        return (Span(f"{label:<{_LABEL}}"), Span("not measured", TextStyle.DIM))
     percent = 100 * figure.value / whole
     shown = f"{figure.value / _GIB:.1f}" if figure.unit == "bytes" else f"{figure.value:.2f}"
     said = f" {percent:3.0f} %  {shown} {remark}"
@@ -190,12 +183,7 @@ def _bar(label: str, picture: Picture, metric: str, whole: float, remark: str, w
         TextStyle.RED if percent >= _FULL_PERCENT else TextStyle.YELLOW if percent >= _BUSY_PERCENT else TextStyle.GREEN
     )
     full = bar(figure.value / whole, room)
-    return (
-        StyledText(f"{label:<{_LABEL}}"),
-        StyledText(full, style),
-        StyledText(_EMPTY * (room - len(full)), TextStyle.DIM),
-        StyledText(said),
-    )
+    return (Span(f"{label:<{_LABEL}}"), Span(full, style), Span(_EMPTY * (room - len(full)), TextStyle.DIM), Span(said))
 
 
 def bar(share: float, width: int) -> str:
@@ -208,8 +196,8 @@ def _stalls(picture: Picture) -> Line:
     named = zip(("CPU", "memory", "I/O"), top.STALLS, strict=True)
     found = [f"{name} {picture.node[metric].value:.1f} %" for name, metric in named if metric in picture.node]
     if not found:
-        return (StyledText(f"{'stalled':<{_LABEL}}"), StyledText("not measured", TextStyle.DIM))
-    return (StyledText(f"{'stalled':<{_LABEL}}{'   '.join(found)}"), StyledText("   of the last 10 s", TextStyle.DIM))
+        return (Span(f"{'stalled':<{_LABEL}}"), Span("not measured", TextStyle.DIM))
+    return (Span(f"{'stalled':<{_LABEL}}{'   '.join(found)}"), Span("   of the last 10 s", TextStyle.DIM))
 
 
 def _history(picture: Picture, view: View, width: int) -> Line:
@@ -217,11 +205,7 @@ def _history(picture: Picture, view: View, width: int) -> Line:
     room = max(_LEAST_BAR, min(width - _LABEL - 36, 100))
     bars = sparkline(figure.history, room, picture.cpus) if figure is not None else ""
     scale = f" the last {_duration(len(bars) * view.interval_s)}, █ is {picture.cpus} CPUs" if bars else ""
-    return (
-        StyledText(f"{'history':<{_LABEL}}"),
-        StyledText(bars.rjust(room), TextStyle.GREEN),
-        StyledText(scale, TextStyle.DIM),
-    )
+    return (Span(f"{'history':<{_LABEL}}"), Span(bars.rjust(room), TextStyle.GREEN), Span(scale, TextStyle.DIM))
 
 
 def _duration(seconds: float) -> str:
@@ -269,18 +253,16 @@ def _row(cells: Sequence[str], fields: Sequence[ListingField[PodLine]], widths: 
 def _footer(view: View, offset: int, room: int, count: int) -> Line:
     if view.typing:
         return (
-            StyledText("filter: ", TextStyle.BOLD),
-            StyledText(f"{view.filter}_"),
-            StyledText("   Enter: keep   Esc: clear", TextStyle.DIM),
+            Span("filter: ", TextStyle.BOLD),
+            Span(f"{view.filter}_"),
+            Span("   Enter: keep   Esc: clear", TextStyle.DIM),
         )
     shown = [
-        span
-        for key, word in _KEYS
-        for span in (StyledText(f"{key} ", TextStyle.BOLD), StyledText(f"{word}  ", TextStyle.DIM))
+        span for key, word in _KEYS for span in (Span(f"{key} ", TextStyle.BOLD), Span(f"{word}  ", TextStyle.DIM))
     ]
     more = f"{offset + 1}-{min(count, offset + room)} of {count} ↑↓" if count > room > 0 else ""
     kept = f"filter {view.filter!r}  " if view.filter else ""
-    return (StyledText(f"{kept}{more}  ", TextStyle.YELLOW) if kept or more else StyledText(""), *shown)
+    return (Span(f"{kept}{more}  ", TextStyle.YELLOW) if kept or more else Span(""), *shown)
 
 
 def _printable(text: str) -> str:
