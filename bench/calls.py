@@ -80,7 +80,7 @@ def closed_loop(program: str, sockets: Mapping[str, Path], seconds: float, *, th
 
 
 def held_loop(sockets: Mapping[str, Path], seconds: float, call: Call) -> Calls:
-    """``seconds`` of ``call`` by one caller in short blocks: what a held call costs while everything is in caches."""
+    """``seconds`` of ``call`` by one caller in short blocks: the cost of a held call with warm caches."""
     options = ("-throughput", "0s", "-warm-up", str(HELD_WARM_UP), *call.options())
     return _in_blocks("raw-bench", sockets, seconds, HELD_BLOCK, HELD_CONNECTION_CALLS, options)
 

@@ -1,6 +1,6 @@
 """koord-manager with 2,000 nodes on a real API server: what it costs, and how fresh it is. ``python -m bench.manager``.
 
-Nodes are objects without machines, each with thirty pods that nobody runs: each has a connection of its own to NodeLink
+Nodes are objects without machines, each with thirty pods that do not run: each has a connection of its own to NodeLink
 (mTLS) on which it reports every five seconds, and its NodeMetric is written once a minute, as agents do. Cost is that
 of the leader's whole process, caches included, over the measured interval; all of etcd, API server and load share the
 machine. Freshness is from the instant at which a node reports a step of use until its Node shows the smaller offer, as
@@ -134,7 +134,7 @@ def freshness_s(api: Api, clients: Load, nodes: Sequence[int]) -> list[float]:
 
 
 def prepared(plane: ControlPlane, api: Api, names: Sequence[str]) -> Replica:
-    """A leader that has seen every node and offers what each has left."""
+    """A leader that has seen every node and offers the rest of each."""
     manager.install(plane)
     manager.configure(api, {"colocation-config": '{"enable": true}'})
     nodes = [objects.node(name, {"cpu": "16", "memory": "64Gi", "pods": "110"}) for name in names]

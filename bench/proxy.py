@@ -261,7 +261,7 @@ def selected(parts: Mapping[str, P], only: str | None) -> Iterable[P]:
 
 
 def _interrupted(_number: int, _frame: FrameType | None) -> None:
-    """What was started is ended once, and a second signal does not interrupt that."""
+    """Ends the processes once; a second signal does not interrupt that."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -1,4 +1,5 @@
-"""When the open loop's client sends what to whom: drawn beforehand, whatever the answers do."""
+"""The schedule of the open loop's client, which call to which socket at which instant: drawn beforehand, without
+regard to answers."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ RETRY_S = 0.001
 
 
 def exec_to_serving_ms(argv: list[str], path: Path, log: Path) -> float:
-    """Start ``argv``, call Version on ``path`` as soon as anybody listens there, and end the process again."""
+    """Start ``argv``, call Version on ``path`` as soon as a process listens there, and end the process again."""
     path.unlink(missing_ok=True)
     started = time.perf_counter()
     process = Process(argv, log)

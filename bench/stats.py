@@ -65,7 +65,7 @@ def ratio(direct: Sequence[float], proxied: Sequence[float]) -> float:
 
 
 def ratio_of_added(direct: Sequence[float], old: Sequence[float], new: Sequence[float]) -> float:
-    """What ``new`` adds to ``direct``, by what ``old`` adds; infinite where that is nothing."""
+    """The quotient of what ``new`` and ``old`` add to ``direct``; infinite if ``old`` adds nothing."""
     before = added(direct, old)
     return added(direct, new) / before if before else math.inf
 

@@ -52,8 +52,8 @@ def running(
 
 
 def measure(daemon: Daemon, beside: Node, setting: Setting, seconds: float) -> list[Line]:
-    """Cost over ``seconds``, and by default the time of ``koordctl explain``. Raises HarnessError where busy pods
-    bring no write: what does nothing would cost little."""
+    """Cost over ``seconds``, and by default the time of ``koordctl explain``. Raises HarnessError if busy pods bring
+    no write, since a daemon that writes nothing costs little."""
     found = cost.cost(daemon, seconds)
     if setting.busy and not found.writes:
         raise HarnessError(f"{setting.name}: nothing was written")

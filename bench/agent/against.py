@@ -1,7 +1,7 @@
 """The node daemons of two versions, measured in turn on the same pods.
 
-Two of them cannot act on one node at a time, so each has it for ``SETTLE_S`` and ``MEASURE_S``, and who is first
-changes from round to round: what slows the machine for a while slows both.
+Two of them cannot act on one node at a time, so each has it for ``SETTLE_S`` and ``MEASURE_S``, and they take turns to
+be first, so that other load on the machine slows both.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ node:
   allocatable: {kubernetes.io/batch-cpu: "2000", kubernetes.io/batch-memory: 20Gi}
   evictionDryRun: true
 """
-"""Eviction decides all that it would, and evicts nobody: the pods have to be there for the whole measurement."""
+"""Eviction decides as ever and evicts no pod: the pods have to run for the whole measurement."""
 
 PRESSURE = EVERYTHING + "  cpuSuppress: {policy: pressure}\n"
 

@@ -44,7 +44,7 @@ def ratio(of: Measured, kind: str, baseline: str) -> Estimate:
 def _line(
     policy: str, storm: str, turns: Sequence[Turn], of: Measured | None = None, free_per_s: float | None = None
 ) -> str:
-    """``of``: what the turns beside a storm belong to. ``free_per_s``: the storm's rounds where nobody bounds it."""
+    """``of``: the storm of these turns. ``free_per_s``: the storm's rounds without any bound."""
 
     def middle(values: Sequence[float]) -> float:
         return statistics.median(values)
@@ -81,7 +81,7 @@ def _steps(of: Measured) -> str:
 
 
 def _work(found: Sequence[Measured]) -> dict[str, float]:
-    """Rounds per second of each storm where nobody bounds it: what its work is compared with."""
+    """Rounds per second of each storm without any bound, to compare its work with."""
     free = [each for each in found if each.policy.name == "none, batch in BestEffort"]
     return {kind: statistics.median([turn.rounds for turn in free[0].turns[kind]]) for kind in KINDS} if free else {}
 

@@ -69,7 +69,7 @@ def _smoothed(values: list[float]) -> list[float]:
 
 
 def _settled_s(storm: list[float]) -> float | None:
-    """When it was last further from its end than it may be, which is a tenth of it, or what it varies by at the end."""
+    """When it last differed from its final value by more than a tenth of that, or by more than its final variation."""
     smooth = _smoothed(storm)
     tail = smooth[-_TAIL:]
     end = sum(tail) / len(tail)

@@ -100,7 +100,7 @@ def polling() -> Iterator[None]:
 
 @contextlib.contextmanager
 def spinning() -> Iterator[None]:
-    """A spinner of the idle class on each CPU: no CPU sleeps, and what shares a core with another is as busy as it."""
+    """A spinner of the idle class on each CPU: no CPU sleeps, and both threads of a core are busy."""
     with contextlib.ExitStack() as stack:
         for _ in range(CPUS):
             spinner = subprocess.Popen([sys.executable, "-c", IDLE_SPIN])
@@ -114,4 +114,4 @@ BASELINES: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
     "spinners": spinning,
     **({"polling": polling} if LATENCY_FILE.exists() else {}),
 }
-"""What keeps CPUs awake in the turns without a storm."""
+"""The means that keeps CPUs awake in the turns without a storm."""

@@ -40,7 +40,7 @@ class ApiError(Exception):
 
 class Api:
     """Calls a server on 127.0.0.1:``port`` whose certificate ``authority`` (PEM) verifies; without ``identity`` and
-    ``token`` as nobody."""
+    ``token`` anonymously."""
 
     def __init__(
         self, port: int, authority: str, identity: KeyPair | None = None, token: str = "", timeout_s: float = CALL_S
@@ -100,7 +100,7 @@ class Api:
         return self.call("DELETE", f"{path}?{urlencode(query)}" if query else path)
 
     def healthy(self, path: str = "/readyz") -> bool:
-        """Whether a health path answers ok; False also when nobody answers."""
+        """Whether a health path answers ok; False also when no server answers."""
         try:
             return self.raw("GET", path) == b"ok"
         except (OSError, ApiError):

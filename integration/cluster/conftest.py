@@ -19,7 +19,7 @@ NODE_FILES = (
     *("test_quickstart.py", "test_cluster.py", "test_qosd.py", "test_eviction.py", "test_kubelet_reads.py"),
     *("test_node.py", "test_kubelet_restart.py"),
 )
-"""Those with a real node, of which a machine has room for one."""
+"""The tests with a real node; a machine has room for one."""
 
 
 class _NodeScheduling(LoadScopeScheduling):  # type: ignore[misc] # of any base, since xdist has no types
@@ -36,7 +36,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The guides first, which wait for minutes of reports; what is marked ``soak`` is run with SOAK=1 alone."""
+    """Runs the guides first, which wait for minutes of reports, and tests that are marked ``soak`` only with SOAK=1."""
     left = [] if os.environ.get("SOAK") else [item for item in items if item.get_closest_marker("soak")]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]

@@ -137,7 +137,7 @@ class ControlPlane:
         return path
 
     def node_kubeconfig(self, name: str) -> Path:
-        """What kubelet of node ``name`` has."""
+        """kubelet's kubeconfig of node ``name``."""
         return self.kubeconfig(f"system:node:{name}", ("system:nodes",))
 
     def api(self, user: str = ADMIN, groups: Sequence[str] = ADMINS) -> Api:
@@ -149,7 +149,7 @@ class ControlPlane:
         return self.api(f"system:node:{name}", ("system:nodes",))
 
     def anonymous(self, token: str = "") -> Api:
-        """A client without a certificate: nobody, or whom ``token`` stands for."""
+        """A client without a certificate: anonymous, or the account of ``token``."""
         return Api(self.port, self.authority.certificate.read_text(), token=token)
 
     # The servers

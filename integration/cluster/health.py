@@ -1,4 +1,4 @@
-"""Whether a server's health path answers 200, for servers whose certificate nobody else needs to verify."""
+"""Whether a server's health path answers 200, without verifying the server's certificate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ CALL_S = 5.0
 
 
 def serves(url: str) -> bool:
-    """False also when nobody answers. No proxy of the environment is asked: the server is on loopback."""
+    """False also when no server answers. No proxy of the environment is asked: the server is on loopback."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -26,7 +26,7 @@ class Helm:
         self._environment = {**os.environ, **places, "KUBECONFIG": str(kubeconfig)}
 
     def __call__(self, *arguments: str) -> str:
-        """Run a command and return its output; HarnessError with what it complained of if it fails."""
+        """Run a command and return its output; if it fails, HarnessError with its messages."""
         argv = [str(self.program), *arguments]
         done = subprocess.run(
             argv, env=self._environment, check=False, capture_output=True, text=True, timeout=COMMAND_S

@@ -19,7 +19,7 @@ class Kubectl:
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "KUBECACHEDIR": f"{kubeconfig}.cache"}
 
     def __call__(self, *arguments: str, stdin: str = "") -> str:
-        """Run a command and return its output; HarnessError with what it complained of if it fails."""
+        """Run a command and return its output; if it fails, HarnessError with its messages."""
         argv = [str(self.program), *arguments]
         done = subprocess.run(
             argv, input=stdin, env=self._environment, check=False, capture_output=True, text=True, timeout=COMMAND_S

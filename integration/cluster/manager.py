@@ -142,6 +142,6 @@ def _is_trusted(configuration: Object) -> bool:
 
 
 def leader(api: Api) -> str:
-    """The host name of the replica that holds the Lease; "" if nobody does."""
+    """The host name of the replica that holds the Lease; "" if none does."""
     holder: Any = api.get(LEASE)["spec"].get("holderIdentity") if api.exists(LEASE) else ""
     return str(holder or "").partition("_")[0]

@@ -81,7 +81,7 @@ class JoinedKubelet(Kubelet):
                 objects.clear_taints(api, self.name)
 
     def restart(self) -> None:
-        """End kubelet alone and start it again; its pods run on. The Node may be called Ready by what it was before."""
+        """End only kubelet and start it again; its pods run on. The Node may show Ready from before."""
         self._running().stop()
         self.join()
 

@@ -19,7 +19,7 @@ RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(count: int, first: int = FIRST, end: int = END) -> list[int]:
-    """So many distinct TCP ports from ``first`` on and below ``end`` that nobody listens on now, on any address."""
+    """So many distinct TCP ports from ``first`` on and below ``end`` that are free now, on any address."""
     candidates = list(range(first, min(end, int(RANGE.read_text().split()[0]))))
     random.shuffle(candidates)
     free: list[int] = []

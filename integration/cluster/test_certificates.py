@@ -1,4 +1,4 @@
-"""Certificates say who somebody is, keys are secret, and a rotation replaces both files."""
+"""Certificates name their holder, keys are secret, and a rotation replaces both files."""
 
 from __future__ import annotations
 

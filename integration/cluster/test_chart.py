@@ -51,7 +51,7 @@ QUOTA_WEBHOOKS = f"{WEBHOOKS}/mutatingwebhookconfigurations/koordinator-mutating
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """One of its own: what helm installs must not be there before."""
+    """A control plane of its own: helm's objects must not be there before."""
     options = Options(api_server_flags=("--enable-aggregator-routing=true",))  # a Service without pods is told at once
     with controlplane.private(tmp_path_factory.mktemp("chart") / "plane", options) as made:
         yield made
@@ -117,7 +117,7 @@ def asked(helm: Helm, gates: str) -> set[str]:
     ],
 )
 def test_the_webhooks_are_those_that_the_manager_serves(helm: Helm, gates: str) -> None:
-    """Whatever Kubernetes takes for true."""
+    """Any spelling that Kubernetes takes for true."""
     read = ManagerOptions(feature_gates=feature_gates(gates))
     served = {name for name, gate in WEBHOOK_GATES.items() if read.is_on(WEBHOOK_FRAMEWORK) and read.is_on(gate)}
     assert asked(helm, gates) == served
@@ -451,7 +451,7 @@ def messages(log: str) -> str:
 
 
 def finalize(api: Api) -> None:
-    """What the namespace controller does with one that is to go."""
+    """Does what the namespace controller does with a namespace that is being deleted."""
     path = f"/api/v1/namespaces/{NAMESPACE}"
     if api.exists(path):
         found = api.get(path)

@@ -24,12 +24,12 @@ from integration.harness.processes import Process, wait_for
 
 NODE_CGROUP = "/kubepods"
 START_S, CLEAN_UP_S = 300.0, 180.0
-"""Of a machine whose CPUs other tests have; an idle one needs a tenth."""
+"""For a machine that runs other tests, too; an idle one needs a tenth."""
 
 
 @pytest.fixture
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the program keeps what it has to remove."""
+    """Where the program keeps the files that it has to remove."""
     return tmp_path_factory.mktemp("c")
 
 

@@ -101,7 +101,7 @@ def test_what_was_pruned_is_found(returned: Object, paths: list[str]) -> None:
 
 
 def missing(sent: object, returned: object, path: str = "") -> list[str]:
-    """Paths of what was sent and is not in ``returned``, or is something else there."""
+    """Paths of the members that are not in ``returned``, or have another value there."""
     prefix = f"{path}." if path else ""
     if isinstance(sent, Mapping) and isinstance(returned, Mapping):
         return [each for key in sent for each in missing(sent[key], returned.get(key), f"{prefix}{key}")]

@@ -103,7 +103,7 @@ def allow(admin: Api, name: str, allowed: int) -> None:
 async def requested(
     plane: ControlPlane, eviction: Eviction, node: str = NODE_A, bounds: Bounds = SHORT, told: Callable[[], Any] = str
 ) -> tuple[str, list[str]]:
-    """How the request ends, and the refusals on its way. ``told``: what happens then."""
+    """How the request ends, and the refusals on its way. ``told``: called for each refusal."""
     steps: list[str] = []
 
     def tell(_: Eviction, result: str, why: str) -> None:

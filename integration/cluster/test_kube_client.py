@@ -217,7 +217,7 @@ async def test_a_list_whose_moment_is_lost_between_two_pages(tmp_path: Path) -> 
 
 
 async def test_bookmarks(plane: ControlPlane, admin: Api) -> None:
-    """Whoever selects what does not change still learns how far the server is, if anything changes at all."""
+    """A client whose selected objects do not change still learns the server's revision, if any object changes."""
     elsewhere = Selection(namespace="kube-system")
 
     async def change_now_and_then() -> None:

@@ -114,7 +114,7 @@ def test_what_kubelet_makes_of_limits_that_it_is_told(
 
 
 def _scheduled(cluster: Cluster, name: str) -> str:
-    """What became of a pod at the scheduler; "" as long as it has not decided."""
+    """The scheduler's decision about a pod; "" before it has decided."""
     conditions = cluster.api.get(f"{PODS}/{name}")["status"].get("conditions") or []
     found: Object = next((each for each in conditions if each["type"] == "PodScheduled"), {})
     return "" if not found else str(found.get("message") or "scheduled")
@@ -184,7 +184,7 @@ def test_kubelet_leaves_edited_containers_alone(cluster: Cluster, batch: tuple[O
 
 @pytest.mark.parametrize("pod", [LS, LSR], ids=["LS", "LSR"])
 def test_a_pod_that_is_resized_in_place_ends_with_what_it_asked_for(cluster: Cluster, pod: StaticPod) -> None:
-    """However often: an LS pod with kubelet's quota, an LSR pod, whose CPUs are its own, without any."""
+    """Any number of times: an LS pod with kubelet's quota, an LSR pod, which has its own CPUs, without a quota."""
     cluster.run(pod)
     first = cluster.status(pod.name)
     assert first["resources"] == {"requests": NATIVE, "limits": NATIVE}

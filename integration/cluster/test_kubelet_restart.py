@@ -1,6 +1,6 @@
 """A kubelet that restarts while services use all of the node: its batch pods run on, unless an operator says otherwise.
 
-kubelet, API server, scheduler and koord-manager are real. What the node uses is written here, in place of its agent.
+kubelet, API server, scheduler and koord-manager are real. The test writes the node's usage in place of its agent.
 """
 
 from __future__ import annotations

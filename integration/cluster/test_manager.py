@@ -208,7 +208,7 @@ def test_what_cannot_be_is_refused(
 
 @pytest.fixture(scope="module")
 def tenant(managed: Managed) -> Iterator[Api]:
-    """Somebody who may edit the pods of the shop. ClusterRole "edit" has no rules before a controller sums them up."""
+    """A user who may edit the pods of the shop. ClusterRole "edit" has no rules before a controller sums them up."""
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SHOP}"
     rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "create", "patch"]}
     managed.api.create(f"{rbac}/roles", {"metadata": {"name": "edit-pods"}, "rules": [rule]})
@@ -454,7 +454,7 @@ def test_the_control_plane_is_killed_and_comes_back(managed: Managed, part: str)
 
 
 def test_without_a_webhook_pods_pass_unchanged_and_are_reported(managed: Managed) -> None:
-    """The API server is sent to a port on which nobody answers, once it has heard of that configuration."""
+    """The API server calls a port on which no server answers, once it knows that configuration."""
     silent = managed.other(managed.leader())
     managed.webhooks_at = silent.name
     manager.send_webhooks_to(managed.api, silent)

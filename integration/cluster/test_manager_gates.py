@@ -101,7 +101,7 @@ def test_what_is_no_change_of_labels_never_waits_for_the_manager(gated: Gated) -
 
 
 def test_only_amplified_nodes_have_their_status_looked_at(gated: Gated) -> None:
-    """A review of its own is made of each write of whoever writes, the manager too."""
+    """Each write is reviewed by itself, from every writer, the manager too."""
     path = "/mutate-node-status"
     before = _reviews(gated, path)
     assert _allocatable(gated, "n2", cpu="14") == "14"

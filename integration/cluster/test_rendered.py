@@ -64,7 +64,7 @@ def test_an_api_server_gets_nothing_that_it_does_not_know(
     ids=["default", "by digest", "of registries"],
 )
 def test_the_images_of_all_pods(helm: Helm, values: str, manager: str, agent: str) -> None:
-    """By default of localhost, where nobody can publish: an image of that name is one that the node has imported."""
+    """By default of localhost, which is no registry: an image of that name is one that the node has imported."""
     made = documents(template(helm, *(("--set", values) if values else ())))
     pods = {kind: found["spec"]["template"]["spec"] for (kind, _), found in made.items() if kind in WORKLOADS}
     images = {kind: {each["image"] for each in pod["containers"]} for kind, pod in pods.items()}
@@ -96,7 +96,7 @@ FROM_API_SERVERS: dict[str, Any] = {"webhook": blocks(*API_SERVERS), "health": {
     ids=["API servers", "nodes", "no NodeLink", "monitoring", "other ports"],
 )
 def test_who_reaches_which_port_of_the_managers(helm: Helm, values: str, admitted: Mapping[str, Object]) -> None:
-    """By the port's name; {} is everybody. Whom no rule names reaches nothing."""
+    """By the port's name; {} is every client. A client that no rule names reaches no port."""
     policy = f"manager.networkPolicy.enabled=true,manager.networkPolicy.apiServers={{{','.join(API_SERVERS)}}}"
     made = documents(template(helm, "--set", ",".join(filter(None, (policy, values)))))
     spec, workload = (made[kind, "koord-manager"]["spec"] for kind in ("NetworkPolicy", "Deployment"))

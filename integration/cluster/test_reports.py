@@ -46,7 +46,7 @@ def plane(control_plane: ControlPlane) -> ControlPlane:
 
 @pytest.fixture
 def reported(plane: ControlPlane, api: Api) -> Iterator[str]:
-    """The path of a NodeMetric whose status somebody else has written, with every field that there is."""
+    """The path of a NodeMetric whose status another program has written, with every field that there is."""
     for name in (NAME, OTHER):
         metadata = {"name": name, "annotations": {"somebody": "else's"}}
         manifest = {"apiVersion": NODE_METRIC.api_version, "kind": "NodeMetric", "metadata": metadata}
@@ -116,7 +116,7 @@ async def test_a_node_writes_no_other_nodes_report(plane: ControlPlane, api: Api
 def test_a_certificate_under_the_accounts_name_counts_by_its_rights_and_a_token_by_its_node(
     plane: ControlPlane, api: Api, reported: str
 ) -> None:
-    """As another release's agent has one that runs outside of pods; a token without a node is nobody's there."""
+    """As an agent of another release outside of pods has it; a token without a node is no node's there."""
     account = "/api/v1/namespaces/koordinator-system/serviceaccounts/koordlet"
     token = api.create(f"{account}/token", {"spec": {}})["status"]["token"]
     with plane.anonymous(token) as account_api:

@@ -77,7 +77,7 @@ def render(plane: ControlPlane) -> Callable[..., list[Object]]:
 def test_kubectl_lists_what_the_page_says(
     plane: ControlPlane, render: Callable[..., list[Object]], values: tuple[str, ...], conditions: set[str]
 ) -> None:
-    """Of every account, and of nodes. helm's hook, of which ``uninstallation`` speaks, is rendered in each case."""
+    """The rights of every account, and of nodes. helm's hook (``uninstallation``) is rendered in each case."""
     manifests = yaml.safe_dump_all(each for each in render(*values) if each["kind"] in RBAC)
     plane.kubectl("apply", "-f", "-", stdin=manifests)
     try:
@@ -92,7 +92,7 @@ def test_kubectl_lists_what_the_page_says(
 
 
 def listed(plane: ControlPlane) -> set[Right]:
-    """By kubectl, without what an account has that nobody gave anything."""
+    """As kubectl lists them, without the rights of every account."""
     members = {each: [f"--as={ACCOUNT}{each}"] for each in ("koord-manager", "koordlet", "koordinator-uninstall")}
     members[NODES] = ["--as=somebody", f"--as-group={NODES}"]  # of a node's name the Node authorizer lists nothing
     everywhere, here = (can_i(plane, namespace, f"--as={ACCOUNT}nobody") for namespace in ("default", NAMESPACE))

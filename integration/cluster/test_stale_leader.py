@@ -1,6 +1,6 @@
 """A leader that stands still for longer than its Lease, and goes on: it has no rights any more, and uses none.
 
-Two koord-managers are real processes; the API server is the one in memory, which records who wrote what and when.
+Two koord-managers are real processes; the API server in memory records each write with its writer and time.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Replica:
         self.process.wait_for(lambda: self.readiness() == "200 ok", SOON_S, f"{NAME} to be ready")
 
     def readiness(self) -> str:
-        """Status and sentence; "" while nobody answers."""
+        """Status and sentence; "" while no server answers."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5) as answer:
                 return f"{answer.status} {answer.read().decode().strip()}"
@@ -47,7 +47,7 @@ class Replica:
 
 
 def leader(api: Api) -> str:
-    """The host name in the Lease; "" if nobody leads."""
+    """The host name in the Lease; "" if no replica leads."""
     return str(api.get(LEASE)["spec"].get("holderIdentity") or "").partition("_")[0] if api.exists(LEASE) else ""
 
 

@@ -88,7 +88,7 @@ def _run(played: Stage, makers: Sequence[Callable[[str], Pod]]) -> list[Row]:
 
 
 def _start(played: Stage, pod: Pod) -> list[Row]:
-    """Start one pod through the proxy; what was asked, what the runtime got, what the kernel holds."""
+    """Start one pod through the proxy; returns kubelet's values, the runtime's and the kernel's."""
     made = played.start(pod)
     rows = []
     for container in pod.containers:

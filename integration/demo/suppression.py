@@ -16,7 +16,7 @@ from integration.harness.processes import wait_for
 
 TIER = f"{CGROUP_ROOT}/besteffort"
 SEEN_S = 4.0
-"""In which `top` has seen what has changed."""
+"""Time in which `top` has seen a change."""
 MEASURED_S = 2.0
 PERIOD_US = 100_000
 OVER_CPUS = 0.1
@@ -26,7 +26,7 @@ TOP = ("top", "--once")
 
 
 def play(played: Stage, koordctl: Callable[[Sequence[str]], None]) -> Sequence[str]:
-    """What was not as it should be, in sentences."""
+    """What was wrong, in sentences."""
     played.start(pods.busy_service(CGROUP_ROOT))
     hog = played.start(pods.hog(CGROUP_ROOT))["worker"]
     time.sleep(SEEN_S)

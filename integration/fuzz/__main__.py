@@ -133,7 +133,7 @@ async def fuzz(orders: Orders, tally: Tally) -> Memory:
 
 
 def _violations(errors: BaseExceptionGroup[Violation]) -> Iterator[str]:
-    """What they say, however deep they lie in groups."""
+    """Their messages, of nested groups too."""
     for error in errors.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from _violations(error)

@@ -48,7 +48,7 @@ class Attacks:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Whom to attack, for so many seconds, by ``seed``; with a ``siege``, only those whose name contains it."""
+    """The target, for so many seconds, by ``seed``; with a ``siege``, only attacks whose name contains it."""
 
     proxy: Path
     hook_files: Path

@@ -60,7 +60,7 @@ class Memory:
             await asyncio.sleep(LOOK_S)
 
     async def come_back(self) -> None:
-        """Raises ``Violation`` unless the memory is given back, now that nobody attacks any more."""
+        """Raises ``Violation`` unless the memory is given back, now that the attacks have ended."""
         deadline = time.monotonic() + BACK_S
         while (after_mib := self._status("VmRSS")) > self.idle_mib + REMAINS_MIB:
             if time.monotonic() > deadline:

@@ -37,7 +37,7 @@ MOST_UNFINISHED_BYTES = 96 << 20
 
 
 def digest(request: pb.CreateContainerRequest) -> str:
-    """Of what no hook may change."""
+    """The digest of the parts that no hook may change."""
     kept = (request.pod_sandbox_id, request.config.metadata.name, request.config.image.image, *request.config.command)
     return hashlib.sha256(repr(kept).encode()).hexdigest()
 
@@ -59,7 +59,7 @@ def answer(path: str, body: bytes) -> bytes:
 
 
 class Runtime(asyncio.Protocol):
-    """One connection of a runtime that answers every call; whoever breaks the rules is hung up on.
+    """One connection of a runtime that answers every call, and hangs up on a client that breaks the rules.
 
     grpcio will not do here: under thousands of resets its server cancels calls on other connections too.
     """
@@ -177,7 +177,7 @@ class Runtime(asyncio.Protocol):
             self._connection_window += size
 
     def _pump(self) -> None:
-        """Send what the windows and the transport take."""
+        """Send as much as the windows and the transport take."""
         assert self._transport is not None
         for stream in list(self._answers):
             while self._sends(stream):

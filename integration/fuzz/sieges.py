@@ -77,7 +77,7 @@ def unfinished(path: str) -> Siege:
 
 
 def long_paths(size: int) -> Siege:
-    """Calls of methods that nobody knows, whose paths all differ in the first bytes, and in the last."""
+    """Calls of unknown methods, whose paths all differ in the first bytes, and in the last."""
 
     def frames(stream: int) -> bytes:
         path = b"/%d/" % stream + b"p" * size + b"/%d" % stream

@@ -172,7 +172,7 @@ class Channel:
 
 
 def _connected(path: Path) -> socket.socket | None:
-    """None while the socket's file is there and nobody listens yet."""
+    """None while the socket's file exists and no process listens yet."""
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(os.fspath(path))

@@ -35,7 +35,7 @@ class Packages:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is marked ``soak`` takes long and is run with SOAK=1 (``make soak-guest``)."""
+    """Tests that are marked ``soak`` take long and run only with SOAK=1 (``make soak-guest``)."""
     left = [] if os.environ.get("SOAK") else [item for item in items if item.get_closest_marker("soak")]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]

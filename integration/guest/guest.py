@@ -2,8 +2,8 @@
 
 Each has a throw-away copy of the disk (a qcow2 overlay), so nothing that a test does is seen by the next. A guest can
 be saved, disk and memory, and others go on from there: a second instead of a boot. KVM is tried once per machine and
-emulation used where it does not start the kernel; emulated CPUs are slow, so whoever waits waits for an event, with a
-deadline that only a broken guest reaches.
+emulation used where it does not start the kernel; emulated CPUs are slow, so tests wait for events, with deadlines that
+only a broken guest reaches.
 
 Invariant: after ``close()`` no process and no file but the logs is left. A guest that fails keeps its console in
 ``console.log``, whose tail is in the error.
@@ -153,7 +153,7 @@ class Guest:
         self._wait_boot(boots + 1)
 
     def crash(self) -> None:
-        """Reboot without a word to anyone, as after a power cut (what was not synced is lost)."""
+        """Reboot without shutting down, as after a power cut (unsynced data is lost)."""
         boots = self.channel.boots
         self._leave_by(["sh", "-c", "echo b > /proc/sysrq-trigger"])
         self._wait_boot(boots + 1)
@@ -231,7 +231,7 @@ class Guest:
     ) -> Result:
         """The first true result of ``predicate``; without one, GuestError, which ends with ``evidence``.
 
-        It asks the guest, which has few CPUs: what it takes there is left free before it asks again, too.
+        It runs in the guest, which has few CPUs, so it pauses for as long as it took before it asks again.
         """
         end = time.monotonic() + timeout_s
         while True:

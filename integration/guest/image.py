@@ -155,7 +155,7 @@ def _settle(root: Path) -> None:
 
 
 def _import_images(root: Path, partial: Path) -> None:
-    """By the host's containerd 1.6, into what will be the guest's: its database holds no path of this machine."""
+    """The host's containerd 1.6 writes the guest's store: the database holds no path of this machine."""
     config = partial / "containerd.toml"
     state = partial / "state"
     socket = partial / "c.sock"

@@ -76,7 +76,7 @@ def taken(node: Guest) -> Snapshot:
 
 
 def unexplained(before: Snapshot, after: Snapshot) -> dict[str, tuple[str, str]]:
-    """What differs, but for CPU sets of what runs, which the kernel lets nobody empty again."""
+    """The differences, without CPU sets of running containers, which the kernel lets no program empty again."""
     found = traces.unexplained(traces.differences(before, after))
     shown = {path: (str(old), str(new)) for path, (old, new) in found.items()}
     return {path: each for path, each in shown.items() if not (path.endswith(CPUSET) and each == ("\n", ALL_CPUS))}

@@ -1,7 +1,7 @@
 """What kubelet reads of containers that Koord made otherwise than requested, on a booted node with cgroup v2.
 
 The guest's kubelet, which is of the release ``KUBERNETES``, joins a control plane on the host; by each front end batch
-pods run of which the cluster must not notice, and an LS and an LSR pod are resized in place.
+pods run that the cluster must not notice, and an LS and an LSR pod are resized in place.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ def test_a_removal_that_is_killed(node: Guest, control: tuple[Snapshot, Snapshot
 
 
 def kill_when(node: Guest, condition: str) -> Callable[[], bool]:
-    """SIGKILL koordctl as soon as it runs and ``condition`` holds; returns what tells afterwards whether that was."""
+    """SIGKILL koordctl as soon as it runs and ``condition`` holds; the result says whether that happened."""
     unit, sign = "koord-test-kill", "/run/koord-test-killed"
     script = f"""
         until pid=$(pgrep -xo koordctl); do :; done

@@ -1,7 +1,7 @@
 """Memory that is filled for real on cgroup v2: throttled by memory.high, frozen, evicted (``EXHAUSTIONS``, 50 of them).
 
-kubelet does not run: a static pod is nobody's victim, and it knows no others without an API server. The pods are made
-by CRI; koord-qosd reads their priorities from a list that the test serves.
+kubelet does not run: static pods are never evicted, and without an API server kubelet knows no others. The pods are
+made by CRI; koord-qosd reads their priorities from a list that the test serves.
 """
 
 from __future__ import annotations

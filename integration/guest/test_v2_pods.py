@@ -49,7 +49,7 @@ def start_qosd(node: Guest, *arguments: str) -> None:
 
 
 def reload_without_qosd(node: Guest) -> None:
-    """Nobody is there to put anything right."""
+    """No daemon runs that would correct values."""
     node.do("systemctl", "stop", QOSD)
     for verb in ("daemon-reload", "daemon-reexec"):
         node.do("systemctl", verb)

@@ -1,6 +1,6 @@
 """Best-effort pods on cgroup v2 while the node lacks something, under a real kubelet, which starts containers again.
 
-Toy strategies say what lacks, and what is left to best-effort pods. Each test goes on where the one before it ended.
+Toy strategies state shortages and limit best-effort pods. Each test goes on where the one before it ended.
 """
 
 from __future__ import annotations

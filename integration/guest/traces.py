@@ -55,7 +55,7 @@ def differences(before: Snapshot, after: Snapshot) -> dict[str, tuple[object, ob
 
 
 def unexplained(found: Mapping[str, tuple[object, object]]) -> dict[str, tuple[object, object]]:
-    """What nobody but Koord can have done."""
+    """Changes that only Koord can have made."""
     return {name: values for name, values in found.items() if owner(name) is None}
 
 

@@ -5,7 +5,7 @@ moments, to hand over to a successor, while clients have calls held by a hook se
 goes wrong: see ``integration.handover.events``. What must hold:
 
 * a call is lost only if it was in flight when a process was killed or the runtime went away;
-* no connection is accepted and cut off, none refused; every creation is edited; nobody waits for ever;
+* no connection is accepted and cut off, none refused; every creation is edited; no client waits for ever;
 * one process serves at the end of each event, and all others have ended;
 * the last process comes to have as many descriptors as the first, and no process logged a fault of its own.
 

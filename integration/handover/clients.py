@@ -54,7 +54,7 @@ class Clients:
             self._look_at_connections(caller)
 
     async def one_on_a_fresh_connection(self, chance: random.Random, after_s: float) -> None:
-        """A call right after connecting, in the middle of whatever goes on."""
+        """A call right after connecting, during any fault."""
         await asyncio.sleep(after_s)
         async with calling(self.path) as caller:
             await self._one(caller, chance)

@@ -95,7 +95,7 @@ class Manager:
                 self._deaf = False
 
     def close(self) -> None:
-        """SIGKILL to whatever is left."""
+        """SIGKILL to all processes that are left."""
         for pid in self.living():
             os.kill(pid, signal.SIGKILL)
         for process in self._spawned.values():

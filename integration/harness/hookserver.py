@@ -1,6 +1,6 @@
 """A hook server on a unix socket whose answers a test makes, and the file by which a proxy finds it.
 
-Messages are bytes here: what a peer understands of them is the peer's own business.
+Messages are bytes here: only the peers decode them.
 """
 
 from __future__ import annotations

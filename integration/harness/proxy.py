@@ -108,7 +108,7 @@ def start_qosd(
 
 
 def _listens(path: Path) -> bool:
-    """A socket is there before anybody listens on it."""
+    """A socket exists before a process listens on it."""
     with socket_module.socket(socket_module.AF_UNIX) as client:
         try:
             client.connect(str(path))

@@ -147,7 +147,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=True)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Silent: containerd logs what it pulls."""
+        """Silent: containerd logs its pulls."""
 
     def _answer(self, with_body: bool) -> None:
         call = urlsplit(self.path)

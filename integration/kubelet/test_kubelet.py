@@ -49,7 +49,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pairs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
-    """Both sides of each release. A containerd is nobody else's: kubelet removes pods that it does not know."""
+    """Both sides of each release, each with its own containerd: kubelet removes pods that it does not know."""
     lives, stay_s = request.config.getoption("--lives"), request.config.getoption("--stay")
     found = {}
     for name, release in RELEASES.items():

@@ -1,6 +1,6 @@
 """Random messages of any class, the same for the same seed.
 
-Every kind of content a field can have occurs: the limits of the integer types, enum values that nobody has named,
+Every kind of content a field can have occurs: the limits of the integer types, enum values without a name,
 bytes that are not UTF-8, texts longer than an HTTP/2 frame. Messages of any depth carry unknown fields of every wire
 type, as one that was written by a newer release does.
 """

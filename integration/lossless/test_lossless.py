@@ -67,7 +67,7 @@ def play(methods: Methods, rounds: int, answer: Answering | None, prepare: Prepa
 
 
 def changed(turn: Turn, exchange: Exchange, *, request: bool = True) -> Iterator[str]:
-    """What is not byte for byte what was sent; ``request``: look at the request, too."""
+    """The messages that differ from those that were sent; ``request``: compare the request, too."""
     if request and exchange.requests != (turn.request,):
         heard = exchange.requests[0] if exchange.requests else b""
         yield f"{turn.method.path}: {len(exchange.requests)} requests; {first_difference(turn.request, heard)}"

@@ -2,10 +2,10 @@
 
 ``python -m integration.managerfuzz`` (``make fuzz-manager``).
 Environment: SECONDS=60 of each attack, NODES=2000, ATTACK=a regular expression (all names), STALL_S=0.5. One row an
-attack, in some of them with how long somebody else waited at most for what the attack is after (`beside`); the bounds
-that do not hold are named, and the last line has the worst figure of each. The API server is one in memory; manager,
-TLS, nodes and attackers are real processes on loopback. Attackers give way to everybody else (nice), since theirs are
-other machines' CPUs. It fails if the manager died, or a bound was passed in any row.
+attack, in some of them with the longest wait of another client for the same service (`beside`). Broken bounds are
+named, and the last line has the worst figure of each. The API server is one in memory; manager, TLS, nodes and
+attackers are real processes on loopback. Attackers have a low priority (nice), since they stand for other machines. It
+fails if the manager died, or a bound was passed in any row.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _own_mib(pid: int) -> float:
 
 @dataclass(frozen=True)
 class Beside:
-    """How long something took at most that somebody else wanted meanwhile."""
+    """The longest wait of another client meanwhile."""
 
     name: str
     longest_s: float
@@ -237,7 +237,7 @@ class Row:
 
 
 def attacked(made: Cluster, clients: Load, honest: subprocess.Popen[bytes], name: str, seconds: float) -> Row:
-    """``name`` "": nobody attacks."""
+    """``name`` "": no attack."""
     holder = made.holder
     clients.say("tell")
     told(clients)

@@ -1,7 +1,7 @@
-"""What an attack must not keep another from, again and again, from a process of its own:
+"""Repeats, in a process of its own, a call that an attack must not delay:
 ``python -m integration.managerfuzz.beside NAME`` of an attack. Prints the longest time, in seconds.
 
-What has no answer yet when the attack ends is waited for; what has none after ``PATIENCE_S`` counts as that.
+It waits for calls that have no answer when the attack ends; a call without an answer counts as ``PATIENCE_S``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.koord_manager.webhooks.rig import config_review
 
 PATIENCE_S, _AGAIN_S = 20.0, 0.1
 SOURCE = "127.0.1.2"
-"""Of another network than the attackers: whose ConfigMap's review makes room for whose is by network."""
+"""Another network than the attackers': reviews of ConfigMaps take turns by network."""
 TOO_MANY_REQUESTS = 429
 _MERGE = {"Content-Type": "application/merge-patch+json"}
 _PROFILE = f"/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles/{apiserver.PROFILE_NAME}"

@@ -1,7 +1,7 @@
-"""What honest clients notice, from a process of its own: ``python -m integration.managerfuzz.honest``.
+"""Measures what honest clients notice, in a process of its own: ``python -m integration.managerfuzz.honest``.
 
 An API server's reviews of pods, and kubelet's probe of the manager's health, which shows how long its event loop stands
-still. A line on standard input asks for what came of them since the last one, as JSON.
+still. A line on standard input asks for the results since the last one, as JSON.
 """
 
 from __future__ import annotations

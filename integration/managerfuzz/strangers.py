@@ -94,7 +94,7 @@ async def forged_reviews(target: Target) -> None:
 
 
 async def config_maps(target: Target) -> None:
-    """Reviews of the one whose rules take longest."""
+    """Reviews of the kind whose rules take longest."""
     await _posted(target, 8, [json.dumps(config_review(many_pairs())).encode()], VALIDATE_CONFIG_MAP)
 
 

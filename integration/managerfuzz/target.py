@@ -1,5 +1,5 @@
-"""What is attacked, and the connections that attackers make: from one address, which is no honest client's, to loopback
-alone."""
+"""The target, and the connections that attackers make: from one address, which is no honest client's, and only to
+loopback."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Pods that come and go at random on a real containerd, and a writer that knows nothing of Koord.
 
 Every slot holds a pod or none, and a step makes of the one the other, as kubelet would: the pod's cgroup, the sandbox,
-its containers; and back. Invariants: a slot belongs to one thread; an error in a thread is raised by whoever ends the
-churn; at the end no pod and no cgroup of one is left.
+its containers; and back. Invariants: a slot belongs to one thread; an error in a thread is raised when the churn ends;
+at the end no pod and no cgroup of one is left.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Tally:
 
 
 class Node:
-    """A node as kubelet fills it. ``root``: its cgroup for pods. ``foreign``: what somebody else writes there."""
+    """A node as kubelet fills it. ``root``: its cgroup for pods. ``foreign``: another program's writes there."""
 
     def __init__(self, runtime: Path, root: str, seed: int, foreign: Sequence[ForeignFile] = FOREIGN) -> None:
         self.runtime, self.root, self.seed, self.foreign = runtime, root, seed, foreign
@@ -73,7 +73,7 @@ class Node:
         self.tally.add("created")
 
     def remove(self, cri: Cri, key: str) -> None:
-        """The pod with its cgroups, unless somebody else removes it already."""
+        """The pod with its cgroups, unless another thread removes it already."""
         pod, sandbox_id = self.living.pop(key, (None, ""))
         if pod is not None:
             cri.remove(sandbox_id)
@@ -97,7 +97,7 @@ class Node:
 
 
 def _as_kubelet(call: Callable[[], Result], attempts: int = 3) -> Result:
-    """runc reads shares back (v1), and fails if somebody else wrote in between; then kubelet makes the call again."""
+    """runc reads shares back (v1), and fails if another program wrote in between; then kubelet makes the call again."""
     try:
         return call()
     except grpc.RpcError as error:
@@ -118,7 +118,7 @@ def _run(cri: Cri, pod: Pod) -> str:
 
 @contextlib.contextmanager
 def churning(node: Node, slots: int, foreign_hz: float = 0.0, pause_s: float = 0.0) -> Iterator[None]:
-    """Pods come and go while the block runs; then all are removed. ``foreign_hz``: writes by somebody else."""
+    """Pods come and go while the block runs; then all are removed. ``foreign_hz``: rate of another program's writes."""
     until = threading.Event()
     with ThreadPoolExecutor(WORKERS + 1) as threads:
         running: list[Future[None]] = [
@@ -160,7 +160,7 @@ def _steps(until: threading.Event) -> Iterator[int]:
 
 
 def _write(node: Node, hz: float, until: threading.Event) -> None:
-    """Values at random into files at random; what the kernel refuses, and what is gone, is no matter."""
+    """Writes random values into random files; refusals of the kernel and missing files do not matter."""
     chance = random.Random(f"{node.seed}/foreign")
     mounts = cgroups.hierarchies()
     while not until.wait(chance.random() * 2 / hz):

@@ -1,4 +1,4 @@
-"""The CPU sets of running containers, and when somebody wrote them, as the kernel's own events tell it (cgroup v1)."""
+"""The CPU sets of running containers, and when they were written, by the kernel's own events (cgroup v1)."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class Daemon:
         return self.log_file.read_text(errors="replace")
 
     def complaints(self) -> list[str]:
-        """Lines of the log that no run may have: what escaped somewhere."""
+        """Lines of the log that no run may have: exceptions that escaped."""
         signs = ("Traceback (most recent call last)", "a tick failed", "listing pods failed", "never retrieved")
         return [line for line in self.log.splitlines() if any(sign in line for sign in signs)]
 

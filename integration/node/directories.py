@@ -36,7 +36,7 @@ class Directories:
         self._made = 0
 
     async def anchor(self) -> None:
-        """A pod that stays, so that koord-qosd knows its place; whoever removes ``root`` removes it."""
+        """A pod that stays, so that koord-qosd knows its place; it goes with ``root``."""
         await _slowly(self._created(self._id(), kinds.unlabelled(self.chance, "anchor", self.root)))
 
     async def churn(self, slots: int, until: asyncio.Event, pause_s: float) -> None:

@@ -59,7 +59,7 @@ class Memory:
         return stat[f"{prefix}active_file"] + stat[f"{prefix}inactive_file"]
 
     def percent(self) -> float:
-        """Of the limit, what cannot be taken back: as the daemon counts it."""
+        """The part of the limit that cannot be taken back, as the daemon counts it."""
         charged = int((self._directory / ("memory.usage_in_bytes" if self._is_v1 else "memory.current")).read_text())
         return (charged - self.cache_bytes()) * 100 / LIMIT
 
@@ -125,7 +125,7 @@ class Course:
 
 
 def exhaust(node: Node, pod: Pod) -> Course:
-    """Fill memory until somebody has been made to give it back; the pod has exited then."""
+    """Fill memory until a pod has had to give it back; that pod has exited then."""
     id_, since_s = node.start(pod), time.time()
     passed_s = relieved_s = 0.0
     worst = 0.0

@@ -41,7 +41,7 @@ def bound(chance: random.Random, name: str, root: str, qos: str = "LSR") -> Pod:
 
 
 def exclusive(chance: random.Random, name: str, root: str) -> Pod:
-    """LSE: nobody else runs on its CPU."""
+    """LSE: no other pod runs on its CPU."""
     return bound(chance, name, root, "LSE")
 
 

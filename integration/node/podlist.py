@@ -1,4 +1,4 @@
-"""kubelet's pod list, of pods that a test runs itself: what it alone tells (priorities, phases, owners), over HTTP."""
+"""kubelet's pod list, of pods that a test runs itself, over HTTP: its only source of priorities, phases and owners."""
 
 from __future__ import annotations
 

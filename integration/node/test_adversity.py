@@ -255,7 +255,7 @@ def test_a_full_run_directory_forbids_every_write(make_daemon: MakeDaemon, group
 
 
 def loops(daemon: Daemon) -> dict[str, str]:
-    """What each collector or source complains of; those that are well are missing."""
+    """The problem of each collector or source that has one."""
     return {one["name"]: one["last_error"] for one in daemon.koordctl("node")["loops"] if one["failures"]}
 
 

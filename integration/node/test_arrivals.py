@@ -98,7 +98,7 @@ def exclusive(root: str, cpus: str = CPU, name: str = "lse") -> Pod:
 def test_nri_edits_through_every_restart_of_containerd(
     with_nri: Containerd, make_daemon: MakeDaemon, kubepods: str
 ) -> None:
-    """What qosd itself writes is switched off: the values are those that the runtime was told."""
+    """qosd's own writes are switched off: the values are those that the runtime got."""
     daemon = make_daemon(RULES, (*nri_flags(with_nri), *DRY), socket=with_nri.socket)
     daemon.start()
 

@@ -240,7 +240,7 @@ def test_plans_explanations_and_the_journal_of_what_was_taken_over(
 def test_what_kubelet_asks_for_later_is_what_comes_back(
     backend: Containerd, make_daemon: MakeDaemon, kubepods: str
 ) -> None:
-    """An update whose edit leaves the file as it is, so that nobody sees what kubelet asked for but the hook."""
+    """An update whose edit leaves the file as it is, so that only the hook sees kubelet's value."""
     daemon = make_daemon(RULES, socket=backend.socket)
     daemon.start()
     asked = pb.LinuxContainerResources(cpuset_cpus="1", cpu_shares=700, cpu_quota=40_000, cpu_period=100_000)
@@ -278,7 +278,7 @@ def test_a_fast_container_is_not_taken_for_what_it_was(
 
 
 def _noted_now(daemon: Daemon) -> int:
-    """Of how many containers the record says what kubelet requested."""
+    """The number of containers for which the record has kubelet's request."""
     noted: set[str] = set()
     for event in map(json.loads, daemon.undo_file.read_text().splitlines()[1:]):
         if event["type"] == "container":

@@ -206,7 +206,7 @@ def test_beside_pods_of_the_mid_band_newcomers_start_and_are_held_one_by_one(hel
 
 
 class Last:
-    """How best-effort pods run, of two tiers, and whether anybody else does: shares, idle, slices of all threads."""
+    """How best-effort pods of two tiers, and other pods, run: shares, idle, slices of all threads."""
 
     def __init__(self, held: Held) -> None:
         self.held, self.cpu = held, cgroups.hierarchies()["cpu"]

@@ -52,7 +52,7 @@ Write = tuple[Any, ...]
 
 @dataclass(slots=True)
 class Seen:
-    """What the ticks came to."""
+    """Results of the ticks."""
 
     still: int = 0
     moving: int = 0
@@ -193,7 +193,7 @@ def compare(before: Sequence[Write], decided: Sequence[Write], after: Sequence[W
 
 
 def difference(decided: Sequence[Write], planned: Sequence[Write]) -> str:
-    """What one has and the other has not; their order if they have the same."""
+    """The difference of two plans; their order if they have the same writes."""
     surplus = [write for write in decided if write not in planned]
     missing = [write for write in planned if write not in decided]
     if surplus or missing:
@@ -214,7 +214,7 @@ def note(decided: TickPlan, result: TickResult, number: int, seen: Seen) -> None
 
 
 def journal_differences(seen: Seen, rows: Sequence[Row]) -> list[str]:
-    """Ticks of which the journal does not tell just what came of them."""
+    """Ticks whose results differ from the journal."""
     told: dict[int, list[tuple[str, str, str]]] = {number: [] for number in seen.outcomes}
     for row in rows:
         if row.result not in NOTICES:

@@ -39,7 +39,7 @@ def world(cri: Cri, runtime: Path, kubepods: str) -> Iterator[Node]:
 
 
 def others(world: Node) -> Node:
-    """Pods besides those of ``world``, and nobody who writes their files but the runtime."""
+    """Pods besides those of ``world``; only the runtime writes their files."""
     return Node(world.runtime, world.root, world.seed, foreign=())
 
 
@@ -54,7 +54,7 @@ def written(daemon: Daemon, before: walker.Values, root: str) -> Changed:
 
 
 def settled(daemon: Daemon, before: walker.Values, root: str) -> Changed:
-    """Wait until all is written that the pods ask for; what differs from ``before`` then."""
+    """Wait until all values of the pods are written; the differences from ``before`` then."""
     last, since = written(daemon, before, root), time.monotonic()
 
     def found() -> Changed | None:

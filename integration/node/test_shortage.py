@@ -1,7 +1,7 @@
-"""Shortages on the kernel and a real containerd: all steps in their order, nobody else touched, everything put back.
+"""Shortages on the kernel and a real containerd: all steps in their order, no other pod touched, everything put back.
 
-The shortage is a toy's, what gives is a best-effort pod of two processes that never rest. cgroup v1: stock kernels have
-no throttle for memory, so CPU lacks; page cache is reclaimed where memory lacks.
+A toy strategy states the shortage, and a best-effort pod of two processes that never rest gives. cgroup v1: stock
+kernels have no throttle for memory, so the shortage is one of CPU; for one of memory, page cache is reclaimed.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from integration.node.toys import LACKS
 from koord.pb.cri import api_pb2 as pb
 
 BUSY = ("/bin/sh", "-c", "trap '' TERM; head -c 4000000 /dev/zero >/file; echo started; while :; do :; done")
-"""With page cache of its own: what can free next to nothing is not asked to."""
+"""With page cache of its own, since steps that free next to nothing are left out."""
 MIB = 1 << 20
 STEPS_S = 40.0
 """Five seconds for each of two steps, and the end of the pod."""
 SEEN_S = 60.0
-"""On a machine that others load, what has two shares comes last."""
+"""On a machine with other load, a pod with two shares waits long."""
 BOUND_S = 12.0
-"""A freeze lasts for ten seconds, whoever lives."""
+"""A freeze lasts for ten seconds at most, with the daemon or without."""
 
 
 class Lacking:
-    """The daemon with the toy, a busy best-effort pod, and a latency-sensitive one that nobody may touch."""
+    """The daemon with the toy, a busy best-effort pod, and a latency-sensitive one that must stay untouched."""
 
     def __init__(self, daemon: Daemon, client: Cri, root: str) -> None:
         self.daemon, self.client, self.root = daemon, client, root
@@ -117,7 +117,7 @@ def test_throttled_frozen_evicted(lacking: Lacking, figure: Callable[[str], None
 
 
 def test_killed_while_the_job_is_frozen_and_another_time_while_it_goes(lacking: Lacking) -> None:
-    """The next daemon thaws what nobody lacks any more; and ends an eviction that the last one began."""
+    """The next daemon thaws a pod when the shortage is over, and ends an eviction that the last one began."""
     (worker,) = lacking.ids.values()
     cgroup = f"{lacking.job.cgroup_parent}/{worker}"
     quota_us = cgroups.read(cgroup).cfs_quota_us
@@ -180,7 +180,7 @@ def started_again_without_a_runtime(lacking: Lacking) -> None:
 
 
 def on_a_full_disk(lacking: Lacking) -> None:
-    """The daemon lives; nobody lacks anything any more, and nothing can be noted: no file of its may grow."""
+    """The daemon lives, the shortage is over, and no undo note can be written: no file of the daemon may grow."""
     limit = lacking.daemon.undo_file.stat().st_size
     resource.prlimit(lacking.daemon.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 
@@ -204,7 +204,7 @@ def stopped_on_a_full_disk(lacking: Lacking) -> None:
 def test_a_pod_that_stands_still_runs_again_without_the_daemon(
     lacking: Lacking, how: Callable[[Lacking], None], figure: Callable[[str], None]
 ) -> None:
-    """Its quota, which was held down before it was frozen, comes back as well; what was to stay stays."""
+    """Its quota, which was lowered before the freeze, comes back as well; lasting values stay."""
     (worker,) = lacking.ids.values()
     cgroup = f"{lacking.job.cgroup_parent}/{worker}"
     quota_us = cgroups.read(cgroup).cfs_quota_us

@@ -156,7 +156,7 @@ def test_by_pressure_best_effort_has_the_lowest_weight_wherever_kubelet_has_it(m
 
 
 def test_a_foreign_writer_is_no_saw_tooth(make_node: MakeNode) -> None:
-    """Somebody gives the tier kubelet's value back each second for a minute."""
+    """Another writer puts kubelet's value back into the tier each second for a minute."""
     node = make_node(ON % ("cfsQuota", 0))
     node.start(busy(pods.best_effort(node.root, "be")))
     node.daemon.start()

@@ -79,7 +79,7 @@ class Lack(Toy):
 
 
 def main() -> None:
-    """The tuple has to know the toys before whoever derives something from it is imported."""
+    """The tuple has to hold the toys before modules that derive something from it are imported."""
     state = Path(sys.argv[sys.argv.index("--state-dir") + 1] if "--state-dir" in sys.argv else "/var/lib/koord")
     strategies.STRATEGIES = (*strategies.STRATEGIES, HoldBestEffort(state / HOLDS), Lack(state / LACKS))
     from qosd import program  # noqa: PLC0415

@@ -1,6 +1,6 @@
-"""All settable values of a cgroup tree, read by a walk that knows nothing of what Koord writes.
+"""All settable values of a cgroup tree, read by a walk that does not know which files Koord writes.
 
-A value is what a file says that can be both read and written; what the kernel counts or who is in the group is none.
+A value is the text of a file that can be both read and written; counters and lists of processes are none.
 """
 
 from __future__ import annotations

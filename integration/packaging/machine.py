@@ -135,7 +135,7 @@ class Machine:
         path.chmod(0o755)
 
     def give_dpkg(self) -> None:
-        """dpkg itself, for what runs it inside."""
+        """dpkg itself, for the scripts that run it inside."""
         for program in ("dpkg", "dpkg-deb", "dpkg-query", "dpkg-split", "tar"):
             _copy_program(Path(shutil.which(program) or program), self.root)
         for needed in ("ldconfig", "start-stop-daemon", "diff"):

@@ -68,7 +68,7 @@ def test_a_refused_node_leaves_a_configured_package_that_says_so(machine: Machin
 def test_what_the_operator_wants_from_the_first_time_on(
     machine: Machine, tiny_package: Package, text: str, called: list[str], said: str
 ) -> None:
-    """Whatever becomes of it, the package is configured."""
+    """The package is configured in any case."""
     (machine.root / "etc/default").mkdir(parents=True)
     (machine.root / DEFAULTS).write_text(text)
     machine.on("refuse")

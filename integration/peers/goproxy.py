@@ -1,7 +1,7 @@
 """A CRI proxy that works as Koordinator's does: it replaces whole messages, and remembers what it sent.
 
 Played are the methods in which its hooks can change something; the rest passes as bytes. It reads one hook-server file
-and asks that server without a word about itself, so a server has to take it for what it is. A hook that fails is a
+and asks that server without metadata about itself, as Koordinator's proxy does. A hook that fails is a
 failed call here. Its memory is what it saw and was never stopped: it is not restarted, and nothing makes it forget.
 """
 

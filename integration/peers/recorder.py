@@ -30,7 +30,7 @@ class Recorder:
 
 @contextlib.contextmanager
 def process_behind(socket: Path) -> Iterator[Answering]:
-    """The answers of the hook server on ``socket``, asked with the metadata of whoever asks."""
+    """The answers of the hook server on ``socket``, asked with the caller's metadata."""
     channel = grpc.insecure_channel(f"unix:{socket}")
 
     def answer(question: Question) -> Reply:

@@ -50,7 +50,7 @@ def answers_nothing(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def accepts_nothing(path: Path) -> Iterator[None]:
-    """A socket on which nobody accepts; connections wait in its backlog."""
+    """A socket on which no process accepts; connections wait in its backlog."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen(8)

@@ -113,7 +113,7 @@ def unexplained(caller: Caller, kills: Sequence[float]) -> list[str]:
 
 
 def too_many_wrecks(wrecks: int, kills: int) -> list[str]:
-    """A runtime whose client vanishes seldom leaves a wreck; a proxy that damages requests would leave many."""
+    """A runtime seldom leaves a wreck when its client vanishes; a proxy that damages requests would leave many."""
     most = max(FEW_WRECKS, kills // KILLS_PER_WRECK)
     return [f"{wrecks} pods wrecked in {kills} kills, {most} are allowed"] if wrecks > most else []
 

@@ -1,6 +1,6 @@
-"""kubelet's call mix on one node: polls, pods that come and go, the events stream; while somebody torments the node.
+"""kubelet's call mix on one node: polls, pods that come and go, the events stream; while faults strike the node.
 
-What torments it is the caller's: a coroutine that is told of the storm and ends when the storm shall end.
+The caller gives a coroutine that makes the faults: it gets the storm, and the storm ends when it ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether the runtime itself is the one that fails: it was disturbed, and has not said RuntimeReady since.
 
-Told by whoever disturbs it, and by a client that talks to it directly. A call that fails while the runtime is away, or
-comes back, is the runtime's failure and no proxy's.
+The code that disturbs it reports here, and so does a client that talks to it directly. A call that fails while the
+runtime is away, or comes back, is the runtime's failure and not the proxy's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOOK_S = 0.1
 
 class Runtime:
     """The runtime as ``direct`` sees it. ``moment`` changes when a disturbance begins, when it is done, and when the
-    runtime is ready again: what it answered to a call of before may arrive after the news that it is ready.
+    runtime is ready again: its answer to an earlier call may arrive after the news that it is ready.
 
     ``ready_s``: since when it is, by ``time.monotonic``.
     """

@@ -2,7 +2,7 @@
 
 A worker takes pods through kubelet's calls, one after the other. A call that was interrupted is resolved by listing on
 a connection of its own to the runtime: what it was to make is absent (then it is made again) or present, and then
-edited. Anything else is a finding. A call that the runtime itself refused while it was away is resolved alike.
+edited. Any other outcome is a finding. A call that the runtime itself refused while it was away is resolved likewise.
 
 A runtime whose caller vanishes in the middle of a start sometimes leaves a wreck: containerd 1.6 shows a container as
 exited and keeps its task. A call that such a pod is refused afterwards is made again on the direct connection; only if
@@ -254,7 +254,7 @@ class Worker:
                 await asyncio.sleep(self._setting.undo_s)
 
     async def _call(self, method: str, request: Message, answer: type[Answer]) -> Answer:
-        """Raises Interrupted also for what the runtime refused while it was not itself, once it is ready again."""
+        """Raises Interrupted also for calls that the runtime refused while it was disturbed, once it is ready again."""
         runtime = self._setting.runtime
         moment = runtime.moment
         try:
@@ -285,7 +285,7 @@ class Worker:
                     raise
 
     async def _resolved(self, method: str, find: Callable[[], Awaitable[Result | None]]) -> Result | None:
-        """What has become of an interrupted call, once the runtime has had the time to finish or undo it."""
+        """The outcome of an interrupted call, once the runtime has had the time to finish or undo it."""
         self._interrupted(method)
         await asyncio.sleep(self._setting.undo_s)
         found = await find()

@@ -45,7 +45,7 @@ def node() -> Iterator[Node]:
 
 
 def calls(node: Node, path: str = ECHO, message: bytes = b"hello") -> int:
-    """How many calls of one connection were answered with what was sent."""
+    """The number of calls of one connection whose answer is the request."""
     with node.channel() as channel:
         call: Call = channel.unary_unary(path)
         return sum(call(message, timeout=20) == message for _ in range(CALLS))
@@ -139,7 +139,7 @@ def test_protobuf_that_cannot_be_loaded(node: Node, figure: Figure) -> None:
 
 
 def test_out_of_descriptors_towards_hooks(node: Node, figure: Figure) -> None:
-    """A connection that is open goes on; what cannot be asked is treated as the policy says."""
+    """An open connection goes on; a hook server that cannot be asked is treated by its policy."""
     (node.directory / "hooks/x.json").write_text(HOOKS % node.directory)
     process = ready(node)
     with node.channel() as channel:

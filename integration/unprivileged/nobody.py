@@ -98,7 +98,7 @@ def _outcome(attempt: Attempt) -> str:
 
 
 def against(path: Path) -> dict[str, Attempt]:
-    """All that may be tried against one path, by what it is called."""
+    """All attempts against one path, by name."""
     here, beside = str(path), f"{path}.nobody"
     tries: dict[str, Attempt] = {
         "write": lambda: os.open(here, os.O_WRONLY | os.O_NONBLOCK),
@@ -120,7 +120,7 @@ def against(path: Path) -> dict[str, Attempt]:
 
 
 def locks(path: Path) -> dict[str, Attempt]:
-    """Locks that are kept, of whatever can be opened."""
+    """Locks that are kept, of every file that can be opened."""
     return {f"flock {path}": lambda: fcntl.flock(os.open(path, os.O_RDONLY | os.O_NONBLOCK), fcntl.LOCK_EX)}
 
 

@@ -160,7 +160,7 @@ def v1_files(controller: str, release: Release) -> list[File]:
 
 
 def v2_files(controllers: Iterable[str], release: Release, psi: bool) -> list[File]:
-    """Of a cgroup below the root whose parent passes ``controllers`` on."""
+    """The files of a cgroup below the root, whose parent passes ``controllers`` on."""
     own = [file for name in controllers for file in V2[name]]
     return _present((*V2_CORE, *own, *((*_PRESSURE, *_PRESSURE_SWITCH) if psi else ())), release)
 
@@ -212,7 +212,7 @@ NEW_V2: Mapping[str, Mapping[str, str]] = {
 }
 """Files, by hierarchy, of a new group on four CPUs; as few as the daemon does with."""
 _BEST_EFFORT = {"cpu.shares": "2", "cpu.weight": "1"}
-"""What kubelet makes of the files of its tier, and it or the runtime of all below it."""
+"""The values that kubelet gives the files of its tier, and that kubelet or the runtime give all below it."""
 _V1_HIERARCHIES = {file.name: controller for controller, files in V1.items() for file in files}
 
 
@@ -235,7 +235,7 @@ class Cgroups:
             path.write_text(f"{line}\n")
 
     def make(self, cgroup: str) -> None:
-        """``group`` and all above it, with the files of new ones; what is there stays."""
+        """Makes ``group`` and all above it, with the files of new ones; existing files stay."""
         parts = [part for part in cgroup.split("/") if part]
         for depth in range(len(parts) + 1):
             for hierarchy, files in (NEW_V1 if self.version == 1 else NEW_V2).items():

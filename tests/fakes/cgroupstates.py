@@ -68,7 +68,7 @@ def _groups(draw: st.DrawFn, top: str, most: int) -> tuple[str, ...]:
 def _states(
     draw: st.DrawFn, machine: Machine, groups: tuple[str, ...], populated: frozenset[str]
 ) -> dict[Target, Value]:
-    """A legal state. Shares of an idle group are what somebody would like them to be, not the 3 that it reads."""
+    """A legal state. Shares of an idle group are the wanted ones, not the 3 that its file reads."""
     state: dict[Target, Value] = {}
     for cgroup in groups:
         state |= draw(_bandwidth(machine.version, cgroup, state))

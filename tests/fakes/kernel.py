@@ -78,7 +78,7 @@ class KernelModel:
             self._set_memory(target, int(value))
 
     def _switch(self, target: Target, value: int) -> None:
-        """Only one of the two is on. What cgroups' identities were when group identity is switched is forgotten."""
+        """Only one of the two is on. A switch of group identity clears the identities of all cgroups."""
         other = CORE_SCHED if target == GROUP_IDENTITY else GROUP_IDENTITY
         if value and self._values.get(other):
             raise OSError(errno.EBUSY, f"{target} <- {value}")
@@ -161,7 +161,7 @@ class KernelModel:
 
 
 class ProtectionModel:
-    """What ``memory.min``, or ``memory.low``, of a tree come to, ``values`` by cgroup: each at most what is above it.
+    """The effective ``memory.min``, or ``memory.low``, of a tree, ``values`` by cgroup: each at most its parent's.
 
     Source: mm/page_counter.c (effective_protection) of Linux 6.x, without the share that siblings have to divide.
     """

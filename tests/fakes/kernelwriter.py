@@ -29,7 +29,7 @@ class KernelWriter(MortalWriter):
         self._act(lambda: self._written(target, value))
 
     def written_by_others(self, target: Target, value: Value) -> None:
-        """The same kernel for kubelet and the runtime, whom nobody kills here."""
+        """The same kernel for kubelet and the runtime, which are never killed here."""
         self._written(target, value)
 
     def _written(self, target: Target, value: Value) -> None:

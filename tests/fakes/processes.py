@@ -16,7 +16,7 @@ SCORE = "oom_score_adj"
 
 
 class ScoreWriter(MortalWriter):
-    """The kernel lets nobody lower a score who ``may_lower`` not. Writes are acts: see ``MortalWriter``."""
+    """Without ``may_lower`` the kernel refuses to lower a score. Writes are acts: see ``MortalWriter``."""
 
     may_lower = True
 

@@ -27,11 +27,11 @@ class CriRuntime:
     ready: bool = True
     failing: bool = False
     refuses: dict[str, str] = field(default_factory=dict)
-    """By call, what it fails with."""
+    """The errors, by call."""
     calls: list[str] = field(default_factory=list)
 
     def answer(self, call: str, message: bytes) -> Any:
-        """The answer's message, or what will come to it; raises Refusal."""
+        """The answer's message, or an awaitable of it; raises Refusal."""
         self.calls.append(call)
         if self.failing:
             raise Refusal(UNAVAILABLE, "server is not initialized yet")
@@ -91,7 +91,7 @@ class FakeRuntime(CriRuntime):
     cpu_shares: int | None = None
     updates: list[cri.UpdateContainerResourcesRequest] = field(default_factory=list)
     updated: Callable[[cri.UpdateContainerResourcesRequest], object] = lambda request: None
-    """What a runtime does to the kernel then."""
+    """What the runtime then does in the kernel."""
     listed: set[str] = field(default_factory=set)
     """The ids that lists have given."""
     stops: list[cri.StopContainerRequest] = field(default_factory=list)

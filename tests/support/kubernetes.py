@@ -1,4 +1,4 @@
-"""Pods, Nodes and a profile as an API server serves them: plain, but for what a test says."""
+"""Pods, Nodes and a profile as an API server serves them: plain, with the fields that a test adds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test opens and need not close itself: ``opened(thing)`` is closed when the test ends.
+"""Things that a test opens and need not close itself: ``opened(thing)`` is closed when the test ends.
 
 Undo records and kept files hold descriptors of their own, which no garbage collector gives back.
 """

@@ -33,7 +33,7 @@ def documents(cls: type[msgspec.Struct]) -> SearchStrategy[Any]:
 
 
 def substance(document: Any) -> Any:
-    """``document`` without members that are empty: what one of them says is what its absence says."""
+    """``document`` without its empty members, which mean the same as absent ones."""
     if isinstance(document, list):
         return [substance(item) for item in document]
     if not isinstance(document, dict):

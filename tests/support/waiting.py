@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 HANG_S = 60.0
-"""Only what hangs takes so long, however busy the machine is."""
+"""Only a test that hangs takes so long, however busy the machine is."""
 _PAUSE_S = 0.002
 
 

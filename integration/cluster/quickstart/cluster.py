@@ -56,7 +56,7 @@ class StandardKubelet(JoinedKubelet):
         self.root = KUBELET_ROOT
 
     def _configuration(self) -> dict[str, object]:
-        """With the cluster's DNS where clusters have it, though nobody answers there."""
+        """With the address of a cluster's DNS, on which no server answers."""
         return super()._configuration() | {"clusterDNS": [CLUSTER_DNS], "clusterDomain": "cluster.local"}
 
 

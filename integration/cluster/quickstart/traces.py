@@ -57,7 +57,7 @@ def owner(path: str) -> str | None:
 
 
 def _is_value(path: str) -> bool:
-    """Of cgroups, files that somebody sets."""
+    """Files of cgroups that a program sets."""
     if path == f"/{RECORDING}":  # of programs' answers and free space
         return False
     if not path.startswith(f"{CGROUP_ROOT}/"):

@@ -1,7 +1,7 @@
 """kubelet's call mix on this node, until a file appears: ``python -m integration.guest.inside.load STOP OUTCOME``.
 
-Nothing is killed here: whoever starts this upgrades, restarts or breaks something until it makes the file STOP, and
-reads what came of the calls from the file OUTCOME (JSON), which appears whole. The real kubelet must not run: it would
+Nothing is killed here: the starter upgrades, restarts or breaks something until it makes the file STOP, and reads the
+calls' results from the file OUTCOME (JSON), which appears whole. The real kubelet must not run: it would
 remove pods that it does not know.
 """
 
