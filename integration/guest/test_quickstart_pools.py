@@ -1,7 +1,8 @@
-"""The CPU pools of the third quick start, on a node with 16 CPUs, cgroup v2, systemd and the real kubelet.
+"""The CPU pools of Koordinator's guide to CPU orchestration, on a node with 16 CPUs, cgroup v2, systemd and kubelet.
 
-Static pods stand for the document's Deployments, with the annotations that scheduler and webhook would have written
-(kubelet refuses batch resources in static pods). A script of the document's own logic and paths reads what they have.
+The guide is ``integration/cluster/quickstart/cpu-orchestration.zh.md``. Static pods stand for its Deployments, with the
+annotations that scheduler and webhook would have written (kubelet refuses batch resources in static pods). A script
+with the guide's own logic and paths reads their CPU sets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Prints the CPU set of a pod's first container: get_cpuset.sh POD [NAMESPACE]
 #
-# By the paths of the third quick start: systemd's cgroup driver, cgroup v2, containerd. Where the quick start's path of
+# By the paths of the guide to CPU orchestration: systemd's cgroup driver, cgroup v2, containerd. Where the quick start's path of
 # Guaranteed pods cannot be, this has kubelet's.
 set -euo pipefail
 
