@@ -13,19 +13,18 @@ _HEAD = ("Metric", "Type", "Labels", "What it is", "Here", "Difference, or why n
 _TEXT = """\
 # koordlet's metrics
 
-Dashboards and alerts that were made for Koordinator's node agent go on: what koord-qosd measures, decides and counts
-stands on its page `/metrics` also under koordlet's names, with koordlet's types and labels. This page is made by
-`make docs` from the table that the page is rendered from.
+Dashboards and alerts for Koordinator's node agent go on working: koord-qosd also exports its figures under koordlet's
+names, types and labels on `/metrics`. `make docs` makes this page from the table that `/metrics` is rendered from.
 
 * {exported} of koordlet's {all} metrics are exported; the others are in the table with the reason.
-* The prefix is `koordlet_`. All have the label `node` (`--node-name`, else `$NODE_NAME` or the host's name) but for
-  those marked †.
-* *Here* is where koord-qosd's own figures have the same ([what it measures](metrics.md#what-koord-qosd-measures),
-  [what it does](metrics.md#koord-qosd-itself)); {none}: nowhere else as a metric.
-* A family is on the page while it has a sample: nothing is exported as 0 for want of a figure. Series of a pod go with
-  the pod, `pod_eviction_detail` five minutes after its last eviction. There is no gap between two rounds, as koordlet's
-  gauges of PSI, CPI and requests have.
-* Nothing is done for them between two scrapes.
+* The prefix is `koordlet_`. All metrics but those marked † have the label `node` (`--node-name`, else `$NODE_NAME` or
+  the host's name).
+* *Here* names koord-qosd's own metric of the same figure ([what it measures](metrics.md#what-koord-qosd-measures),
+  [what it does](metrics.md#koord-qosd-itself)); {none}: none.
+* A metric is exported while it has a sample, and never as 0 for a missing figure. Series of a pod go with the pod,
+  `pod_eviction_detail` five minutes after its last eviction. They have no gaps between two rounds, unlike koordlet's
+  gauges of PSI, CPI and requests.
+* They cost nothing between two scrapes.
 
 ```
 {example}```

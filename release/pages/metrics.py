@@ -24,8 +24,8 @@ _HEAD = ("Metric", "Type", "Labels", "What it is")
 _TEXT = """\
 # All metrics
 
-Prometheus metrics of Koord's processes, made by `make docs` from the declarations that their pages are rendered from.
-[Rules for alerts and a dashboard](../manifests/monitoring) that use them are ready to be loaded.
+These are the Prometheus metrics of Koord's processes. Load the [alerts and the dashboard](../manifests/monitoring) that
+use them. `make docs` makes this page from the declarations that `/metrics` is rendered from.
 
 | Process | `/metrics` on | More on it |
 |---|---|---|
@@ -35,15 +35,15 @@ Prometheus metrics of Koord's processes, made by `make docs` from the declaratio
 [node daemon](node-daemon.md#health) |
 | koord-manager | port 8080 of its pods | [koord-manager](koord-manager.md) |
 
-Counters end in `_total`; of a histogram there are `_bucket`, `_sum` and `_count`. A family is on a page while it has a
-sample: nothing is exported as 0 for want of a figure.
+Counters end in `_total`; a histogram has `_bucket`, `_sum` and `_count`. A metric is exported while it has a sample,
+and never as 0 for a missing figure.
 
 * [koord-runtime-proxy](#koord-runtime-proxy)
 * [koord-qosd itself](#koord-qosd-itself)
 * [What koord-qosd measures](#what-koord-qosd-measures)
 * [koord-manager](#koord-manager)
 
-What Koordinator's node agent calls the same is in [koordlet's metrics](koordlet-metrics.md).
+[koordlet's metrics](koordlet-metrics.md) has the names of Koordinator's node agent.
 
 ## koord-runtime-proxy
 
@@ -55,9 +55,9 @@ What Koordinator's node agent calls the same is in [koordlet's metrics](koordlet
 
 ## What koord-qosd measures
 
-`koordctl metrics` shows the newest samples, by these names without `koord_qosd_`. *Every* says how often each is
-measured, *Kept* how long the daemon remembers it, and the last column which of [koordlet's
-metrics](koordlet-metrics.md) is made of it. More: [what koord-qosd measures](measuring.md).
+`koordctl metrics` shows the newest samples, by these names without `koord_qosd_`. *Every* is the interval of the
+measurement, *Kept* how long the daemon keeps it, and the last column the [koordlet metric](koordlet-metrics.md) that is
+made of it. More: [what koord-qosd measures](measuring.md).
 
 {measured}
 

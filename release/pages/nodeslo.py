@@ -51,8 +51,7 @@ _INTRODUCTION = """\
 # NodeSLO, field by field
 
 NodeSLO is the cluster's policy for one node. koord-qosd reads it from `spec` of its [rules file](qosd.md#rules), where
-`kubectl get nodeslo NODE -o yaml` can be pasted. This page is made by `make docs` from the code that reads and follows
-it.
+you can paste `kubectl get nodeslo NODE -o yaml`. `make docs` makes this page from the code that reads NodeSLO.
 
 * [How it is read](#how-it-is-read)
 * [Rules between fields](#rules-between-fields)
@@ -66,30 +65,31 @@ it.
 
 ## How it is read
 
-What is said is laid over the defaults, field by field; a list takes the place of the default list. Then `cpuQOS`,
-`memoryQOS` and `resctrlQOS` of `lsrClass`, `lsClass` and `beClass` that are not enabled are replaced by neutral values
-(the column *off*): so what was set goes back when they are switched off. A value out of its bounds, an unknown key and
-fields that contradict each other are warnings and count as not set; the rest of the file counts. Keys may be written in
-any case, `null` is not set, and so is `""` for a choice.
+Fields that are set override the defaults, one by one; a list replaces the default list. Then neutral values (the column
+*off*) replace `cpuQOS`, `memoryQOS` and `resctrlQOS` of `lsrClass`, `lsClass` and `beClass` that are not enabled, so
+that switching them off puts the files back. A value out of its bounds, an unknown key and fields that contradict each
+other are warnings and count as not set; the rest of the file counts. Keys may be written in any case. `null` counts as
+not set, and so does `""` for a choice.
 
-A default of {none} is "not set": nothing is written for it. Percentages are whole numbers. *Who acts* is a
-[hook](qosd.md#what-is-edited) or a strategy (`koordctl node` lists them). koord-qosd is root; what else it takes,
-beside a kernel that has the file, is in the last column.
+A default of {none} means "not set": no file is written for it. Percentages are whole numbers. *Who acts* names a
+[hook](qosd.md#what-is-edited) or a strategy (`koordctl node` lists them). The last column has the kernel files, and
+what the field needs besides a kernel that has them.
 """
 
 _EFFECTS = """\
 ## What has no effect
 
-A field that is set otherwise than by default and that nobody follows on this node is a warning, in the log and in
-`koordctl pods` and `koordctl node`, for as long as it is so: another kernel, another gate, and it is gone. Not told is
-what an object says that is switched off in so many words (`enable: false`).
+If a field differs from its default and no hook or strategy acts by it on this node, there is a warning in the log, in
+`koordctl pods` and in `koordctl node`. It lasts until the field, the kernel or the gate changes. Fields of an object
+with `enable: false` bring no warning.
 
-*not yet* in the tables: Koord does not do it yet. *never*: it will not. On a stock kernel with cgroup v1, these rules
+In the tables, *not yet* means that Koord does not act by the field yet, and *never* that it will not. On a stock kernel
+with cgroup v1, these rules
 
 ```yaml
 {rules}```
 
-are taken with the following words:
+bring these warnings:
 
 ```
 {warnings}
@@ -114,10 +114,10 @@ _STOCK_V1 = HostFacts(1, files=frozenset({"cpu.idle", "cpu.max.burst"}))
 _EXTENSIONS = """\
 ## extensions
 
-A free map in which each key belongs to one component. `extensions.koord` is Koord's own, for what Koordinator has no
-field for: it is read with bounds, unknown keys told and errors by path, as all above. In a cluster it comes from
-`koord-config` of the ConfigMap `slo-controller-config`, with `clusterStrategy` and `nodeStrategies` like the other keys
-there. koord-manager changes no other extension of a NodeSLO; a node warns that it reads none of them.
+A free map in which each key belongs to one component. `extensions.koord` is Koord's own, for settings without a field
+in Koordinator. Its bounds, unknown keys and errors are checked as above. In a cluster set it by `koord-config` of the
+ConfigMap `slo-controller-config`, with `clusterStrategy` and `nodeStrategies` like the other keys there. koord-manager
+changes no other extension of a NodeSLO; a node warns that it reads none of them.
 
 ```yaml
   koord-config: |
@@ -156,7 +156,7 @@ def _rules() -> str:
     lines = [f"* {_pair(path, pair)}" for path, pair in pairs]
     return "\n".join((
         "## Rules between fields\n",
-        "Beyond the bounds of each. What breaks one is a warning, and counts as not set.\n",
+        "These apply beyond the bounds of each field. Fields that break a rule are a warning, and count as not set.\n",
         *lines,
         "* `networkQOS`: a request is not more than its limit (0: no limit); the requests of `lsrClass`, `lsClass` and",
         "  `beClass` are together not more than 100 %, nor than `totalNetworkBandwidth` where that is known.",
@@ -198,7 +198,7 @@ def _section(title: str, about: str, path: str) -> str:
 
 
 def _table(path: str) -> str:
-    """The fields of the object at ``path``, and below them why nobody acts by some."""
+    """The fields of the object at ``path``, and below them the reasons of those by which no part acts."""
     found = list(_fields_below(path))
     return table(_HEAD, [_line(field, kind, path) for field, kind in found]) + _gaps([each for each, _ in found], path)
 
