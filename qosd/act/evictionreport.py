@@ -21,7 +21,7 @@ _S = 1_000_000_000
 
 
 class EvictionCount(msgspec.Struct, frozen=True):
-    """How many evictions came about, the last of them at ``last_ns`` by the monotonic clock."""
+    """The number of evictions that came about, the last at ``last_ns`` by the monotonic clock."""
 
     count: int
     last_ns: int

@@ -147,7 +147,7 @@ class Evictor(Actor[EvictionPlan]):
 
     @property
     def under_way(self) -> Mapping[str, EvictionState]:
-        """By UID; the very same object while nothing changes. From any thread."""
+        """The states by UID; the same object while nothing changes. From any thread."""
         return self._report.under_way
 
     @property

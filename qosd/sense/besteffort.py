@@ -85,7 +85,7 @@ class BestEffortCollector:
         self._request_cores = sum(map(batch_request_milli, targets.pods)) / 1000
 
     def _size(self, path: str) -> float | None:
-        """The CPUs of a set; None if it is not there, or empty (v1, not yet set up), which limits nothing."""
+        """Returns the size of a CPU set; None without a file, or if it is empty (v1, not yet set up): no limit."""
         text = self._files.read(path)
         if text is None:
             return None
@@ -97,19 +97,19 @@ class BestEffortCollector:
         return float(size) if size else None
 
     def _quota_cores(self) -> float | None:
-        """The tier's CFS quota in cores, if it has one."""
+        """Returns the tier's CFS quota in cores; None if it has none."""
         quota, period = self._number(_QUOTA, self._quota), self._number(_PERIOD, self._period)
         return quota / period if quota >= 0 and period > 0 else None
 
     def _number(self, name: str, path: str) -> int:
-        """-1 if there is none."""
+        """Returns the number in the file; -1 if there is none."""
         text = self._files.read(path)
         value = -1 if text is None else row(name).parse(text.decode().strip(), self._tree.version)
         return value if isinstance(value, int) else -1
 
 
 def batch_request_milli(pod: PodView) -> int:
-    """The sum of a BE pod's ``batch-cpu`` requests; 0 of any other, and of one that has ended."""
+    """Returns the sum of a BE pod's ``batch-cpu`` requests; 0 for other pods, and for one that has ended."""
     if pod.context.raw_qos is not QoSClass.BE or not live(pod):
         return 0
     return sum(resources.request_milli(BATCH_CPU) or 0 for resources in pod.context.extended.values())

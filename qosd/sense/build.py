@@ -1,4 +1,4 @@
-"""All of sensing, put together."""
+"""Makes the sampler with its collectors and store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Sense:
 
 
 def build(host: CollectorHost) -> Sense:
-    """Every collector, and room for all that they measure."""
+    """Makes every collector, and a store for all that they measure."""
     collectors = [collector(host) for collector in COLLECTORS]
     (system,) = (one for one in collectors if isinstance(one, SystemCollector))
     store = SampleStore(PANELS)

@@ -1,10 +1,10 @@
-"""Rates of what the kernel counts of one cgroup: the gauge of collectors whose files hold nothing but counters.
+"""Measures the rates of a cgroup's counters: the gauge of collectors whose files hold only counters.
 
-Those by which strategies act are read every tick of tiers, and of latency-sensitive containers if they ran since the
-batch before. Other containers are read once in ``HELD_TICKS``, not all in the same tick, and their newest rates hold
-until then; pods and host applications have panels of that period. Invariant: a rate is between two readings of the same
-cgroup (same paths and inodes, no failed reading between). A counter that this kernel does not have, or that fell, costs
-its own figure only.
+Tiers are read every tick, and so are latency-sensitive containers if they ran since the last batch: strategies act by
+them. Other containers are read once in ``HELD_TICKS``, not all in the same tick, and their newest rates hold until
+then; pods and host applications have panels of that period. Invariant: a rate is between two readings of the same
+cgroup (same paths and inodes, no failed reading between). A counter that this kernel lacks, or that fell, leaves only
+its own rate without a sample.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ PERIODS_S: Mapping[Scope, float] = {
 HELD_TICKS = round(SLOW_S / TICK_S)
 _CONTAINER_CORES = USAGE[Scope.CONTAINER].cpu_usage_cores
 Text = bytes | None
-"""Of a file; None if it is not there."""
+"""The text of a file; None if it is missing."""
 Count = int | None
 Parse = Callable[[Sequence[Text]], Sequence[Count]]
-"""What a cgroup's files count; None what is not counted there. Raises ValueError."""
+"""Returns the counters in a cgroup's files; None for one that is not counted there. Raises ValueError."""
 
 
 class CounterGauge:
-    """``parse``: what the texts of all ``paths`` say; ``row`` is made of their growth per second, in that order.
+    """A gauge of one cgroup. ``parse`` reads the counters from ``paths``; ``row`` is made of their growth per second.
 
-    A cgroup that has not run is not read, but for once in ``HELD_TICKS``: what it counts does not move, unless the
-    kernel writes back for it. That counts as of the tick at which it is read.
+    A cgroup that has not run is read only once in ``HELD_TICKS``: its counters do not move, unless the kernel writes
+    back for it. That counts for the tick at which it is read.
     """
 
     __slots__ = (
@@ -73,7 +73,7 @@ class CounterGauge:
         self._quiet: Row | None = None  # of no growth; None: the next reading is a first one
 
     def sample(self) -> Row | None:
-        """None if there is none of the files, or nothing is counted in them. Raises OSError, ValueError."""
+        """Returns the rates; None if no file is there, or counts anything. Raises OSError, ValueError."""
         if self._quiet is not None and self._skipped < HELD_TICKS - 1 and not self._has_run():
             self._skipped += 1
             self._at_ns = self._host.clock()
@@ -82,7 +82,7 @@ class CounterGauge:
         return self._read()
 
     def _read(self) -> Row | None:
-        """Texts that did not change are not parsed again."""
+        """Reads the files. Texts that did not change are not parsed again."""
         files, quiet, self._quiet = self._host.files, self._quiet, None
         texts, inodes = tuple(map(files.read, self.paths)), tuple(map(files.inode, self.paths))
         was_ns, self._at_ns = self._at_ns, self._host.clock()
@@ -112,7 +112,7 @@ class SampleAndHold:
         return self._gauge.paths
 
     def sample(self) -> Row | None:
-        """None if there was nothing to measure. Raises OSError, ValueError."""
+        """Returns the newest row; None if there was nothing to measure. Raises OSError, ValueError."""
         if self._rest == 0:
             self._rest, self._row = HELD_TICKS, None
             self._row = self._gauge.sample()
@@ -150,7 +150,7 @@ class CounterGauges:
         self._gauges = PerCgroup(rows, host.files, gauge, phase_s=phase_s)
 
     def batch(self, tick: Tick) -> Batch:
-        """After a batch that was left out nobody knows who has not run since."""
+        """Returns the rows. After a missed batch it is unknown which containers ran, so all are read."""
         self._cores = tick.values(_CONTAINER_CORES) if tick.before_ns == self._at_ns else {}
         self._at_ns = tick.at_ns
         return self._gauges.batch(tick)

@@ -1,8 +1,8 @@
-"""Cycles and instructions of containers, where the CPU's counters are to be had: 10 seconds out of every 60.
+"""Counts cycles and instructions of containers for 10 seconds out of every 60, if the CPU's counters are available.
 
-A window is opened at one run and read and closed at the next, so that nothing waits. Containers take turns: as many
-as ``max_descriptors`` allows count at a time. Invariant: whatever fails, every descriptor of a window is closed at
-its end. Without counters (most virtual machines) the collector says why and asks again seldom.
+A window is opened at one run, and read and closed at the next, so that nothing waits. Containers take turns: as many
+as ``max_descriptors`` allows count at a time. Invariant: every descriptor of a window is closed at its end, whatever
+fails. Without counters (most virtual machines) the collector says why and tries again seldom.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class CyclesRow(Row, source="cycles", scope=Scope.CONTAINER, period_s=CYCLES_S):
 
 
 class Counters:
-    """How a cgroup's cycles are counted on this machine: the production side of ``CyclesCollector``' arguments."""
+    """Counts a cgroup's cycles by the CPU's counters on this machine."""
 
     def __init__(self, cpus: Callable[[], Sequence[int]]) -> None:
         self._cpus = cpus
         self._perf: perf.Perf | None = None
 
     def unavailable(self) -> str:
-        """Why nothing can be counted; "" if it can."""
+        """Returns why nothing can be counted; "" if it can."""
         cpus = self._cpus()
         if not cpus:
             return "no CPU is online as far as sysfs tells"
@@ -60,11 +60,11 @@ class Counters:
         return self._perf.unavailable(perf.CPI, cpus[0])
 
     def descriptors(self) -> int:
-        """Descriptors that one container takes."""
+        """Returns the number of descriptors that one container takes."""
         return len(perf.CPI) * max(1, len(self._cpus()))
 
     def open(self, directory: str) -> perf.Meter:
-        """Raises OSError."""
+        """Opens the counters of a cgroup. Raises OSError."""
         self._perf = self._perf or perf.Perf()
         return perf.Meter(self._perf, directory, self._cpus(), perf.CPI)
 
@@ -104,7 +104,7 @@ class CyclesCollector:
         self._window.clear()
 
     def _open(self, cgroups: Sequence[SampledCgroup]) -> None:
-        """Begin to count the containers whose turn it is; one that cannot be counted is passed over."""
+        """Begins to count the containers whose turn it is; passes over one that cannot be counted."""
         most = max(1, self._max // self._counters.descriptors())
         start = self._next if self._next < len(cgroups) else 0
         self._next = start + most

@@ -1,8 +1,8 @@
 """Disks and network interfaces of the node, from /proc.
 
-Of block devices whole disks count, not their partitions (whose traffic is the disk's), loop devices or RAM disks; of
-interfaces those that stand on no other, so neither a pod's veth nor a VLAN, and not loopback. Invariant: a device
-that was replaced by another of its name (its counters fall) has no sample for one run.
+It measures whole disks, not partitions (their traffic is the disk's), loop devices or RAM disks; and interfaces that
+stand on no other, so neither a pod's veth nor a VLAN, and not loopback. Invariant: a device that was replaced by
+another of its name (its counters fall) has no sample for one run.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class DisksCollector:
         self._files.drop((self._file,))
 
     def _whole(self, name: str) -> bool:
-        """sysfs has a directory of its own for a whole disk, where a slash in its name is an exclamation mark."""
+        """Is it a whole disk? These have a directory in sysfs, with an exclamation mark for a slash in the name."""
         if name.rstrip("0123456789") in _NOT_DISKS:
             return False
         return name in self._before or (self._block / name.replace("/", "!")).exists()

@@ -1,7 +1,7 @@
-"""The metric table and the newest samples as Prometheus text, and the table as documentation.
+"""Renders the newest samples as Prometheus text.
 
-Rendered straight from table and store: a series exists as long as its object has a sample, nothing is registered and
-nothing can be forgotten. The names under which koordlet exports the same are ``qosd.koordlet``'s.
+It renders straight from metric table and store: a series exists as long as its object has a sample; nothing has to be
+registered or removed. ``qosd.koordlet`` renders the same under koordlet's names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LABELS: Mapping[Scope, Sequence[str]] = {
     Scope.CACHE: ("group", "cache_id"),
     Scope.COLLECTOR: ("collector",),
 }
-"""Of the series of each kind of object."""
+"""The labels of the series of each kind of object."""
 
 
 class SampleExposition:
@@ -39,7 +39,7 @@ class SampleExposition:
         self._own: dict[tuple[Scope, str], str] = {}
 
     def render(self, targets: SampleTargets) -> bytes:
-        """Prometheus text (version 0.0.4) of all samples of the objects in ``targets``, and of node and devices."""
+        """Returns Prometheus text (0.0.4) of all samples of the objects in ``targets``, and of node and devices."""
         if targets is not self._targets:
             cgroups = [cgroup for found in targets.cgroups.values() for cgroup in found]
             self._own = {(cgroup.scope, cgroup.subject): label_text(_own(cgroup)) for cgroup in cgroups}
@@ -73,19 +73,19 @@ def _own(cgroup: SampledCgroup) -> Labels:
 
 
 def split(scope: Scope, subject: str) -> Sequence[str]:
-    """The values of a subject's labels."""
+    """Returns the values of a subject's labels."""
     if scope is Scope.NODE:
         return ()
     return subject.rsplit("/", 1) if scope is Scope.CACHE else (subject,)
 
 
 def head(name: str, text: str, kind: str) -> list[str]:
-    """The two lines before a family's samples; ``kind`` is Prometheus'."""
+    """Returns the two lines before a family's samples; ``kind`` is Prometheus'."""
     return [f"# HELP {name} {text.replace(chr(92), chr(92) * 2)}", f"# TYPE {name} {kind}"]
 
 
 def label_text(labels: Labels) -> str:
-    """What stands between the braces."""
+    """Returns the text between the braces."""
     return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
 
 

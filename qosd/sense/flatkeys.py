@@ -1,8 +1,8 @@
-"""Numbers out of the kernel's "key value" files (``memory.stat``, ``cpu.stat``), at the least cost per read.
+"""Reads numbers from the kernel's "key value" files (``memory.stat``, ``cpu.stat``), at the least cost per read.
 
-The order of the keys never changes while a kernel runs, so where the wanted ones stand is learnt once and then only
-confirmed. Invariants: a number is never taken from beside another key; if the order does change, it is learnt anew; a
-line that cannot be read costs its own key only.
+The order of the keys never changes while a kernel runs, so the places of the wanted keys are learnt once and then only
+confirmed. Invariants: a number is never taken from another key; if the order does change, it is learnt anew; a line
+that cannot be read leaves only its own key without a number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class FlatKeys:
         self._count, self._from_end = 0, False
 
     def numbers(self, text: bytes) -> list[int] | None:
-        """The keys' numbers in order; None if a required key or its number is missing."""
+        """Returns the keys' numbers in order; None if a required key or its number is missing."""
         try:
             found = self._known(text)
         except (ValueError, IndexError):
@@ -44,7 +44,7 @@ class FlatKeys:
         return found
 
     def _learn(self, text: bytes) -> list[int] | None:
-        """Where the keys stand, counted from the end of the text that is nearer to all of them."""
+        """Learns the places of the keys, counted from the end of the text that is nearer to all of them."""
         at: dict[bytes, tuple[int, int]] = {}
         count = 0
         for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""What a collector is made of: where this node's files are, who reads them, its clock, and what its units are."""
+"""The host as collectors need it: the places of its files, their reader, the clock and the kernel's units."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Block I/O of each cgroup, from ``io.stat`` (v2) and ``blkio.throttle.*_recursive`` (v1), summed over devices.
 
-A device that stands on others (LVM, RAID, loop) counts as well as they do. v1 charges writes from the page cache to
-nobody, and from Linux 6.10 on it counts I/O of those devices only that have had a throttle limit. Invariant: where
-nothing is counted there is no row; it is never taken for no I/O.
+A device that stands on others (LVM, RAID, loop) counts in addition to them. v1 charges writes from the page cache to no
+cgroup, and from Linux 6.10 on it counts I/O only of devices that have had a throttle limit. Invariant: without counters
+there is no row; that is never taken for no I/O.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _v1(texts: Sequence[Text]) -> Sequence[Count]:
 
 
 def _by_direction(text: Text) -> Sequence[Count]:
-    """(read, written) of lines such as ``8:0 Read 4096``; the total at the end stands alone. Raises ValueError."""
+    """Returns (read, written) from lines like ``8:0 Read 4096``, without the total at the end. Raises ValueError."""
 
     def counted(line: bytes) -> tuple[bytes, int]:
         _, direction, count = line.split()
@@ -85,10 +85,10 @@ def _by_direction(text: Text) -> Sequence[Count]:
 
 
 def _v2(texts: Sequence[Text]) -> Sequence[Count]:
-    """Of lines such as ``8:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0``.
+    """Returns the counters from lines like ``8:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0``.
 
-    Some kernels print devices without I/O in front of another's line, and ``(unknown)`` for one that is gone: so each
-    word is looked at by itself. Words without any count that can be read are no counts at all.
+    Some kernels print devices without I/O in front of another's line, and ``(unknown)`` for one that is gone: so it
+    parses each word by itself. A text without a readable counter has no counters.
     """
     words = (texts[0] or b"").split()
     sums, is_counted = dict.fromkeys(_V2_KEYS, 0), not words

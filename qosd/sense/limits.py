@@ -1,4 +1,4 @@
-"""The limits that are in force on each cgroup, as the kernel shows them; unlimited is no sample."""
+"""Measures the limits in force on each cgroup, as the kernel shows them; an unlimited one has no sample."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class LimitsGauge:
         self._row: LimitsRow | None = None
 
     def sample(self) -> LimitsRow | None:
-        """NaN = unlimited, or no such file. Raises OSError, ValueError."""
+        """Returns the limits; NaN = unlimited, or no such file. Raises OSError, ValueError."""
         texts = [self._files.read(path) for path in self.paths]
         if texts != self._texts:
             self._row, self._texts = self._parse(texts), texts

@@ -1,8 +1,8 @@
-"""What happened to each cgroup for want of memory: reclaim at its bounds, and OOM kills.
+"""Counts the memory events of each cgroup: reclaim at its bounds, and OOM kills.
 
-v2 counts in ``memory.events`` what happened in the cgroup and all below it; v1 only in the cgroup itself, and only how
-often its limit was hit (``memory.failcnt``) and what was killed (``memory.oom_control``). Invariant: an event that this
-kernel does not count has no sample.
+v2 counts in ``memory.events`` the events of the cgroup and all below it; v1 those of the cgroup itself, and only limit
+hits (``memory.failcnt``) and kills (``memory.oom_control``). Invariant: an event that this kernel does not count has no
+sample.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class MemoryEventsCollector:
 
 
 class _V1:
-    """What ``_V1_FILES`` count."""
+    """Parses ``_V1_FILES``."""
 
     def __init__(self) -> None:
         self._keys = FlatKeys((b"oom_kill_disable",), (b"oom_kill",), absent=_ABSENT)
@@ -85,7 +85,7 @@ class _V1:
 
 
 class _V2:
-    """What ``_V2_FILES`` count."""
+    """Parses ``_V2_FILES``."""
 
     def __init__(self) -> None:
         self._keys = FlatKeys((b"low", b"high", b"max"), (b"oom", b"oom_kill"), absent=_ABSENT)
@@ -95,7 +95,7 @@ class _V2:
 
 
 def _numbers(keys: FlatKeys, text: bytes) -> Sequence[Count]:
-    """Raises ValueError."""
+    """Returns the numbers of the keys, None for an absent one. Raises ValueError."""
     numbers = keys.numbers(text)
     if numbers is None:
         raise ValueError(f"{text!r} lacks a key or its number")

@@ -1,9 +1,9 @@
-"""CPU and memory of one cgroup: the per-object part of the per-tick path, where a microsecond counts 225 times.
+"""Measures CPU and memory of one cgroup; this runs for each object in each tick, where a microsecond counts 225 times.
 
-A meter knows its files' paths, reads them through kept descriptors and keeps of the last reading only what the next
-one is compared with. A text that did not change is not parsed again. Invariants: a rate is between two readings of
-the same cgroup (same path and inode, no failed reading between), at the instants of these readings; a file that is
-not there costs its own figures only, and nothing raises because a cgroup is gone.
+A meter reads its files through kept descriptors, and keeps of the last reading only what it compares the next one with.
+It does not parse an unchanged text again. Invariants: a rate is between two readings of the same cgroup (same path and
+inode, no failed reading between), at the instants of these readings; a missing file leaves only its own figures without
+a sample, and nothing raises because a cgroup is gone.
 
 Formulas: cores = growth of CPU time / growth of time; memory without page cache = inactive_anon + active_anon +
 unevictable, with it + active_file + inactive_file (v1: the ``total_`` keys, which cover what is below the cgroup);
@@ -45,7 +45,7 @@ _NO_COUNTS = (-1, -1)
 
 
 def path_of(tree: Tree, cgroup: str, name: str) -> str:
-    """The path of row ``name``; "" (which no reader can open) where this cgroup version has no such file."""
+    """Returns the path of row ``name``; "" (which no reader can open) if this cgroup version has no such file."""
     path = tree.path(Target(cgroup, name))
     return "" if path is None else str(path)
 
@@ -67,11 +67,11 @@ class CpuV1:
 
     @property
     def seconds(self) -> float:
-        """Of CPU time, when it was sampled last."""
+        """The CPU time of the cgroup, when it was sampled last."""
         return self._usage / 1e9 if self._usage >= 0 else NO_SAMPLE
 
     def sample(self) -> tuple[float, float, float] | None:
-        """None if the cgroup is not there."""
+        """Returns the figures; None if the cgroup is not there."""
         text = self._files.read(self._usage_path)
         was, self._at = self._at, self._clock()
         if (inode := self._files.inode(self._usage_path)) != self._inode:
@@ -85,7 +85,7 @@ class CpuV1:
 
 
 class _ThrottlingV1:
-    """``cpu.stat`` of v1, read no more often than it can have changed."""
+    """Reads ``cpu.stat`` of v1, no more often than it can have changed."""
 
     __slots__ = ("_at", "_before", "_files", "_rest", "path")
 
@@ -98,7 +98,7 @@ class _ThrottlingV1:
         self._before = []
 
     def sample(self, at_ns: int, ran: bool) -> tuple[float, float]:
-        """(ratio, µs/s); ``ran``: whether CPU was used since the last time."""
+        """Returns (ratio, µs/s). ``ran``: was CPU used since the last reading?"""
         before = self._before
         self._rest = (self._rest or REFRESH_TICKS) - 1
         if before and (not ran or (before[0] == 0 and self._rest > 0)):
@@ -129,11 +129,11 @@ class CpuV2:
 
     @property
     def seconds(self) -> float:
-        """Of CPU time, when it was sampled last."""
+        """The CPU time of the cgroup, when it was sampled last."""
         return self._before[0] / 1e6 if self._before else NO_SAMPLE
 
     def sample(self) -> tuple[float, float, float] | None:
-        """None if the cgroup is not there."""
+        """Returns the figures; None if the cgroup is not there."""
         text = self._files.read(self._path)
         was, self._at = self._at, self._clock()
         if (inode := self._files.inode(self._path)) != self._inode:
@@ -196,7 +196,7 @@ class MemoryMeter:
         return self._stat_path, self._charged_path
 
     def sample(self) -> tuple[float, float, float, float, float, float, float]:
-        """NaN for what is not there. The faults are those per second between the last two readings."""
+        """Returns the figures, NaN for missing ones. Faults are per second between the last two readings."""
         text = self._files.read(self._charged_path)
         if (inode := self._files.inode(self._charged_path)) != self._inode:
             self._inode = inode
@@ -211,13 +211,13 @@ class MemoryMeter:
         return (*self._usage, working_set, *self._rates, *self._reclaim)
 
     def forget(self) -> None:
-        """The next reading is a first one."""
+        """Forgets the last reading, so that the next one is a first one."""
         self._usage = self._reclaim = _UNKNOWN
         self._charged = self._inactive_file = -1
         self._counts, self._rates = _NO_COUNTS, _UNKNOWN
 
     def _take(self, text: bytes | None) -> None:
-        """Remember what ``text`` says, and what happened since the text before it."""
+        """Takes the figures of ``text``, and the rates since the text before it."""
         was, self._at = self._at, self._clock()
         numbers = None if text is None else self._keys.numbers(text)
         if numbers is None:
@@ -237,7 +237,7 @@ class MemoryMeter:
 
 
 def unreclaimable_bytes(version: int, charged: int, usage: int, file: int, slab: int, swap_cache: int) -> int:
-    """What the kernel cannot take back by itself of the memory that a cgroup is charged with; at least 0.
+    """Returns the charged memory of a cgroup that the kernel cannot reclaim by itself; at least 0.
 
         v2  memory.current - active_file - inactive_file - slab_reclaimable - swapcached
         v1  total_inactive_anon + total_active_anon + total_unevictable - total_swapcached
@@ -252,16 +252,16 @@ def unreclaimable_bytes(version: int, charged: int, usage: int, file: int, slab:
 
 
 def reclaimable_bytes(file: int, unwritten: int, slab: int, swap_cache: int) -> int:
-    """What the kernel can take back at once: file pages that are neither dirty nor under writeback, slab_reclaimable
-    (``slab``, 0 on v1) and swap cache."""
+    """Returns the memory that the kernel can reclaim at once: file pages that are neither dirty nor under writeback,
+    slab_reclaimable (``slab``, 0 on v1) and swap cache."""
     return max(0, file - unwritten) + slab + swap_cache
 
 
 def _rate(before: int, now: int, elapsed_ns: int) -> float:
-    """NaN where either is not known (-1)."""
+    """Returns the growth per second; NaN if either number is unknown (-1)."""
     return per_second(before, now, elapsed_ns) if before >= 0 and now >= 0 else NO_SAMPLE
 
 
 def _sum_of_refaults(anon: int, file: int, all_of_them: int) -> int:
-    """-1 where this kernel has none of the keys."""
+    """Returns all refaults; -1 if this kernel has none of the keys."""
     return all_of_them if anon < 0 and file < 0 else max(anon, 0) + max(file, 0)

@@ -1,8 +1,8 @@
-"""Memory bandwidth and last-level cache of the containers that resctrl monitors one by one, and of their pods.
+"""Measures memory bandwidth and last-level cache of containers with a monitoring group in resctrl, and of their pods.
 
 A runtime that is told to (OCI ``intelRdt.enableMonitoring``) makes a monitoring group named after the container, in
 whatever control group that is; qosd makes none, and reads those there are. Figures are summed over domains, a pod's
-over its monitored containers. Invariant: a sum of which a part is not to be had now is not to be had.
+over its monitored containers. Invariant: a sum without one of its parts has no sample.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class MonGroupsCollector:
 
 
 def _monitored(root: Path, containers: Sequence[SampledCgroup]) -> Iterator[tuple[SampledCgroup, Sequence[Counter]]]:
-    """The containers with a monitoring group of their name, and its files."""
+    """Yields the containers with a monitoring group of their name, and its files."""
     by_id = {cgroup.container.id: cgroup for cgroup in containers if cgroup.container is not None}
     for control_group in ("", *resctrl.groups(root)):
         for name in resctrl.mon_groups(root, control_group):
@@ -74,7 +74,7 @@ def _monitored(root: Path, containers: Sequence[SampledCgroup]) -> Iterator[tupl
 
 
 def _by_pod(figures: Mapping[SampledCgroup, Sequence[float]]) -> Mapping[str, Sequence[float]]:
-    """The sums of a pod's containers."""
+    """Returns the sums of each pod's containers."""
     found: dict[str, list[Sequence[float]]] = {}
     for container, each in figures.items():
         if container.pod is not None:
@@ -83,7 +83,7 @@ def _by_pod(figures: Mapping[SampledCgroup, Sequence[float]]) -> Mapping[str, Se
 
 
 def _figures(files: Sequence[Counter], before: _Readings, now: _Readings) -> Sequence[float]:
-    """In the order of the columns."""
+    """Returns the figures in the order of the columns."""
 
     def domains(feature: str) -> Sequence[int]:
         return [file.domain for file in files if (file.resource, file.feature) == (RESOURCE, feature)]

@@ -1,7 +1,7 @@
-"""CPU and memory of the whole node and of its NUMA nodes, from /proc and sysfs.
+"""Measures CPU and memory of the whole node and of its NUMA nodes, from /proc and sysfs.
 
 NUMA nodes are those that have a meminfo, whatever their numbers: there may be gaps, nodes without CPUs and nodes
-without memory. Invariant: what is wrong with a NUMA node costs its own samples only, never the node's.
+without memory. Invariant: an error of a NUMA node leaves only that one without samples, never the whole node.
 
 Formulas: busy = user + nice + system + irq + softirq ticks; cores = busy / elapsed / CLK_TCK.
 """
@@ -106,7 +106,7 @@ class NodeCollector:
         return data
 
     def _cores(self, before: CPUTimes | None, now: CPUTimes, elapsed_ns: int) -> tuple[float, float, float]:
-        """(busy, steal, iowait) in cores."""
+        """Returns (busy, steal, iowait) in cores."""
         if before is None:
             return NO_SAMPLE, NO_SAMPLE, NO_SAMPLE
         pairs = ((before.busy, now.busy), (before.steal, now.steal), (before.iowait, now.iowait))
@@ -128,7 +128,7 @@ class NodeCollector:
         }
 
     def _numa_cores(self, stat: bytes, elapsed_ns: int) -> Mapping[str, float]:
-        """Per NUMA node the growth of its CPUs' busy ticks; a CPU that is new or whose ticks fell counts nothing."""
+        """Returns the cores of each NUMA node from its CPUs' busy ticks; a new CPU or falling ticks count nothing."""
         try:
             times = proc.per_cpu_times(stat)
         except ParseError:
@@ -156,19 +156,19 @@ class NodeCollector:
 
 
 def _swap_free_bytes(meminfo: bytes) -> int:
-    """Some containers' views of the file have no line for it."""
+    """Returns SwapFree; 0 without that line, which some containers' views of the file lack."""
     return proc.meminfo_bytes(meminfo, b"SwapFree") if b"\nSwapFree:" in meminfo else 0
 
 
 def numa_memory_usage(data: bytes, file: str) -> float:
-    """MemTotal - (MemFree + Active(file) + Inactive(file) + SReclaimable), at least 0. Raises ParseError."""
+    """Returns MemTotal - (MemFree + Active(file) + Inactive(file) + SReclaimable), at least 0. Raises ParseError."""
     total = proc.meminfo_bytes(data, b"MemTotal", file)
     free = (b"MemFree", *_PAGE_CACHE, b"SReclaimable")
     return float(max(0, total - sum(proc.meminfo_bytes(data, field, file) for field in free)))
 
 
 def _numa_nodes(root: Path) -> dict[str, frozenset[int]]:
-    """The CPUs of each NUMA node that has a meminfo, without those that only stand for a generic initiator."""
+    """Returns the CPUs of each NUMA node that has a meminfo, without nodes of a generic initiator."""
     devices = _listed(root / "has_generic_initiator")
     nodes = [path.parent.name.removeprefix("node") for path in sorted(root.glob("node[0-9]*/meminfo"))]
     return {node: _listed(root / f"node{node}" / "cpulist") for node in nodes if int(node) not in devices}

@@ -1,7 +1,7 @@
-"""One gauge per cgroup, and the rows of all of them: how collectors of cgroups keep what they compare with.
+"""Keeps one gauge per cgroup, and makes the rows of all of them, for collectors of cgroups.
 
-A gauge is made when its cgroup comes and its files are closed when the cgroup goes. Invariant: a cgroup that is gone or
-prints nonsense has no row of this batch, and the others have theirs.
+A gauge is made when its cgroup comes, and its files are closed when the cgroup goes. Invariant: a cgroup that is gone
+or prints nonsense has no row in this batch; the others have theirs.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from qosd.sense.targets import SampledCgroup, SampleTargets
 from qosd.sense.tick import Batch, Tick
 
 _EARLY_NS = int(TICK_S / 2 * NANOSECONDS)
-"""Ticks come neither early nor late by more."""
+"""The most that a tick comes early or late."""
 
 
 class CgroupGauge(Protocol):
-    """What measures one cgroup. ``paths``: the files that it keeps open."""
+    """Measures one cgroup. ``paths``: the files that it keeps open."""
 
     @property
     def paths(self) -> Sequence[str]: ...
 
     def sample(self) -> Row | None:
-        """None if there is nothing to measure. Raises OSError, ValueError."""
+        """Returns the row; None if there is nothing to measure. Raises OSError, ValueError."""
 
 
 G = TypeVar("G", bound=CgroupGauge)
 
 
 class PerCgroup(Generic[G]):
-    """The gauges of the cgroups that ``measures`` lets pass, of each scope that has a row in ``rows``.
+    """The gauges of the cgroups for which ``measures`` is true, in each scope that has a row in ``rows``.
 
-    ``phase_s``: of a collector that runs every tick and has panels of a longer period, how long after the first tick
-    these begin, so that not all collectors' do at once; None: every run of the collector fills all.
+    ``phase_s``: for a collector that runs every tick and has panels of a longer period, how long after the first tick
+    these begin, so that not all collectors' panels are due at once; None: every run fills all panels.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class PerCgroup(Generic[G]):
         self._lists: Mapping[Scope, list[tuple[str, G]]] = {}
 
     def batch(self, tick: Tick) -> Batch:
-        """The rows of all cgroups, for the panels that are due."""
+        """Returns the rows of all cgroups, for the panels that are due."""
         by_panel = [(self.panels[scope], gauges) for scope, gauges in self.of(tick.targets).items()]
         return [(panel, _rows(gauges)) for panel, gauges in by_panel if self._is_due(panel, tick.at_ns)]
 
@@ -70,7 +70,7 @@ class PerCgroup(Generic[G]):
         return True
 
     def of(self, targets: SampleTargets) -> Mapping[Scope, list[tuple[str, G]]]:
-        """(subject, gauge) by scope, for the cgroups of ``targets``."""
+        """Returns (subject, gauge) by scope, for the cgroups of ``targets``."""
         if targets is not self._targets:
             self._follow(targets)
         return self._lists

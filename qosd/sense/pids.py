@@ -1,4 +1,4 @@
-"""How many tasks each pod and container has, by the account that ``pids.max`` limits.
+"""Counts the tasks of each pod and container, as ``pids.max`` limits them.
 
 Invariant: a cgroup without the pids controller has no row.
 """
@@ -54,6 +54,6 @@ class PidsGauge:
         return (self._path,)
 
     def sample(self) -> PidsRow | None:
-        """None if there is no such file. Raises OSError, ValueError."""
+        """Returns the number of tasks; None without the file. Raises OSError, ValueError."""
         text = self._host.files.read(self._path)
         return None if text is None else PidsRow(pids=float(int(text)))

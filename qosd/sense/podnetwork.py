@@ -1,8 +1,8 @@
-"""Network traffic of each pod, and how much of it TCP had to send again, as its own network namespace counts it.
+"""Measures network traffic and TCP retransmissions of each pod, as its own network namespace counts them.
 
-The files of a namespace are read through a process in it, that of the sandbox or, where the runtime keeps none, of a
-container; and opened for each reading, since an open one would keep the namespace of a pod that has gone. Invariants:
-a rate is between two readings of the same namespace; a pod in the host's network, or without a process, has no row.
+The files of a namespace are read through a process in it: the sandbox's, or a container's if the sandbox has none. They
+are opened for each reading, since an open file would keep the namespace of a pod that has gone. Invariants: a rate is
+between two readings of the same namespace; a pod in the host's network, or without a process, has no row.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class PodNetworkCollector:
         self._before = {}
 
     def _reading(self, pod: PodView | None, host_namespace: str, before: _Reading | None) -> _Reading | None:
-        """None of a pod that has no network of its own, or that nothing can be read of. Raises PermissionError."""
+        """Reads a pod's counters; None if it has no network of its own, or none can be read. Raises PermissionError."""
         if pod is None or pod.facts.host_network:
             return None
         try:
@@ -101,7 +101,7 @@ class PodNetworkCollector:
             return None
 
     def _process(self, pod: PodView) -> str:
-        """The number of a process in the pod's network namespace; "" if there is none."""
+        """Returns the number of a process in the pod's network namespace; "" if there is none."""
         for container in sorted(pod.containers, key=lambda container: not container.is_sandbox):
             pids = _listed(path_of(self._host.tree, container.cgroup, "cgroup.procs")) if container.cgroup else []
             if pids:
@@ -112,7 +112,7 @@ class PodNetworkCollector:
         return os.readlink(f"{self._host.proc}/{pid}/ns/net")
 
     def _counted(self, pid: str, namespace: str, before: _Reading | None) -> _Reading:
-        """Texts that did not change are not parsed again."""
+        """Reads the counters. Texts that did not change are not parsed again."""
         directory = f"{self._host.proc}/{pid}/net"
         texts = _read(f"{directory}/dev"), _read(f"{directory}/snmp")
         counts = before.counts if before is not None and before.texts == texts else _counts(*texts)
@@ -120,7 +120,7 @@ class PodNetworkCollector:
 
 
 def _counts(dev: bytes, snmp: bytes) -> Sequence[int]:
-    """Raises ParseError."""
+    """Returns the counters in the order of the columns. Raises ParseError."""
     interfaces = [one for one in proc.interfaces(dev) if one.name != _LOOPBACK]
     tcp = proc.tcp(snmp)
     return (
@@ -142,7 +142,7 @@ def _rates(before: _Reading | None, now: _Reading) -> Sequence[float]:
 
 
 def _listed(path: str) -> Sequence[str]:
-    """The processes of a cgroup that this one can see; [] if it is gone."""
+    """Returns the visible processes of a cgroup; [] if it is gone."""
     try:
         return [pid for pid in _read(path).decode().split() if pid != "0"]
     except OSError as error:

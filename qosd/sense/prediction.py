@@ -1,4 +1,4 @@
-"""The row of the newest prediction: ``qosd.predict`` fills it, and the metric table has it beside the measured ones."""
+"""The row of the newest prediction, which ``qosd.predict`` fills; the metric table has it beside the measured rows."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""PSI of the node, and of containers, pods, tiers and host applications.
+"""Measures PSI of the node, and of containers, pods, tiers and host applications.
 
 The kernel's averages are taken as they are; ``total`` becomes exact stall time per second. On a cgroup v1 node the
-files are in the v2 tree beside it. A kernel that has no ``full`` line for the CPU yields no sample there. Invariant:
-a cgroup without pressure files (or with PSI switched off in it) costs its own samples only.
+files are in the v2 tree beside it. A kernel without a ``full`` line for the CPU yields no sample there. Invariant: a
+cgroup without pressure files (or with PSI switched off in it) leaves only itself without samples.
 """
 
 from __future__ import annotations
@@ -86,8 +86,7 @@ class NodePressureRow(PressureRow, source="node_pressure", scope=Scope.NODE, per
 
 
 class CgroupPressure:
-    """What collectors of cgroups' pressure files share: a gauge of all three files for each cgroup that ``measures``
-    lets pass."""
+    """Collects from the three pressure files of each cgroup for which ``measures`` is true."""
 
     def __init__(
         self,
@@ -148,7 +147,7 @@ class NodePressureCollector:
 
 
 def _must_have_psi(proc_root: Path, tree: Tree | None = None) -> None:
-    """Raises NotApplicable where the kernel keeps no PSI, or none of the cgroups of ``tree``."""
+    """Raises NotApplicable if the kernel keeps no PSI, or none of the cgroups of ``tree``."""
     if not (proc_root / "pressure/cpu").exists():
         raise NotApplicable(f"no {proc_root}/pressure: the kernel has no PSI, or was booted with psi=0")
     if tree is not None and tree.version == 1 and tree.unified is None:
@@ -165,7 +164,7 @@ class PressureGauge:
         self._resources = [_Resource() for _ in self.paths]
 
     def sample(self) -> PressureRow | None:
-        """None if there is none of the files."""
+        """Returns the row; None if none of the files is there."""
         figures: tuple[float, ...] = ()
         found = False
         for path, resource in zip(self.paths, self._resources, strict=True):
@@ -189,13 +188,13 @@ class _Resource:
         self.lose()
 
     def lose(self) -> None:
-        """Nothing is known: the next reading is a first one."""
+        """Forgets the last reading, so that the next one is a first one."""
         self._text: bytes | None = None
         self._before: psi.Pressure | None = None
         self.figures = self._quiet = _NOTHING + _NOTHING
 
     def take(self, path: str, text: bytes | None, inode: int, at_ns: int) -> None:
-        """Raises ParseError."""
+        """Takes a reading. Raises ParseError."""
         if text is None or inode != self._inode:
             self.lose()
             self._inode = inode
@@ -215,7 +214,7 @@ class _Resource:
 
 
 def _stalled(before: Stall | None, now: Stall | None, elapsed_ns: int) -> tuple[float, ...]:
-    """(stall µs/s since ``before``, avg10, avg60, avg300)."""
+    """Returns (stall µs/s since ``before``, avg10, avg60, avg300)."""
     if now is None:
         return _NOTHING
     stall = NO_SAMPLE if before is None else per_second(before.total_us, now.total_us, elapsed_ns)

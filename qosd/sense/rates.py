@@ -1,4 +1,4 @@
-"""What a counter's two readings mean, given that any counter may start again from 0 between them.
+"""Works out rates from two readings of a counter that may start again from 0 between them.
 
 A kernel object that was made anew under the same name counts from 0: a reading below the one before it, or at no
 later instant, says nothing about what happened, so there is no sample, and the newer reading becomes the base.
@@ -12,14 +12,14 @@ NANOSECONDS = 1_000_000_000
 
 
 def per_second(before: int, after: int, elapsed_ns: int) -> float:
-    """Growth per second; NaN if the counter fell or no time has passed."""
+    """Returns growth per second; NaN if the counter fell or no time has passed."""
     if after < before or elapsed_ns <= 0:
         return NO_SAMPLE
     return (after - before) * NANOSECONDS / elapsed_ns
 
 
 def ratio(part_before: int, part_after: int, whole_before: int, whole_after: int) -> float:
-    """Growth of the part by growth of the whole; 0 where the whole did not grow, NaN if either fell."""
+    """Returns growth of the part by growth of the whole; 0 if the whole did not grow, NaN if either fell."""
     part, whole = part_after - part_before, whole_after - whole_before
     if part < 0 or whole < 0:
         return NO_SAMPLE
@@ -27,7 +27,7 @@ def ratio(part_before: int, part_after: int, whole_before: int, whole_after: int
 
 
 def per_second_wrapping(before: int, after: int, elapsed_ns: int) -> float:
-    """As ``per_second`` for a counter that may pass 2^64: a fall by more than half of that is a wrap, not a reset."""
+    """Works like ``per_second`` for a counter that may pass 2^64: a fall by more than half of that is a wrap."""
     if before - after > 1 << 63:
         after += 1 << 64
     return per_second(before, after, elapsed_ns)

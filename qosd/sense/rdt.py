@@ -1,8 +1,8 @@
-"""Last-level cache occupancy and memory bandwidth by resctrl group, as the CPU monitors them (CMT, MBM).
+"""Measures last-level cache and memory bandwidth by resctrl group, as the CPU monitors them (CMT, MBM).
 
-Every group and every monitored L3 domain there is, whatever their names and numbers; the root group is called
-``root``. Invariant: a counter that is not to be had now (``Unavailable``, ``Error``, a group that vanished) costs its
-own sample only; bandwidth is a rate between two readings, across a wrap of the counter, and never across a reset.
+It reads every group and every monitored L3 domain, whatever their names and numbers; the root group is called ``root``.
+Invariant: a counter that cannot be read now (``Unavailable``, ``Error``, a group that vanished) leaves only itself
+without a sample; bandwidth is a rate between two readings, across a wrap of the counter, and never across a reset.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RESOURCE = "L3"
 
 @dataclass(frozen=True, slots=True)
 class RDTReading:
-    """What one domain has counted for a group: bytes by feature."""
+    """The counters of one domain for a group: bytes by feature."""
 
     at_ns: int
     counts: Mapping[str, int]
@@ -75,7 +75,7 @@ class ResctrlCollector:
 
 
 def read(files: Sequence[Counter], clock: Clock) -> Mapping[int, RDTReading]:
-    """What a group's monitoring ``files`` count now, by domain of the L3 cache."""
+    """Returns the counters in a group's monitoring ``files``, by domain of the L3 cache."""
     found: dict[int, dict[str, int]] = {}
     for file in files:
         if file.resource != RESOURCE:
@@ -91,7 +91,7 @@ def read(files: Sequence[Counter], clock: Clock) -> Mapping[int, RDTReading]:
 
 
 def bandwidth(feature: str, before: RDTReading | None, now: RDTReading) -> float:
-    """Bytes per second of one domain; NaN where either reading has not the counter."""
+    """Returns bytes per second of one domain; NaN if a reading lacks the counter."""
     if before is None or feature not in before.counts or feature not in now.counts:
         return NO_SAMPLE
     return per_second_wrapping(before.counts[feature], now.counts[feature], now.at_ns - before.at_ns)

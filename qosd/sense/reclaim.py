@@ -1,8 +1,8 @@
-"""How hard the node works for free memory: direct reclaim, swap, major faults and OOM kills, from /proc/vmstat.
+"""Measures the node's work for free memory: direct reclaim, swap, major faults and OOM kills, from /proc/vmstat.
 
-PSI says that tasks waited for memory; this says why, and shows the beginning of it, when kswapd does not keep up and
-tasks that allocate have to look for pages themselves. Invariant: a counter that this kernel does not have, or that
-fell, costs its own figure only.
+PSI says that tasks waited for memory; this says why, and shows the beginning, when kswapd does not keep up and tasks
+that allocate scan for pages themselves. Invariant: a counter that this kernel lacks, or that fell, leaves only its own
+figure without a sample.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ NANOSECONDS = 1_000_000_000
 
 
 def nearest_rank(values: Iterable[float], quantile: float) -> float | None:
-    """The smallest value that at least ``quantile`` (0..1) of all values do not exceed; None of no values.
+    """Returns the smallest value that at least ``quantile`` (0..1) of all values do not exceed; None without values.
 
     Index ``ceil(n * quantile) - 1`` of the sorted values. Upstream takes ``int(n * quantile) - 1``, which is one
     too low wherever n * quantile is no whole number.
@@ -42,7 +42,7 @@ class Ring:
 
 
 class Rings:
-    """All rings of a panel. ``width``: metrics with history."""
+    """All rings of a panel. ``width``: the number of metrics with history."""
 
     def __init__(self, capacity: int, width: int) -> None:
         self._capacity, self._width = capacity, width
@@ -60,7 +60,7 @@ class Rings:
         return sum(ring.cells.itemsize * len(ring.cells) for ring in self._rings.values())
 
     def write(self, at_ns: int, subjects: Iterable[str], rows: Iterable[Sequence[float]]) -> None:
-        """Add the instant ``at_ns`` with each subject's row (its first ``width`` numbers)."""
+        """Adds the instant ``at_ns`` with each subject's row (its first ``width`` numbers)."""
         self._now += 1
         now, capacity, width = self._now, self._capacity, self._width
         slot = now % capacity
@@ -76,7 +76,7 @@ class Rings:
             ring.last = now
 
     def _skip(self, ring: Ring) -> None:
-        """Empty the instants at which ``ring`` got no row."""
+        """Empties the instants at which ``ring`` got no row."""
         for instant in range(max(ring.last + 1, self._now - self._capacity + 1), self._now):
             start = instant % self._capacity * self._width
             ring.cells[start : start + self._width] = self._gap
@@ -85,13 +85,13 @@ class Rings:
         self._rings.pop(subject, None)
 
     def drop_ended(self) -> None:
-        """Forget the objects that have no sample left within the axis."""
+        """Forgets the objects that have no sample left within the axis."""
         oldest = self._now - self._capacity
         for subject in [subject for subject, ring in self._rings.items() if ring.last <= oldest]:
             del self._rings[subject]
 
     def read(self, subject: str, column: int, since_ns: int) -> list[tuple[int, float]]:
-        """(time, value) of each sample of ``subject`` not older than ``since_ns``, oldest first."""
+        """Returns (time, value) of each sample of ``subject`` not older than ``since_ns``, oldest first."""
         ring = self._rings.get(subject)
         if ring is None:
             return []

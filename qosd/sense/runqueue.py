@@ -1,11 +1,11 @@
-"""Run-queue delay of latency-sensitive containers: for how long their threads were runnable and had no CPU.
+"""Measures the run-queue delay of latency-sensitive containers: how long their threads were runnable without a CPU.
 
-The kernel counts it per thread only (/proc/TID/schedstat), so it is summed over a container's threads: those that
-were there at this reading and the one before. Where PSI tells that no task of the container waited since the batch
-before, the delay is 0 and no thread is read; where there is no PSI, all are read, and seldom. How many are looked at is
-bounded by ``max_threads`` for the whole node, shared equally among the containers that waited; within a container the
-first of the kernel's list. Invariant: a thread that ends between two calls, or whose number another thread got (its
-counters fall), costs nothing but itself.
+The kernel counts it per thread only (/proc/TID/schedstat), so it is summed over the threads of a container that were
+there at this reading and the one before. If PSI tells that no task of the container waited since the last batch, the
+delay is 0 and no thread is read; without PSI, all are read, and seldom. ``max_threads`` bounds the threads that are
+read on the whole node; containers that waited share it equally, and within one the first of the kernel's list are read.
+Invariant: a thread that ends between two readings, or whose number another thread got (its counters fall), leaves out
+only itself.
 """
 
 from __future__ import annotations
@@ -93,11 +93,11 @@ class RunQueueGauge:
 
     @property
     def is_to_be_read(self) -> bool:
-        """A container in which nobody waited need not be, once there is a reading for the next one to compare with."""
+        """Is it to be read? Not if no task waited and there is a reading to compare the next one with."""
         return self.has_waited or not self._before
 
     def sample(self) -> RunQueueRow | None:
-        """None if the container is not there, or none of its threads counts. Raises OSError, ValueError."""
+        """Returns the delays; None if the container is gone, or has no thread. Raises OSError, ValueError."""
         if self.is_to_be_read:
             return self._read()
         self._at_ns, self._has_rested = self._clock(), True
@@ -106,7 +106,7 @@ class RunQueueGauge:
         )
 
     def _read(self) -> RunQueueRow | None:
-        """After a rest the time slices of all of it have gone by: the delay of one is known at the next reading."""
+        """Reads the threads. After a rest the delay per time slice is unknown until the next reading."""
         listed = self._files.read_all(self._path) if self.most else None
         before, self._before = self._before, {}
         if listed is None:
@@ -134,7 +134,7 @@ class RunQueueGauge:
         )
 
     def _stat(self, tid: int) -> proc.SchedStat | None:
-        """Opened for this reading only: threads come and go, and descriptors are few."""
+        """Reads a thread's counters; the file is opened for this reading only, because descriptors are few."""
         path = f"{self._proc}/{tid}/schedstat"
         try:
             with open(path, "rb", buffering=0) as file:

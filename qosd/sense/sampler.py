@@ -1,9 +1,9 @@
-"""One batch of samples per tick, and the isolation of the collectors that bring them.
+"""Takes one batch of samples per tick, and isolates the collectors from each other.
 
-A collector that fails waits twice as long each time; one that this node has nothing for says why and is asked again
-seldom; one that costs much CPU rests nine times as long as it computed. Time in which the thread waited for a CPU does
-not count: on a node whose CPUs are full, samples are needed most. None of this delays or hides another's samples.
-Invariants: ``sample`` never raises for what a collector does; a sample that nobody could renew for long is withdrawn
+A collector that fails waits twice as long each time; one that has nothing to read on this node says why and is tried
+again seldom; one that costs much CPU rests nine times as long as it computed. Time in which the thread waited for a CPU
+does not count: on a node with full CPUs samples are needed most. None of this delays or hides another's samples.
+Invariants: ``sample`` never raises for an error of a collector; a sample that was not renewed for long is withdrawn
 (strategies see its age before that); an object that is gone leaves nothing behind.
 
 ``sample`` is for one thread at a time; ``health`` and the store may be read from others.
@@ -28,10 +28,10 @@ from qosd.sense.tick import Collector, NotApplicable, Tick
 
 _LONGEST_WAIT_S = 60.0
 _EARLY_S = 0.1
-"""A tick may come this much early and still be a collector's schedule."""
+"""A collector that is due runs in a tick that comes early by at most this."""
 _REST = 10
 _NEVER_REST = frozenset({"node", "usage", "node_pressure"})
-"""What strategies act by within a second."""
+"""The collectors by which strategies act within a second."""
 _DEADLINE_SHARE = 0.1
 _STALE_PERIODS, _STALE_S = 3, 10.0
 _log = logging.getLogger(__name__)
@@ -47,9 +47,9 @@ class CollectorRow(Row, source="collectors", scope=Scope.COLLECTOR, period_s=TIC
 
 @dataclass(frozen=True, slots=True)
 class CollectorHealth:
-    """How a collector is. ``failures``: since the last run that succeeded; ``overruns``: runs beyond the deadline.
+    """The health of a collector. ``failures``: since the last success; ``overruns``: runs beyond the deadline.
 
-    ``disabled_reason``: what this node lacks for it, "" if nothing.
+    ``disabled_reason``: what this node lacks for it; "" = nothing.
     """
 
     last_success_ns: int | None = None
@@ -62,7 +62,7 @@ class CollectorHealth:
 
 @dataclass(slots=True)
 class _Schedule:
-    """A collector and when it is due. Before ``rested_ns`` it is left alone, whatever is urgent."""
+    """A collector and when it is due. It never runs before ``rested_ns``, not even in an urgent tick."""
 
     collector: Collector
     health: CollectorHealth
@@ -92,7 +92,7 @@ class Sampler:
 
     @property
     def targets(self) -> SampleTargets:
-        """Whom the last batch measured."""
+        """The cgroups that the last batch measured."""
         return self._targets
 
     def sample(
@@ -104,7 +104,7 @@ class Sampler:
         suppresses: bool = False,
         urgent: bool = False,
     ) -> None:
-        """One batch. The same ``pods`` object as before means that nothing changed; ``suppresses``: see ``Tick``.
+        """Takes a batch. The same ``pods`` object as before means no change; ``suppresses``: see ``Tick``.
 
         ``urgent``: between two beats; the collectors of every beat run, and keep their turn at the next.
         """
@@ -127,7 +127,7 @@ class Sampler:
         return {schedule.collector.name: schedule.health for schedule in self._schedules}
 
     def ages_s(self, now_ns: int) -> Mapping[str, float]:
-        """Seconds since each collector last succeeded; absent = never."""
+        """Returns the seconds since each collector last succeeded; absent = never."""
         return {
             schedule.collector.name: (now_ns - schedule.health.last_success_ns) / NANOSECONDS
             for schedule in self._schedules
@@ -135,7 +135,7 @@ class Sampler:
         }
 
     def absent(self) -> Mapping[str, str]:
-        """The collectors for which this node has nothing to read, with the reason."""
+        """Returns the collectors that have nothing to read on this node, with the reason."""
         return {
             schedule.collector.name: schedule.health.disabled_reason
             for schedule in self._schedules
@@ -181,7 +181,7 @@ class Sampler:
         )
 
     def _disable(self, schedule: _Schedule, reason: str) -> None:
-        """It is long until its next try, and what it keeps open of cgroups would outlast them."""
+        """Disables a collector until its next try, long after; closes its files, which would outlast their cgroups."""
         if schedule.health.disabled_reason != reason:
             _log.info("collector %s has nothing to read: %s", schedule.collector.name, reason)
         schedule.health = replace(schedule.health, failures=0, last_error="", disabled_reason=reason)
@@ -206,7 +206,7 @@ class Sampler:
 
 
 def _schedule(schedule: _Schedule, at_ns: int) -> None:
-    """When the next run is due: at its beat, and not before it has rested from this one."""
+    """Sets when the next run is due: at its beat, and not before its rest is over."""
     period_ns = int(schedule.collector.period_s * NANOSECONDS)
     on_time = schedule.due_ns + period_ns
     next_ns = on_time if on_time > at_ns + period_ns // 2 else at_ns + period_ns

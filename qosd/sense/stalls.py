@@ -1,8 +1,8 @@
-"""Stall time of kubelet's tiers and of latency-sensitive containers, second by second.
+"""Measures stall time of kubelet's tiers and of latency-sensitive containers, second by second.
 
-What protects a latency-sensitive container must see within a second that it waits; the kernel's own averages look back
-ten. So only the totals of its pressure files are read, which is exact over any span and cheap. Invariant: a cgroup
-without pressure files, or with PSI switched off in it, costs its own samples only.
+Strategies that protect a latency-sensitive container must see within a second that it waits; the kernel's own averages
+are over ten and more. So it reads only the totals in the pressure files, which is exact over any span and cheap.
+Invariant: a cgroup without pressure files, or with PSI switched off in it, leaves only itself without samples.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class StallGauge:
         self._before: dict[str, tuple[int, int, tuple[int, int | None]]] = {}
 
     def sample(self) -> StallRow | None:
-        """None if there is none of the files."""
+        """Returns the row; None if none of the files is there."""
         figures: tuple[float, ...] = ()
         for path in self.paths:
             figures += self._stalls(path)
         return _row(figures) if self._before else None
 
     def _stalls(self, path: str) -> tuple[float, float]:
-        """(some, full) since the reading before; nothing is known if that was of another file of this name."""
+        """Returns (some, full) since the last reading; NaN if that was of another file of the same name."""
         before = self._before.pop(path, None)
         try:
             data = self._files.read(path)

@@ -1,4 +1,4 @@
-"""The newest sample of every metric and the bounded history of those that have one.
+"""Keeps the newest sample of every metric, and a bounded history of some.
 
 One thread writes (the sampler), others read. Invariants: what ``newest`` returned never changes afterwards, so a
 snapshot may keep it; an object that is gone leaves neither sample nor ring. Nothing here knows a clock: instants are
@@ -20,7 +20,7 @@ _NO_SAMPLES: Mapping[str, float] = MappingProxyType({})
 
 
 class SampleStore:
-    """Rows in, samples and histories out, by metric and subject. ``panels``: all that may ever be written."""
+    """Takes rows; gives samples and histories by metric and subject. ``panels``: all that may ever be written."""
 
     def __init__(self, panels: Iterable[Panel]) -> None:
         self._lock = threading.Lock()
@@ -32,7 +32,7 @@ class SampleStore:
         self._written_ns: dict[Panel, int] = {}
 
     def put(self, panel: Panel, at_ns: int, rows: Mapping[str, Row]) -> None:
-        """One batch: each subject's row. Subjects that are not in ``rows`` have no newest sample any more."""
+        """Stores each subject's row of a batch. Subjects that are not in ``rows`` lose their newest sample."""
         newest = dict(self._newest)
         for column, metric in enumerate(panel.metrics):
             newest[metric] = {subject: value for subject, row in rows.items() if (value := row[column]) == value}
@@ -46,27 +46,27 @@ class SampleStore:
             self._written_ns[panel] = at_ns
 
     def withdraw(self, panel: Panel) -> None:
-        """No newest samples of ``panel`` any more: nobody knows what they are now. History stays."""
+        """Removes the newest samples of ``panel``, which are no longer true. The history stays."""
         with self._lock:
             rest = {metric: rows for metric, rows in self._newest.items() if metric not in panel.metrics}
             self._newest = MappingProxyType(rest)
             self._written_ns.pop(panel, None)
 
     def newest(self) -> Mapping[Metric, Mapping[str, float]]:
-        """By metric, by subject. The same mapping stays the same for ever."""
+        """Returns the newest samples by metric, then by subject. The mapping never changes."""
         return self._newest
 
     def value(self, metric: Metric, subject: str = "") -> float | None:
-        """The newest sample of ``metric`` for ``subject``."""
+        """Returns the newest sample of ``metric`` for ``subject``."""
         return self._newest.get(metric, _NO_SAMPLES).get(subject)
 
     def values(self, metric: Metric, at_ns: int) -> Mapping[str, float]:
-        """The newest samples of ``metric`` if they are of the batch at ``at_ns``. KeyError: no such metric."""
+        """Returns the newest samples of ``metric`` if they are of the batch at ``at_ns``. KeyError: no such metric."""
         panel, _ = self._columns[metric]
         return self._newest.get(metric, _NO_SAMPLES) if self._written_ns.get(panel) == at_ns else _NO_SAMPLES
 
     def series(self, metric: Metric, subject: str = "", since_ns: int = 0) -> list[tuple[int, float]]:
-        """(monotonic ns, value), oldest first, as far back as the metric's retention. KeyError: no such metric."""
+        """Returns (monotonic ns, value), oldest first, within the metric's retention. KeyError: no such metric."""
         panel, column = self._columns[metric]
         if column >= panel.kept:
             return []
@@ -74,7 +74,7 @@ class SampleStore:
             return self._rings[panel].read(subject, column, since_ns)
 
     def histories(self, metric: Metric, since_ns: int) -> Mapping[str, Sequence[tuple[int, float]]]:
-        """As ``series``, of every subject that has a newest sample."""
+        """Returns ``series`` of every subject that has a newest sample."""
         panel, column = self._columns[metric]
         if column >= panel.kept:
             return {}
@@ -84,18 +84,18 @@ class SampleStore:
             return {subject: rings.read(subject, column, since_ns) for subject in subjects}
 
     def subjects(self, metric: Metric) -> Collection[str]:
-        """Those that have a newest sample of ``metric``; they stay the same for ever. KeyError: no such metric."""
+        """Returns the subjects with a newest sample of ``metric``, in an immutable view. KeyError: no such metric."""
         if metric not in self._columns:
             raise KeyError(metric)
         return self._newest.get(metric, _NO_SAMPLES).keys()
 
     def percentile(self, metric: Metric, subject: str, quantile: float, window_s: float, now_ns: int) -> float | None:
-        """Nearest-rank percentile (``quantile`` 0..1) of the samples of the last ``window_s`` seconds."""
+        """Returns the nearest-rank percentile (``quantile`` 0..1) of the samples of the last ``window_s`` seconds."""
         samples = self.series(metric, subject, now_ns - int(window_s * NANOSECONDS))
         return nearest_rank((value for _, value in samples), quantile)
 
     def drop(self, scope: Scope, subjects: Collection[str]) -> None:
-        """Forget everything about objects of ``scope`` that are gone."""
+        """Forgets everything about objects of ``scope`` that are gone."""
         panels = [panel for panel in self._rings if panel.scope is scope]
         newest = dict(self._newest)
         for metric in (metric for panel in panels for metric in panel.metrics if metric in newest):
@@ -107,12 +107,12 @@ class SampleStore:
 
     @property
     def history_bytes(self) -> int:
-        """Memory of all rings."""
+        """The memory of all rings."""
         with self._lock:
             return sum(rings.size_bytes for rings in self._rings.values())
 
     @property
     def series_count(self) -> int:
-        """Newest samples and rings: what must not grow when objects come and go."""
+        """The number of newest samples and rings, which must not grow when objects come and go."""
         with self._lock:
             return sum(map(len, self._newest.values())) + sum(map(len, self._rings.values()))

@@ -1,4 +1,4 @@
-"""What the node uses outside of pods and host applications, and what in kubepods no pod accounts for.
+"""Works out the node's usage outside of pods and host applications, and the usage in kubepods of unread pods.
 
 system = node - kubepods - host applications, where kubepods is the usage of kubelet's root cgroup, so that a pod that
 is new, short-lived or unreadable is never taken for the system. What such pods use is *unattributed*: kubepods - the
@@ -72,7 +72,7 @@ class SystemCollector:
 
     @property
     def unreadable_pods(self) -> tuple[str, ...]:
-        """``namespace/name`` of the running pods that the last batch could not read."""
+        """The running pods (``namespace/name``) that the last batch could not read."""
         return self._unreadable
 
     def collect(self, tick: Tick) -> Batch:
@@ -105,7 +105,7 @@ class SystemCollector:
         }
 
     def _kubepods_by_numa(self, tick: Tick, nodes: Sequence[str]) -> Mapping[str, float]:
-        """Bytes by NUMA node; {} if they are not to be had."""
+        """Returns bytes by NUMA node; {} if they cannot be read."""
         root = tick.targets.tiers.root
         if len(nodes) == 1:
             usage = tick.value(_MEMORY[Scope.TIER], root)
@@ -118,7 +118,7 @@ class SystemCollector:
 
 
 def numa_memory(data: bytes, version: int, page_bytes: int) -> Mapping[str, float]:
-    """Bytes without page cache by NUMA node, from ``memory.numa_stat`` of a cgroup and all below it.
+    """Returns bytes without page cache by NUMA node, from ``memory.numa_stat`` of a cgroup and all below it.
 
     v1 counts pages, and only the ``hierarchical_`` lines include what is below; v2 counts bytes. Raises ValueError.
     """
@@ -135,7 +135,7 @@ def numa_memory(data: bytes, version: int, page_bytes: int) -> Mapping[str, floa
 
 
 def _system(tick: Tick, usage: Mapping[Scope, Metric]) -> tuple[float, float]:
-    """(system, unattributed); NaN where an input is missing."""
+    """Returns (system, unattributed); NaN if an input is missing."""
     node = tick.value(usage[Scope.NODE])
     kubepods = tick.value(usage[Scope.TIER], tick.targets.tiers.root)
     pods = sum(tick.values(usage[Scope.POD]).values())
@@ -146,7 +146,7 @@ def _system(tick: Tick, usage: Mapping[Scope, Metric]) -> tuple[float, float]:
 
 
 def _host_apps(tick: Tick, usage: Mapping[Scope, Metric]) -> float:
-    """Of the applications outside kubepods: what is inside was subtracted with it."""
+    """Returns the usage of the host applications outside kubepods; those inside are subtracted with it."""
     used = tick.values(usage[Scope.HOST_APP])
     root = tick.targets.tiers.root
     apps = tick.targets.cgroups[Scope.HOST_APP]
@@ -159,6 +159,6 @@ def _not_be(tick: Tick) -> float:
 
 
 def _unreadable(tick: Tick) -> tuple[str, ...]:
-    """Running pods without any sample of this batch."""
+    """Returns the running pods without any sample of this batch."""
     readable = tick.values(_CPU[Scope.POD]).keys() | tick.values(_MEMORY[Scope.POD]).keys()
     return tuple(pod.key for pod in tick.targets.pods if pod.state not in _ENDED and pod.cgroup not in readable)

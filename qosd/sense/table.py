@@ -1,7 +1,6 @@
-"""THE tables of sensing: all collectors, and the metrics that they measure in the order in which they are shown.
+"""The tables of sensing: all collectors, and the metrics that they measure in the order in which they are shown.
 
-Prometheus, the documentation and koordctl are rendered from the metrics. What is in them, the rows of the collectors
-declare.
+Prometheus, the documentation and koordctl are rendered from the metrics, which the rows of the collectors declare.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from qosd.sense.usage import UsageCollector
 
 
 class CollectorClass(Protocol):
-    """A class of collectors, made of nothing but the host."""
+    """A class of collectors, which are made from the host alone."""
 
     @property
     def name(self) -> str: ...
@@ -66,11 +65,11 @@ COLLECTORS: tuple[CollectorClass, ...] = (
     NetworkCollector,
     ResctrlCollector,
 )
-"""In the order in which they run, which is that of their need of each other's samples."""
+"""In the order in which they run: a collector comes after those whose samples it needs."""
 
 
 def _shown(panel: Panel) -> int:
-    """The node before its parts, and these before cgroups, whatever kind they are of; then devices."""
+    """Returns the place of a panel: the node, its NUMA nodes, cgroups of all kinds, then devices."""
     return list(Scope).index(CGROUP_SCOPES[0] if panel.scope in CGROUP_SCOPES else panel.scope)
 
 

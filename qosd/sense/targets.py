@@ -1,8 +1,8 @@
-"""The cgroups of pods, containers, QoS tiers and host applications that a tick measures, worked out once per change.
+"""Lists the cgroups of pods, containers, tiers and host applications that a tick measures, anew only after a change.
 
 ``SampleTargets.of`` is called again only when pods, tiers or applications are other objects than before; collectors
 compare by identity. Invariant: a subject occurs once per scope, and an object without a cgroup path (or with one that
-leaves the tree) is in no list. Sandboxes are not measured: they wait, and what they use is in their pod's figures.
+leaves the tree) is in no list. Sandboxes are not measured: they wait, and their usage is in their pod's figures.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Tiers:
 
     @classmethod
     def of(cls, tiers: Mapping[KubeQoS, str]) -> Tiers:
-        """As far as they are known."""
+        """Returns the tiers that are known."""
         return cls(*(tiers.get(qos, "") for qos in (KubeQoS.GUARANTEED, KubeQoS.BURSTABLE, KubeQoS.BEST_EFFORT)))
 
 
@@ -45,13 +45,13 @@ class SampledCgroup:
 
     @property
     def latency_sensitive(self) -> bool:
-        """A container of an LSE, LSR or LS pod."""
+        """Is it a container of an LSE, LSR or LS pod?"""
         return self.container is not None and self.pod is not None and self.pod.qos in _LATENCY_SENSITIVE
 
 
 @dataclass(frozen=True, eq=False)
 class SampleTargets:
-    """All cgroups, by scope. Two rosters are the same only if identical."""
+    """All cgroups to measure, by scope. Compared by identity."""
 
     pods: Sequence[PodView] = ()
     tiers: Tiers = Tiers()
@@ -76,16 +76,16 @@ class SampleTargets:
         return cls(pods, tiers, host_apps, {scope: _distinct(found) for scope, found in cgroups.items()})
 
     def made_of(self, pods: Sequence[PodView], tiers: Tiers, host_apps: Sequence[HostApplication]) -> bool:
-        """Would ``of`` make the same?"""
+        """Would ``of`` make the same targets?"""
         return self.pods is pods and self.host_apps is host_apps and self.tiers == tiers
 
     def below(self, path: str) -> Sequence[SampledCgroup]:
-        """The containers whose cgroup is below ``path``."""
+        """Returns the containers whose cgroup is below ``path``."""
         start = path.rstrip("/") + "/"
         return [cgroup for cgroup in self.cgroups[Scope.CONTAINER] if path and cgroup.path.startswith(start)]
 
     def gone_since(self, before: SampleTargets) -> Mapping[Scope, frozenset[str]]:
-        """The subjects of ``before`` that are not here any more, by scope; scopes without any are left out."""
+        """Returns the subjects of ``before`` that are gone, by scope; scopes without any are left out."""
         gone = {
             scope: frozenset(cgroup.subject for cgroup in cgroups).difference(
                 cgroup.subject for cgroup in self.cgroups[scope]

@@ -1,8 +1,8 @@
-"""What a collector is given and gives: one batch of one instant.
+"""The input and output of a collector: one batch of one instant.
 
-Invariant: a collector reads, and answers with rows; it neither keeps time nor writes into the store. Of earlier
-collectors of the same batch it may see the samples. That a node has nothing for it to read is NotApplicable; any
-other exception is a failed run.
+Invariant: a collector reads, and returns rows; it neither keeps time nor writes into the store. It may use the samples
+of earlier collectors of the same batch. It raises NotApplicable if it has nothing to read on this node; any other
+exception is a failed run.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Batch = Iterable[tuple[Panel, Mapping[str, Row]]]
 
 
 class NotApplicable(Exception):
-    """This node lacks what the collector reads; the message says what (``no resctrl mount``)."""
+    """The node lacks what the collector reads; the message names it (``no resctrl mount``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The instant, whom to measure, and what earlier collectors measured at the same instant."""
+    """The instant, the cgroups to measure, and the samples of earlier collectors at the same instant."""
 
     at_ns: int
     targets: SampleTargets
@@ -36,16 +36,16 @@ class Tick:
     """The instant of the batch before; 0 if there was none."""
 
     def value(self, metric: Metric, subject: str = "") -> float | None:
-        """A sample of this very batch; None if there is none."""
+        """Returns a sample of this batch; None if there is none."""
         return self.values(metric).get(subject)
 
     def values(self, metric: Metric) -> Mapping[str, float]:
-        """All subjects' samples of this very batch."""
+        """Returns all subjects' samples of this batch."""
         return self.store.values(metric, self.at_ns)
 
 
 class Collector(Protocol):
-    """``name`` is its name in the metric table and in ``ages_s``."""
+    """A collector of samples. ``name``: its name in the metric table and in ``ages_s``."""
 
     @property
     def name(self) -> str: ...
@@ -54,10 +54,10 @@ class Collector(Protocol):
 
     @property
     def panels(self) -> Iterable[Panel]:
-        """What ``collect`` may fill."""
+        """The panels that ``collect`` may fill."""
 
     def collect(self, tick: Tick) -> Batch:
-        """One run. The rows of a panel are all it has now: a subject that is missing has no sample."""
+        """Runs once. The returned rows are all that a panel has now: a subject without a row has no sample."""
 
     def close(self) -> None:
-        """Give back what is kept open; the next run, if there is one, begins anew."""
+        """Closes what is kept open; a later run begins anew."""

@@ -1,7 +1,6 @@
-"""Usage of every cgroup that is measured: containers, pods, tiers, host applications, in one batch.
+"""Measures the usage of containers, pods, tiers and host applications, in one batch.
 
-The kubepods root and the pods in it are read in the same batch as the node, so that their difference is of one
-moment.
+The kubepods root and its pods are read in the same batch as the node, so that their difference is of one moment.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class UsageCollector:
 
 
 class UsageGauge:
-    """All of one cgroup's usage.
+    """Measures all usage of one cgroup.
 
     ``phase``: in which of ``REFRESH_TICKS`` ticks it refreshes what seldom changes.
     """
@@ -99,7 +98,7 @@ class UsageGauge:
         return self._cpu.paths + self._memory.paths
 
     def sample(self) -> UsageRow | None:
-        """None if the cgroup is not there; one that stays away is looked for less and less often."""
+        """Returns the usage; None without the cgroup. One that stays away is looked for less and less often."""
         if self._rests:
             self._rests -= 1
             return None

@@ -1,7 +1,7 @@
-"""What declared windows come to: mean, percentile, slope and count of the samples that the rings hold.
+"""Works out the declared windows: mean, percentile, slope and count of the samples in the rings.
 
-A window is of every object of its metric, and most ticks nobody asks what it comes to; so it is worked out for an
-object when it is read, once. Invariants: a sample counts in every window that is long enough for it, in none after it
+A window covers every object of its metric, and at most ticks no strategy reads it; so it is worked out for an object
+when it is read, once. Invariants: a sample counts in every window that is long enough for it, in none after it
 has left and in none that ended before it; an object that is gone is in none.
 """
 
@@ -15,12 +15,12 @@ from qosd.sense.store import SampleStore
 
 
 def aggregates(store: SampleStore, windows: Iterable[Window], now_ns: int) -> Mapping[Window, Mapping[str, Aggregate]]:
-    """Of every window, by object. Raises KeyError for a metric that nobody measures."""
+    """Returns the aggregates of every window, by object. Raises KeyError for a metric of no collector."""
     return {window: Aggregates(store, window, now_ns) for window in windows}
 
 
 class Aggregates(Mapping[str, Aggregate]):
-    """What ``window`` comes to at ``now_ns``, by object, of those that have samples in it."""
+    """The aggregates of ``window`` at ``now_ns``, by object, of the objects with samples in it."""
 
     def __init__(self, store: SampleStore, window: Window, now_ns: int) -> None:
         self._store, self._window, self._now_ns = store, window, now_ns
@@ -60,7 +60,7 @@ def _aggregate(samples: Sequence[tuple[int, float]], quantile: float) -> Aggrega
 
 
 def _slope_per_s(samples: Sequence[tuple[int, float]], mean: float) -> float:
-    """Least squares."""
+    """Returns the slope by least squares."""
     origin_ns = samples[0][0]
     times_s = [(at_ns - origin_ns) / NANOSECONDS for at_ns, _ in samples]
     middle_s = sum(times_s) / len(times_s)
