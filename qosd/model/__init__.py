@@ -1,4 +1,4 @@
-"""What all parts of koord-qosd speak of: pods, the policy in force, metrics, and the node at one instant. Plain values.
+"""The plain values that all parts of koord-qosd share: pods, the effective policy, metrics, the node at one instant.
 
 Invariant: it imports no other part of koord-qosd.
 """

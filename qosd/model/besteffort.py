@@ -1,8 +1,8 @@
-"""What strategies leave to best-effort pods: a decision of the newest tick, beside the policy and none of its rules.
+"""The limits of best-effort pods: decided by strategies at each tick, and no part of the policy.
 
-The policy says whether best-effort pods are held back; how far, a strategy decides from what the node does. Hooks and
-the strategies that write kernel files go by it, for the pods that run and for those that come: it holds for hooks
-before the tick that decided it writes anything. Immutable.
+The policy says whether best-effort pods are held back; a strategy decides from the node's load how far. Hooks and the
+strategies that write kernel files follow the limits, for running pods and for pods to come: hooks have them before the
+tick that decided them writes anything. Immutable.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from qosd.model.policy import Pool
 
 
 class BestEffortScheduling(msgspec.Struct, frozen=True):
-    """What one strategy leaves to best-effort pods (``PodContext.is_best_effort``) of the CPU, and how they run on it.
+    """The CPU limits of best-effort pods (``PodContext.is_best_effort``) by one strategy.
 
-    ``cpus``: of their pool these (a list; "" = all of it). ``cpu_milli``: so much CPU time for all of them together
-    (0 = as much as there is). ``has_lowest_weight``: beside others they have next to none. ``is_idle``: they run when
-    no other task would (``cpu.idle``). ``slice_us``: how long a task of theirs runs before another's turn (0 = the
-    kernel's own). ``on_trial``: the field whose value is an experiment with an end, "" = none is.
+    ``cpus``: a list of CPUs of their pool ("" = all of it). ``cpu_milli``: the CPU time of all of them together (0 = no
+    limit). ``has_lowest_weight``: do they have the lowest weight beside other pods? ``is_idle``: do they run only when
+    no other task would (``cpu.idle``)? ``slice_us``: the time slice of their tasks (0 = the kernel's own).
+    ``on_trial``: the field whose value is an experiment with an end; "" = none.
     """
 
     why: str
@@ -34,7 +34,7 @@ class BestEffortScheduling(msgspec.Struct, frozen=True):
 
     @property
     def lasting(self) -> BestEffortScheduling:
-        """It without what is on trial."""
+        """The limits without the one on trial."""
         if not self.on_trial:
             return self
         return msgspec.structs.replace(self, **{self.on_trial: getattr(UNBOUNDED, self.on_trial)}, on_trial="")
@@ -45,13 +45,13 @@ _NOTHING: Mapping[str, BestEffortScheduling] = MappingProxyType({})
 
 
 class BestEffortLimits(msgspec.Struct, frozen=True):
-    """What all strategies together leave to best-effort pods on this node, with its pods and CPUs as they are now.
+    """The limits of best-effort pods by all strategies together, for the node's present pods and CPUs.
 
-    ``pools``: what they may use of the BE pool. ``tier_milli``: what kubelet's BestEffort tier may use, with those of
-    its pods that suppression does not cover; 0 = as much as there is. ``below_tier_milli``: the largest quota that
-    stands below the tier on cgroup v1; 0 = all that the tier has. ``tier_cpus``: the CPU set of the tier on cgroup v1
-    where another agent made it smaller than that of the pods' root; else "". ``by_strategy``: what each leaves, of
-    which all this is made.
+    ``pools``: what they may use of the BE pool. ``tier_milli``: the CPU time of kubelet's BestEffort tier, with room
+    for its pods that suppression does not cover; 0 = no limit. ``below_tier_milli``: the largest quota possible below
+    the tier on cgroup v1; 0 = all that the tier has. ``tier_cpus``: the CPU set of the tier on cgroup v1 if another
+    agent made it smaller than that of the pods' root; else "". ``by_strategy``: the limits of each strategy, from
+    which the others are made.
     """
 
     scheduling: BestEffortScheduling = UNBOUNDED

@@ -1,7 +1,7 @@
-"""What a metric is: its name, unit and meaning, of what object it tells, and how long its history is kept.
+"""Metrics: name, unit, meaning, kind of object, and how long the history is kept.
 
-Metrics are declared by the rows of collectors (``qosd.sense.row``), and whoever reads a sample names it by the
-``Metric`` itself. Invariant: a metric is itself and equals no other, so it may be a key.
+The rows of collectors (``qosd.sense.row``) declare metrics, and readers of samples name them by the ``Metric`` itself.
+Invariant: a metric equals only itself, so it may be a key.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Scope(StrEnum):
-    """The kind of object a metric tells of, and so what its subjects are."""
+    """The kind of object that a metric measures, which says what its subjects are."""
 
     NODE = "node"  # ""
     NUMA = "numa"  # the NUMA node's number
@@ -27,7 +27,7 @@ class Scope(StrEnum):
 
 
 CGROUP_SCOPES = (Scope.TIER, Scope.POD, Scope.CONTAINER, Scope.HOST_APP)
-"""Objects that are cgroups."""
+"""The kinds of objects that are cgroups."""
 
 
 class Kind(StrEnum):

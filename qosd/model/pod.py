@@ -35,8 +35,8 @@ _NEVER_BY_BAND = (QoSClass.LSE, QoSClass.LSR, QoSClass.SYSTEM)
 class HookStage(StrEnum):
     """The stages at which a hook can edit, by their names in a hook-server file.
 
-    The last four are no calls: what the reconciler asks about cgroups. Of a container it asks what it would get at
-    its creation, and what no CRI call carries; one whose processes run in a virtual machine has a stage of its own.
+    The last four are no calls: the reconciler asks hooks about cgroups. Of a container it asks for the edits of its
+    creation and for values that no CRI call carries; a container in a virtual machine has a stage of its own.
     """
 
     RUN_SANDBOX = "PreRunPodSandbox"
@@ -52,7 +52,7 @@ class HookStage(StrEnum):
 CGROUP_STAGES = frozenset(
     {HookStage.POD_CGROUP, HookStage.SANDBOX_CGROUP, HookStage.CONTAINER_CGROUP, HookStage.GUEST_CGROUP}
 )
-"""No calls: cgroups that are there."""
+"""The stages that are no calls, but cgroups that are there."""
 POD_STAGES = frozenset({HookStage.RUN_SANDBOX, HookStage.UPDATE_SANDBOX})
 CALL_STAGES = frozenset({HookStage.CREATE, HookStage.UPDATE})
 """The calls that carry values of a container."""
@@ -60,14 +60,14 @@ CONTAINER_STAGES = CALL_STAGES | {HookStage.CONTAINER_CGROUP, HookStage.GUEST_CG
 
 
 class Resources(msgspec.Struct, frozen=True):
-    """What kubelet requested of the runtime, as far as a hook computes with it; None = nothing."""
+    """The resources that kubelet requested of the runtime and that hooks compute with; None = not set."""
 
     cpu_period_us: int | None = None
     cpu_quota_us: int | None = None
     memory_limit_bytes: int | None = None
     cpu_shares: int | None = None
     memory_request_bytes: int | None = None
-    """Known where kubelet's pod list tells it: CRI does not carry requests."""
+    """From kubelet's pod list: CRI does not carry requests."""
     is_assumed: bool = False
     """Worked out from the limits of the pod's spec: kubelet may have made another quota of them, or none."""
 
@@ -77,7 +77,7 @@ class Resources(msgspec.Struct, frozen=True):
         return self.cpu_period_us or cfs.PERIOD_US
 
     def at_period(self, period_us: int | None) -> Resources:
-        """The same with its CPU limit as a quota of ``period_us``; None: as it is."""
+        """Returns the same with its CPU limit as a quota of ``period_us``; None: as it is."""
         if period_us is None:
             return self
         quota_us = self.cpu_quota_us
@@ -87,7 +87,7 @@ class Resources(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, values: Mapping[Field, Any]) -> Resources:
-        """From what a request or a specification says of each field; 0 is nothing, too."""
+        """Returns the resources from the values of a request or a specification; 0 is not set."""
         return cls(
             cpu_period_us=values[Field.CPU_PERIOD] or None,
             cpu_quota_us=values[Field.CPU_QUOTA] or None,
@@ -110,11 +110,11 @@ class RuntimeRequest(msgspec.Struct, frozen=True):
     container: str = ""
     container_annotations: Mapping[str, str] | None = None
     pod_shares: int | None = None
-    """The CPU shares that kubelet asks for the whole pod, of a container; None: nobody tells."""
+    """For a container: the CPU shares that kubelet asks for the whole pod; None: unknown."""
     cpu_request_milli: int | None = None
     """The CPU request of the whole pod, by kubelet's pod list; None: the list lacks the pod."""
     extended: ExtendedResourceSpec | None = None
-    """The batch and mid amounts of the pod's spec, by kubelet's pod list; None: nobody tells."""
+    """The batch and mid amounts of the pod's spec, by kubelet's pod list; None: unknown."""
 
 
 class ExtendedAmounts(msgspec.Struct, frozen=True):
@@ -133,7 +133,7 @@ class ExtendedAmounts(msgspec.Struct, frozen=True):
 
     @property
     def decides_cpu(self) -> bool:
-        """Whether shares and quota are made of these amounts, a missing limit being none; else kubelet's stay."""
+        """Do these amounts set shares and quota (a missing limit is no limit)? Else kubelet's stay."""
         return self.kind == BATCH or bool(self.cpu_request_milli or self.cpu_limit_milli)
 
     @property
@@ -142,7 +142,7 @@ class ExtendedAmounts(msgspec.Struct, frozen=True):
 
 
 OVERHEAD = "(overhead)"
-"""The name under which what the pod's runtime class takes stands among its containers."""
+"""The name of the runtime class's overhead among the pod's containers."""
 
 
 class SpecContainer(msgspec.Struct, frozen=True):
@@ -154,7 +154,7 @@ class SpecContainer(msgspec.Struct, frozen=True):
 
 
 class PodContext(msgspec.Struct, frozen=True):
-    """A request with what its pod says, and what every hook asks of it worked out once."""
+    """A request with its pod's labels and annotations, decoded once for all hooks."""
 
     request: RuntimeRequest
     annotations: PodAnnotations
@@ -163,21 +163,21 @@ class PodContext(msgspec.Struct, frozen=True):
     problems: tuple[str, ...]
     is_container: bool
     raw_qos: QoSClass | None
-    """The class the label says."""
+    """The class by the label."""
     is_free: bool
-    """A pod of the free band that its class does not bind: native limits, everything else of BE."""
+    """Is it a pod of the free band whose class does not bind it? It has native limits, and all else as BE."""
     bound_cpus: str
     """The CPUs that the scheduler bound for the pod, as many as it requests at most; "" = none."""
     is_best_effort: bool
     """Does suppression cover the pod?"""
     spec_containers: tuple[SpecContainer, ...] | None = None
-    """Every container of the pod, by kubelet's pod list; None: nobody tells. Of the pod's own cgroup only."""
+    """For the pod's own cgroup: every container of the pod, by kubelet's pod list; None: unknown."""
     seen_containers: tuple[str, ...] = ()
-    """The names of those that the runtime has made so far. Of the pod's own cgroup only."""
+    """For the pod's own cgroup: the names of the containers that the runtime has made so far."""
 
     @classmethod
     def read(cls, request: RuntimeRequest) -> PodContext:
-        """Decode labels and annotations; raises nothing, whatever they say."""
+        """Decodes labels and annotations; raises nothing, whatever they say."""
         annotations, claims = _as_listed(PodAnnotations.read(request.labels, request.annotations), request.extended)
         kube_qos = cgroup_parent.kube_qos(request.cgroup_parent)
         is_free = annotations.priority_class is PriorityClass.FREE and annotations.qos_class not in _NEVER_BY_BAND
@@ -201,7 +201,7 @@ class PodContext(msgspec.Struct, frozen=True):
     def at(
         self, stage: HookStage, requested: Resources, container: str = "", annotations: Mapping[str, str] | None = None
     ) -> PodContext:
-        """The same pod at another stage or of one of its containers; nothing is decoded again."""
+        """Returns the context of the pod at another stage, or of one of its containers, without decoding again."""
         request = replace(
             self.request, stage=stage, requested=requested, container=container, container_annotations=annotations
         )
@@ -240,27 +240,27 @@ class PodContext(msgspec.Struct, frozen=True):
 
     @property
     def extended_init(self) -> Mapping[str, ContainerResources]:
-        """Those of init containers, sidecars among them."""
+        """Batch and mid resources of init containers, sidecars among them."""
         spec = self.annotations.extended_resource_spec
         return spec.init_containers if spec else {}
 
     def extended_of(self, container: str) -> ContainerResources | None:
-        """Those of ``container``, of whatever list: a name is in one only."""
+        """Returns the batch and mid resources of ``container``, a regular or an init one."""
         return self.extended.get(container) or self.extended_init.get(container)
 
     def derived(self, rules: DerivationRules, running: bool) -> DerivedQoS:
-        """The class and where it comes from, for people."""
+        """Returns the class and where it comes from, for people."""
         return qos.derive(self.raw_qos, self.kube_qos or KubeQoS.BURSTABLE, running=running, rules=rules)
 
     def treated_as(self, rules: DerivationRules) -> QoSClass:
-        """The class by which hooks treat the pod: free pods as BE, bound pods without a label as LSR."""
+        """Returns the class by which hooks treat the pod: free pods as BE, bound pods without a label as LSR."""
         if self.is_free:
             return QoSClass.BE
         by_hook = qos.hook_class(self.raw_qos, bool(self.bound_cpus))
         return by_hook or self.derived(rules, running=False).qos
 
     def amounts_of(self, container: str) -> ExtendedAmounts | None:
-        """What ``container`` has of batch resources (pods labelled BE), else of mid resources."""
+        """Returns the batch resources of ``container`` (pods labelled BE), else its mid resources; None without any."""
         resources = self.extended_of(container)
         if resources is None:
             return None
@@ -276,8 +276,8 @@ def _as_listed(
 ) -> tuple[PodAnnotations, tuple[str, ...]]:
     """Returns the annotations with the amounts that the spec has in ``listed``, and what is wrong in them.
 
-    extended-resource-spec repeats the spec for whoever does not see it, but a cluster without the webhook takes it from
-    anybody.
+    extended-resource-spec repeats the spec for readers that do not see it, but a cluster without the webhook accepts it
+    from any user.
     """
     said = annotations.extended_resource_spec
     if listed is None or said is None:
@@ -298,7 +298,7 @@ def _as_listed(
 
 
 def _is_more(amounts: ExtendedAmounts, spec: ExtendedAmounts) -> bool:
-    """A limit that is left out is more than any."""
+    """Are the amounts more than those of the spec? A missing limit is more than any limit."""
     pairs = (
         (amounts.cpu_request_milli, spec.cpu_request_milli or spec.cpu_limit_milli),
         (amounts.memory_request_bytes, spec.memory_request_bytes or spec.memory_limit_bytes),
@@ -313,8 +313,8 @@ def _bound_cpus(
 ) -> tuple[str, tuple[str, ...]]:
     """Returns the CPUs that ``resource-status`` gives the pod, at most as many as it requests, and what is wrong there.
 
-    The annotation is the scheduler's, but a cluster without the webhook takes it from anybody. Requests of an amplified
-    node are larger than the CPUs that they stand for, so they cut nothing that the scheduler gave.
+    The annotation is the scheduler's, but a cluster without the webhook accepts it from any user. On an amplified node
+    requests are larger than the CPUs that they stand for, so they cut nothing that the scheduler gave.
     """
     cpus = annotations.resource_status.cpuset if annotations.resource_status else EMPTY
     requested_milli = _requested_milli(request, kube_qos)
@@ -327,10 +327,10 @@ def _bound_cpus(
 
 
 def _requested_milli(request: RuntimeRequest, kube_qos: KubeQoS | None) -> int | None:
-    """The pod's CPU request: by kubelet's list, else by its tier, else by the shares that kubelet asks for it.
+    """Returns the pod's CPU request: by kubelet's list, else by its tier, else by the shares that kubelet asks for it.
 
-    Of a container whose pod's shares nobody tells its own count, which are no more. Who requests nothing has the least
-    shares that there are. None: nobody tells anything.
+    If the pod's shares are unknown, the container's own count, which are no more. Without a request there are the least
+    shares that exist. None: unknown.
     """
     if request.cpu_request_milli is not None:
         return request.cpu_request_milli
@@ -343,7 +343,7 @@ def _requested_milli(request: RuntimeRequest, kube_qos: KubeQoS | None) -> int |
 
 
 def _is_best_effort(annotations: PodAnnotations, kube_qos: KubeQoS | None, is_free: bool, bound_cpus: str) -> bool:
-    """CRI does not carry ``spec.priority``: of the mid band is who a label calls so, or who has mid resources."""
+    """Is it a best-effort pod? CRI lacks ``spec.priority``: the mid band is told by label or mid resources."""
     raw_qos, spec = annotations.qos_class, annotations.extended_resource_spec
     if raw_qos is None and bound_cpus:
         return False

@@ -1,4 +1,4 @@
-"""What hooks and strategies go by besides the pod: the node's SLO, the node's own settings, and facts of the host.
+"""The policy that hooks and strategies follow: the node's SLO, the node's own settings, and facts of the host.
 
 All of it is immutable: a reload makes a new ``EffectivePolicy``. CPU pools keep upstream's form (``cpu-shared-pools``:
 one entry per socket and NUMA node), so that a node's annotation can be pasted.
@@ -23,7 +23,7 @@ from koord.model.slo import NodeSLOSpec, ResourceQOS, ResourceQOSStrategy, Syste
 from koord.model.slo_extensions import CPUSuppressBy, CPUSuppressSettings
 
 SYSTEM_CONFIG = "SystemConfig"
-"""The feature gate without which no setting of ``systemStrategy`` counts."""
+"""The feature gate of ``systemStrategy``."""
 _UNSET = CPUSuppressSettings()
 
 
@@ -44,8 +44,8 @@ class Pool:
 
 
 class PressurePolicy(msgspec.Struct, frozen=True):
-    """CPU suppression by the pain of latency-sensitive containers. ``set_point_us``: the pain, in µs per second, that
-    counts as none; ``ceiling_percent``: of the node, what may be used where best-effort pods' time is limited."""
+    """CPU suppression by the CPU waits of latency-sensitive containers. ``set_point_us``: the wait, in µs per second,
+    that counts as none; ``ceiling_percent``: how much of the node may be used while best-effort pods are limited."""
 
     set_point_us: int
     ceiling_percent: int
@@ -62,48 +62,49 @@ class NodeSettings:
     kubelet_cpus: CPUSet = EMPTY
     """Not from the file: the CPUs that kubelet's CPU manager gave exclusively to pods that stay on them."""
     cpus_unknown: str = ""
-    """Not from the file: why nobody knows which CPUs kubelet's CPU manager gave exclusively; "" = it is known. While it
-    is not, no CPU set is widened."""
+    """Not from the file: why the CPUs that kubelet's CPU manager gave exclusively are unknown; "" = they are known.
+    While they are unknown, no CPU set is widened."""
     system_cpuset: str = ""
     system_exclusive: bool = True
     """The CPUs of ``system_cpuset`` belong to no pool."""
     reserved_cpus: str = ""
     reserved_cpu_milli: int = 0
-    """Where ``reserved_cpus`` names none: so many thousandths of a CPU are reserved, somewhere."""
+    """The reserved thousandths of a CPU, if ``reserved_cpus`` names no CPUs."""
     cpu_normalization_ratio: Fraction | None = None
     is_ratio_announced: bool = False
-    """Not from the file: the ratio is that of the Node's annotation."""
+    """Not from the file: is the ratio that of the Node's annotation?"""
     guaranteed_is_lsr: bool = False
     unset_cpu_quota: bool = True
     limits_in_cri: bool | None = None
-    """Do calls to the runtime carry our shares, quota and memory limit? None: where kubelet is given back its own.
+    """Do calls to the runtime carry our shares, quota and memory limit? None: only if kubelet is shown its own values.
 
-    Else they carry kubelet's, and ours go to the cgroup: through NRI before the container's program starts, else after.
+    Else they carry kubelet's, and ours are written to the cgroup: through NRI before the container's program starts,
+    otherwise after it.
     """
     rdt_verified: bool = False
     sandbox_sizing_handlers: frozenset[str] = frozenset()
     """Runtime handlers that size the sandbox by its resources, as Kata Containers does."""
     cpu_suppress: CPUSuppressSettings = _UNSET
-    """What is set here counts before ``extensions.koord`` of NodeSLO."""
+    """Settings here win over ``extensions.koord`` of NodeSLO."""
     allocatable_memory_bytes: int | None = None
     allocatable: Mapping[str, Quantity] = field(default_factory=dict)
-    """What pods of the batch and mid bands may request together, by extended resource."""
+    """The amounts that pods of the batch and mid bands may request together, by extended resource."""
     eviction_dry_run: bool = False
-    """Nobody is reclaimed from, throttled, frozen or evicted: what would be done is told instead."""
+    """Reclaims from, throttles, freezes and evicts no pod, but reports what it would do."""
     kubelet_reserved: Reserved = NOTHING_RESERVED
-    """Not from the file: what kubelet keeps for itself, the system and its hard eviction threshold."""
+    """Not from the file: what kubelet reserves for itself, the system and its hard eviction threshold."""
     hooks: Mapping[str, bool] = field(default_factory=dict)
     features: featuregates.Settings = field(default_factory=dict)
 
     @cached_property
     def derivation(self) -> DerivationRules:
-        """How this node counts Guaranteed pods without a label."""
+        """How this node classifies Guaranteed pods without a label."""
         return DerivationRules(self.cpu_manager_policy is CPUManagerPolicy.STATIC, self.guaranteed_is_lsr)
 
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What was found on the host. ``resctrl_groups`` are the class groups that exist.
+    """The facts of the host. ``resctrl_groups``: the class groups that exist.
 
     ``files``: the optional kernel files that kubelet's cgroups have, by the names of their rows; None while there is no
     such cgroup to look at. ``has_task_slices``: the scheduler takes a slice for each task (Linux 6.12).
@@ -127,24 +128,24 @@ class HostFacts:
 
 @dataclass(frozen=True)
 class EffectivePolicy:
-    """``slo`` is the policy in force: laid over the defaults, disabled features neutral."""
+    """The policy in force. ``slo``: NodeSLO laid over the defaults, with disabled features neutral."""
 
     slo: NodeSLOSpec = field(default_factory=lambda: slo_defaults.in_force(NodeSLOSpec()))
     node: NodeSettings = field(default_factory=NodeSettings)
     host: HostFacts = field(default_factory=HostFacts)
     policy_unknown: str = ""
-    """Why nobody can tell the policy; "" = it is known. Then ``slo`` says nothing, so hooks give pods what these ask
-    for themselves, and no strategy decides or releases anything."""
+    """Why the policy is unknown; "" = it is known. While it is unknown ``slo`` is empty, so hooks give pods what these
+    ask for themselves, and no strategy decides or releases anything."""
 
     gate_flags: featuregates.Settings = field(default_factory=dict)
-    """Not from the file: what the command line says of feature gates."""
+    """Not from the file: the feature gates of the command line."""
     slo_generation: int = 0
-    """Of the cluster's NodeSLO that ``slo`` is made of; 0 = there is none."""
+    """The generation of the cluster's NodeSLO in ``slo``; 0 = there is none."""
     bad_settings: frozenset[str] = frozenset()
-    """Below ``systemStrategy`` the paths whose values are wrong, and so not in ``slo``."""
+    """The paths below ``systemStrategy`` whose values are wrong, and so not in ``slo``."""
 
     def gate(self, name: str) -> featuregates.GateState:
-        """The feature gate of that name, and who says so."""
+        """Returns the state of the feature gate, and who has set it."""
         return featuregates.state(name, self.gate_flags, self.node.features)
 
     @property
@@ -154,9 +155,9 @@ class EffectivePolicy:
 
     @property
     def native_ratio(self) -> Fraction | None:
-        """What native CFS quotas are divided by; None = they stay.
+        """The divisor of native CFS quotas; None = they stay.
 
-        By default the feature gate is off: a ratio that this node's own policy states counts all the same, one that the
+        By default the feature gate is off: a ratio of this node's own policy counts all the same, a ratio that the
         cluster announces does not.
         """
         is_on, source = self.gate("CPUNormalization")
@@ -165,7 +166,7 @@ class EffectivePolicy:
 
     @property
     def unused_ratio(self) -> str:
-        """Why native quotas are not divided by the ratio that there is; "" = they are, or there is none."""
+        """Why native quotas are not divided by the ratio; "" = they are, or there is no ratio."""
         ratio = self.node.cpu_normalization_ratio
         if ratio is None or ratio <= 1 or self.native_ratio is not None:
             return ""
@@ -173,7 +174,7 @@ class EffectivePolicy:
         return f"CPU normalization ratio {float(ratio):g} has no effect on LS pods: CPUNormalization is off ({source})"
 
     def enabled(self, hook: str) -> bool:
-        """A hook is on unless ``node.hooks`` turns it off."""
+        """Is the hook on? Yes, unless ``node.hooks`` turns it off."""
         return self.node.hooks.get(hook, True)
 
     @property
@@ -181,23 +182,23 @@ class EffectivePolicy:
         return self.slo.resource_qos or ResourceQOSStrategy()
 
     def class_settings(self, qos: QoSClass) -> ResourceQOS:
-        """The settings of a class; LSE takes LSR's."""
+        """Returns the settings of a class; LSE has LSR's."""
         return self.qos_strategy.of(qos) or ResourceQOS()
 
     @property
     def system_strategy(self) -> SystemStrategy:
-        """What NodeSLO says of the kernel's own settings: nothing, while the feature gate is off."""
+        """The kernel settings of NodeSLO; empty while the feature gate is off."""
         return (self.slo.system if self.gate(SYSTEM_CONFIG).is_on else None) or SystemStrategy()
 
     @property
     def allocatable_memory_bytes(self) -> int:
-        """What the rules file says; else the node's memory less what kubelet reserves. 0 = not known."""
+        """The amount in the rules file, else the node's memory less what kubelet reserves; 0 = unknown."""
         given = self.node.allocatable_memory_bytes
         return given or max(0, self.host.memory_total_bytes - self.node.kubelet_reserved.memory_bytes)
 
     @cached_property
     def pressure_policy(self) -> PressurePolicy | None:
-        """CPU suppression goes by it; None: by the policy that NodeSLO has for upstream as well."""
+        """The policy ``pressure`` of CPU suppression; None: suppression follows NodeSLO's upstream policy."""
         settings = schema.overlay(self.slo.koord.cpu_suppress or CPUSuppressSettings(), self.node.cpu_suppress)
         if settings.policy is not CPUSuppressBy.PRESSURE:
             return None
@@ -210,5 +211,5 @@ class EffectivePolicy:
 
 
 def join(pools: Iterable[Pool], nodes: frozenset[int] | None = None) -> str:
-    """The CPU lists of ``pools`` (of NUMA ``nodes`` only, if given), comma-joined in (socket, node) order."""
+    """Returns the CPU lists of ``pools`` (of NUMA ``nodes`` only, if given), joined in (socket, node) order."""
     return ",".join(pool.cpuset for pool in sorted(pools) if pool.cpuset and (nodes is None or pool.node in nodes))

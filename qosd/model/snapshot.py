@@ -1,8 +1,8 @@
-"""One immutable picture of the node per tick: all that a decision may know.
+"""An immutable snapshot of the node per tick: all that decisions may use.
 
-Sensing makes it, and nothing downstream reads a clock or a file. What changes seldom (pods, topology, policy) is
-shared between snapshots as the very same objects, so that identity tells a strategy what it need not decide again.
-An input that could not be had is absent, and ``ages_s`` says how old each of the others is.
+Sensing makes it, and nothing downstream reads a clock or a file. Snapshots share what changes seldom (pods, topology,
+policy) as the same objects, so a strategy sees by identity what it need not decide again. An input that this node
+cannot have is absent, and ``ages_s`` has the age of each other input.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from qosd.model.pod import PodContext, Resources, SpecContainer
 from qosd.model.policy import EffectivePolicy, NodeSettings
 
 PODS_MAX_AGE_S = 90.0
-"""A pod list older than that decides nothing any more: what was decided stays. A quiet node lists every 60 s."""
+"""Nothing is decided by an older pod list: the last decisions stay. A quiet node lists every 60 s."""
 _FINISHED = frozenset({"SANDBOX_NOTREADY"})
 _RUNNING = "CONTAINER_RUNNING"
 _WITH_CGROUP = frozenset({"CONTAINER_CREATED", _RUNNING})
@@ -49,7 +49,7 @@ class ContainerView(msgspec.Struct, frozen=True, eq=False):
     is_sandbox: bool = False
     attempt: int = 0
     requested_cpus: str = ""
-    """The CPU set that the runtime was asked for, by whomever; "" = none, or nobody tells."""
+    """The CPU set that the runtime was asked for; "" = none, or unknown."""
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -64,10 +64,10 @@ Controller = tuple[str, str, str]
 
 
 class PodFacts(msgspec.Struct, frozen=True):
-    """What kubelet alone tells of a pod beside what hooks decide by.
+    """The facts of a pod that only kubelet tells, and that hooks do not need.
 
-    ``started_unix_s``: when kubelet has accepted it; ``deletion_unix_s``: by when it is to be gone, its grace period
-    included, None: nobody deletes it.
+    ``started_unix_s``: when kubelet accepted it; ``deletion_unix_s``: by when it is to be gone, its grace period
+    included; None: it is not being deleted.
     """
 
     owner: Owner | None = None
@@ -85,7 +85,7 @@ NO_FACTS = PodFacts()
 
 
 class PodView(msgspec.Struct, frozen=True, eq=False):
-    """A pod as the runtime and kubelet tell it, decoded once. Two views are the same pod state only if identical."""
+    """A pod as the runtime and kubelet tell it, decoded once. Compared by identity."""
 
     uid: str
     namespace: str
@@ -93,9 +93,9 @@ class PodView(msgspec.Struct, frozen=True, eq=False):
     sandbox_id: str
     state: str
     cgroup: str
-    """The pod's cgroup; "" if nobody tells."""
+    """The pod's cgroup; "" if it is unknown."""
     context: PodContext
-    """What hooks may know of the pod itself (labels and annotations decoded)."""
+    """The pod as hooks see it, with labels and annotations decoded."""
     kube_qos: KubeQoS
     qos: QoSClass
     qos_source: str
@@ -104,16 +104,16 @@ class PodView(msgspec.Struct, frozen=True, eq=False):
     containers: tuple[ContainerView, ...]
     problems: tuple[str, ...] = ()
     cpu_request_milli: int | None = None
-    """From kubelet's pod list; None where only the runtime tells."""
+    """From kubelet's pod list; None if only the runtime tells of the pod."""
     memory_request_bytes: int | None = None
     spec_containers: tuple[SpecContainer, ...] | None = None
-    """Every container of the spec with its native amounts; None where only the runtime tells."""
+    """Every container of the spec with its native amounts; None if only the runtime tells of the pod."""
     priority: int | None = None
-    """``spec.priority``. This and what follows kubelet tells: nothing where only the runtime does."""
+    """``spec.priority``. Kubelet tells this and ``phase`` and ``facts``; the runtime does not."""
     phase: str = ""
     facts: PodFacts = NO_FACTS
     runtime_handler: str = ""
-    """By what the runtime runs it; "" is its default, or nobody asks the runtime."""
+    """The runtime's handler of the pod; "" = the default, or the runtime is not asked."""
 
     @property
     def key(self) -> str:
@@ -128,7 +128,7 @@ class PodView(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def cfs_period_us(self) -> int | None:
-        """The CFS period with which its containers were made, kubelet's; None: nothing tells."""
+        """The CFS period with which kubelet had its containers made; None: unknown."""
         told = (each.requested.cpu_period_us for each in self.containers if not each.is_sandbox)
         return next((period_us for period_us in told if period_us), None)
 
@@ -165,7 +165,7 @@ class PressureTrigger(msgspec.Struct, frozen=True):
 
 
 class Aggregate(msgspec.Struct, frozen=True):
-    """What the samples of one window and object come to, in the metric's unit.
+    """The aggregate of one window and object, in the metric's unit.
 
     ``percentile``: by nearest rank. ``slope_per_s``: of the straight line that fits them best, 0 for a single one.
     ``span_s``: from the oldest of them to the newest.
@@ -179,7 +179,7 @@ class Aggregate(msgspec.Struct, frozen=True):
 
 
 class EvictionPhase(StrEnum):
-    """How far an eviction is: its containers are being stopped; all have exited and their cgroups are gone; kubelet
+    """The phases of an eviction: its containers are being stopped; all have exited and their cgroups are gone; kubelet
     has started some again; they could not be stopped."""
 
     STOPPING = "stopping"
@@ -189,11 +189,11 @@ class EvictionPhase(StrEnum):
 
 
 class EvictionState(msgspec.Struct, frozen=True):
-    """An eviction under way: from the order until the pod is gone, or has been left in peace for long.
+    """An eviction under way: from the order until the pod is gone, or has not been ordered again for long.
 
     ``attempts``: how often its containers have been stopped, or should have been; ``since_ns``: when the last attempt
-    began; ``retry_ns``: not before may it be made again. Both by the monotonic clock. ``owner``: for which strategy.
-    ``is_refused``: the last attempt was forbidden, by a PodDisruptionBudget say, and did nothing. ``is_replacement``: a
+    began; ``retry_ns``: the next attempt may not begin earlier; both by the monotonic clock. ``owner``: the strategy.
+    ``is_refused``: the last attempt was forbidden, as by a PodDisruptionBudget, and did nothing. ``is_replacement``: a
     controller has made the pod in place of the one that was evicted.
     """
 
@@ -211,7 +211,7 @@ class EvictionState(msgspec.Struct, frozen=True):
 
     @property
     def waits_in_emergency(self) -> bool:
-        """Is the back-off kept to where it is soon too late? Not for a pod that nothing has been done to yet."""
+        """Does the back-off hold in an emergency? Not for a pod to which nothing has been done yet."""
         return not (self.is_refused or self.is_replacement)
 
 
@@ -231,33 +231,33 @@ class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
     values: Mapping[Metric, Mapping[str, float]]
     ages_s: Mapping[str, float]
     limits: BestEffortLimits = NO_LIMITS
-    """What is left to best-effort pods."""
+    """The limits of best-effort pods."""
     kubelet_cpus: Mapping[str, str] = MappingProxyType({})
     """Exclusive CPUs that kubelet's CPU manager gave, as cpuset lists by pod UID."""
     tiers: Mapping[KubeQoS, str] = MappingProxyType({})
-    """The cgroups of kubelet's tiers, Guaranteed's being the root of all; empty while nobody knows."""
+    """The cgroups of kubelet's tiers, Guaranteed's being the root of all; empty while unknown."""
     files: Mapping[Target, FileState] = MappingProxyType({})
     """The files that are held, contested or waiting to be tried again, as the last tick left them."""
     sampled_ns: int = 0
     """The instant of the samples, by the monotonic clock; 0 before the first. Ticks between two beats share it."""
     windows: Mapping[Window, Mapping[str, Aggregate]] = MappingProxyType({})
-    """What the strategies' windows come to, by object as in ``values``."""
+    """The aggregates of the strategies' windows, by object as in ``values``."""
     refused: Mapping[Target, tuple[tuple[str, str], ...]] = MappingProxyType({})
     """(strategy, why) of the opinions that the last tick did not follow, by file."""
     evictions: Mapping[str, EvictionState] = MappingProxyType({})
-    """Those under way, by the pod's UID: who is still releasing counts as having given what it has."""
+    """The evictions under way, by the pod's UID: such a pod counts as having given what it has."""
     one_shots: Mapping[Target, str] = MappingProxyType({})
-    """What the newest one-shot write to each file came to, in the journal's words; of those made in this run."""
+    """The result of the newest one-shot write of this run to each file, in the journal's words."""
     absent: Mapping[str, str] = MappingProxyType({})
-    """Inputs that this node cannot have, with the reason: a strategy falls back where one that is late would freeze."""
+    """Inputs that this node cannot have, with the reason: a strategy falls back, where a late input freezes it."""
 
     def limited(self, limits: BestEffortLimits) -> NodeSnapshot:
-        """The snapshot with these limits; itself if it has them."""
+        """Returns the snapshot with these limits; itself if it has them."""
         return self if limits is self.limits else replace(self, limits=limits)
 
     @property
     def capacity_cpu_milli(self) -> int:
-        """The CPUs that are online."""
+        """The CPUs that are online, in thousandths."""
         return 1000 * len(self.topology.cpus)
 
     @property
@@ -268,19 +268,19 @@ class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
         return max(0, self.capacity_cpu_milli - max(by_rules_milli, node.kubelet_reserved.cpu_milli))
 
     def sampled_by(self, *collectors: str) -> int:
-        """The instant of the oldest among the newest samples of ``collectors``; of one that has none, of the batch."""
+        """Returns the instant of the oldest of the collectors' newest samples; of the batch if they have none."""
         ages_s = [self.ages_s[name] for name in collectors if name in self.ages_s]
         oldest_ns = self.monotonic_ns - round(max(ages_s, default=0.0) * 1e9)
         return min(self.sampled_ns, oldest_ns) if ages_s else self.sampled_ns
 
     @property
     def knows_pods(self) -> bool:
-        """Do ``pods`` say who runs now? Else nobody has told yet, or not for long."""
+        """Is the pod list known, and young enough to say which pods run?"""
         return self._is_young("pods")
 
     @property
     def knows_priorities(self) -> bool:
-        """Do the pods' priorities say what kubelet's list does, which alone tells them?"""
+        """Is kubelet's list, which alone tells priorities, known and young enough?"""
         return self._is_young("kubelet")
 
     def _is_young(self, pod_list: str) -> bool:
@@ -288,32 +288,32 @@ class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
         return age_s is not None and age_s <= PODS_MAX_AGE_S
 
     def value(self, metric: Metric, subject: str = "") -> float | None:
-        """The newest sample of ``metric`` for ``subject``; None if there is none."""
+        """Returns the newest sample of ``metric`` for ``subject``; None if there is none."""
         return self.values.get(metric, _NOTHING).get(subject)
 
     def window(self, window: Window, subject: str = "") -> Aggregate | None:
-        """What the window comes to for ``subject``; None while it has too few samples."""
+        """Returns the aggregate of the window for ``subject``; None while it has too few samples."""
         aggregate = self.windows.get(window, _NO_AGGREGATES).get(subject)
         return aggregate if aggregate is not None and aggregate.count >= window.at_least else None
 
 
 def live(pod: PodView) -> bool:
-    """Has the pod, or has any container of it, cgroups to speak of?"""
+    """Has the pod, or any container of it, cgroups in use?"""
     return pod.state not in _FINISHED or any(has_cgroup(one.state) for one in pod.containers if not one.is_sandbox)
 
 
 def has_cgroup(container_state: str) -> bool:
-    """A created container has a cgroup before it runs."""
+    """Has a container in this state a cgroup? A created one has, before it runs."""
     return container_state in _WITH_CGROUP
 
 
 def runs(container_state: str) -> bool:
-    """Is its cgroup the runtime's no more? While a container is being made, the runtime itself writes there."""
+    """Does a container in this state run? Before, the runtime itself writes its cgroup's files."""
     return container_state == _RUNNING
 
 
 def running_containers(pod: PodView) -> list[ContainerView]:
-    """The pod's containers whose files may be written; the sandbox is none of them."""
+    """Returns the pod's containers whose files may be written, without the sandbox."""
     return [each for each in pod.containers if each.cgroup and not each.is_sandbox and runs(each.state)]
 
 
