@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from koordctl.cluster import kinds
 from koordctl.views.node import SECTIONS
 from tests.koordctl.runs import koordctl
 
@@ -49,3 +50,8 @@ async def test_wrong_usage(arguments: list[str], said: str) -> None:
 async def test_help_names_every_section_of_the_node() -> None:
     _, out, _ = await koordctl("node", "--help")
     assert set(SECTIONS) <= set(re.findall(r"\w+", out))
+
+
+async def test_help_names_every_kind_of_koords() -> None:
+    _, out, _ = await koordctl("get", "--help")
+    assert set(kinds.names()) <= set(re.findall(r"\w+", out))
