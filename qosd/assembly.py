@@ -20,7 +20,7 @@ from pathlib import Path
 from koord.host import sched, systemd_units, temporary, topology
 from koord.host.cgroup import Tree
 from koord.host.reader import KeptFiles
-from koord.host.reconcile.systemd_sync import Units
+from koord.host.systemd_units import Units
 from koord.host.undo import UNKNOWN_BOOT, UndoError, UndoRecord, boot_id
 from koord.host.writer import Writer
 from qosd import gauges

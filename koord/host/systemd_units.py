@@ -17,28 +17,19 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from koord.host import systemd
 from koord.host.cgroup import ReadError, read_text
 from koord.host.files import ROWS, ParseError, Target, Value, ValueRefused, row
 from koord.host.notes import DropIn
 from koord.host.systemd import Setting
-from koord.host.systemd_bus import SOCKET, TIMEOUT_S, Call, SystemBus
+from koord.host.systemd_bus import SOCKET, TIMEOUT_S, SystemBus
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import Reading, WriteError, Writer
 
 _TRANSIENT, _CONTROL = "transient", "system.control"
 _RESIZE_NS = 1_000_000_000
 """What a runtime takes at most between telling systemd a new value and having written it itself."""
-
-
-class Bus(Protocol):
-    """``systemd_bus.SystemBus``, as far as it is needed here."""
-
-    trouble: str
-
-    def tell(self, units: Sequence[Call]) -> list[str | None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +67,7 @@ class _Part:
 class Units:
     """The units of this host's systemd, whose runtime directory is ``run``. One thread at a time."""
 
-    def __init__(self, writer: Writer, record: UndoRecord, bus: Bus, run: Path) -> None:
+    def __init__(self, writer: Writer, record: UndoRecord, bus: SystemBus, run: Path) -> None:
         self._writer, self._record, self._bus, self._run = writer, record, bus, run
         kept = (name for name in ROWS if systemd.keeps(name, writer.version))
         self._knows_period = True

@@ -14,8 +14,8 @@ from koord.host.files import Target, Value
 from koord.host.reconcile.plan import Outcome
 from koord.host.reconcile.reconciler import Reconciler
 from koord.host.reconcile.state import FileState, Speakers
-from koord.host.reconcile.systemd_sync import Units
 from koord.host.reconcile.wanted import Wanted
+from koord.host.systemd_units import Units
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
 

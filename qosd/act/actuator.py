@@ -10,7 +10,7 @@ import mmap
 from collections.abc import Mapping
 from typing import Any
 
-from koord.host.reconcile.systemd_sync import Units
+from koord.host.systemd_units import Units
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
 from qosd.act.actor import Actor, ActReport

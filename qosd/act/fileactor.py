@@ -13,8 +13,8 @@ from types import MappingProxyType
 from koord.host.files import Target
 from koord.host.reconcile.plan import Outcome, Plan
 from koord.host.reconcile.reconciler import Reconciler
-from koord.host.reconcile.systemd_sync import Units
 from koord.host.reconcile.wanted import Refusals
+from koord.host.systemd_units import Units
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
 from qosd.act.actor import Actor, entry_of

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from koord.host.systemd import INFINITY, Setting
-from koord.host.systemd_bus import Call
+from koord.host.systemd_bus import SOCKET, Call, SystemBus
 from koord.model.cpuset import CPUSet
 
 _FILES = {
@@ -31,18 +31,18 @@ _DEFAULTS: dict[str, int | bytes] = {
 }
 
 
-class FakeSystemd:
+class FakeSystemd(SystemBus):
     """``cgroups`` maps units to their directories; ``run`` is /run/systemd. ``refuses``: property → error.
 
     ``meanwhile`` is called once, between the next telling and its answer. ``is_busy``: it writes no cgroup file yet.
     """
 
     def __init__(self, cgroups: dict[str, Path], run: Path) -> None:
+        super().__init__(run / SOCKET)  # where nothing listens
         self.cgroups, self.run = cgroups, run
         self.known: dict[str, dict[str, int | bytes]] = {unit: dict(_DEFAULTS) for unit in cgroups}
         self.calls: list[Call] = []
         self.refuses: dict[str, str] = {}
-        self.trouble = ""
         self.is_down = False
         self.is_busy = False
         self.meanwhile: Callable[[], object] | None = None

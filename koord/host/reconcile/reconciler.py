@@ -54,8 +54,9 @@ from koord.host.reconcile.planner import (
 )
 from koord.host.reconcile.state import FREE, FileState, FileStates, Phase
 from koord.host.reconcile.step import Transition
-from koord.host.reconcile.systemd_sync import SystemdSync, Units
+from koord.host.reconcile.systemd_sync import SystemdSync
 from koord.host.reconcile.wanted import Intents
+from koord.host.systemd_units import Units
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import Reading, Vanished, WriteError, Writer
 

@@ -11,20 +11,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
 
 from koord.host.files import Target
 from koord.host.reconcile.state import FileState
-from koord.host.systemd_units import SyncOutcome
+from koord.host.systemd_units import SyncOutcome, Units
 
 AGAIN_AFTER_NS = 10 * 1_000_000_000
 _log = logging.getLogger(__name__)
-
-
-class Units(Protocol):
-    """``systemd_units.Units``, as far as it is needed here."""
-
-    def tell(self, targets: Iterable[Target]) -> Mapping[Target, SyncOutcome]: ...
 
 
 class SystemdSync:

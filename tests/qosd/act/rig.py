@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
-from koord.host.reconcile.systemd_sync import Units
+from koord.host.systemd_units import Units
 from koord.host.undo import UndoRecord
 from koord.host.writer import Reading, WriteError, Writer
 from qosd.act.actuator import Actuator

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -24,19 +24,27 @@ GROUP, HIGH = "memory.oom.group", "memory.high"
 OWNERS = {"hooks": Ownership(Stage.SPEC, frozenset({GROUP, HIGH}))}
 
 
+class NodeUnits(Units):
+    """Those of ``node``, whichever undo record it has open."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def tell(self, targets: Iterable[Target]) -> dict[Target, SyncOutcome]:
+        node = self._node
+        return Units(node.writer, node.undo, node.systemd, node.systemd.run).tell(targets)
+
+
 class Node(Rig):
     """A pod's slice and its container's scope, with a systemd that writes both when it is told anything."""
 
     def __init__(self, root: Path) -> None:
-        super().__init__(root, 2, self, OWNERS)
+        super().__init__(root, 2, NodeUnits(self), OWNERS)
         for cgroup in (POD, BOX, PLAIN):
             self.put(Target(cgroup, GROUP), "0\n")
             self.put(Target(cgroup, HIGH), "max\n")
         directories = {SLICE: self.path(Target(POD, GROUP)).parent, SCOPE: self.path(Target(BOX, GROUP)).parent}
         self.systemd = FakeSystemd(directories, root / "run")
-
-    def tell(self, targets: Iterable[Target]) -> Mapping[Target, SyncOutcome]:
-        return Units(self.writer, self.undo, self.systemd, self.systemd.run).tell(targets)
 
     def reload(self) -> None:
         self.systemd.reload()

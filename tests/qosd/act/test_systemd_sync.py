@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from koord.host import systemd_units
 from koord.host.files import Target
 from koord.host.systemd_units import SyncOutcome
 from tests.qosd.act.rig import CPUS, POD, QUOTA, SHARES, Rig, wants
@@ -16,7 +17,7 @@ OTHER = Target("/kubepods/pod2", "cpu_quota")
 DOWN = SyncOutcome("no bus", answered=False)
 
 
-class Units:
+class Units(systemd_units.Units):
     """``answers``: by file, else ``answer``, but nothing on what is ``gone``; ``told``: the files of each telling.
 
     ``meddle``: what systemd does to the files when it is told.
