@@ -19,7 +19,7 @@ from koord.host.cgroup import tree_at
 from koord.host.originals import ContainerKey, Originals
 from koord.host.systemd_units import Units
 from koord.host.undo import UndoRecord, boot_id
-from koord.host.undoable import Outcome, Restored
+from koord.host.undoable import Restored, RestoreOutcome
 from koord.host.weights import Weights
 from koord.host.writer import Writer
 from koord.http2.grpc import UnaryError
@@ -39,7 +39,7 @@ class Spec:
     """The outcome, or the plan (RESTORED), for one container's specification at the runtime."""
 
     container: str
-    outcome: Outcome
+    outcome: RestoreOutcome
     why: str = ""
 
 
@@ -55,13 +55,16 @@ class RestoreReport:
     def to_do(self) -> int:
         """Returns how many files and specifications are, or were, to be put back."""
         outcomes = [*(each.outcome for each in self.files), *(each.outcome for each in self.specs)]
-        return outcomes.count(Outcome.RESTORED)
+        return outcomes.count(RestoreOutcome.RESTORED)
 
     @property
     def failures(self) -> tuple[str, ...]:
         """Returns a sentence for each file and specification that could not be put back."""
-        failed = [f"{each.path}: {each.why}" for each in self.files if each.outcome is Outcome.FAILED]
-        return (*failed, *(f"{each.container}: {each.why}" for each in self.specs if each.outcome is Outcome.FAILED))
+        failed = [f"{each.path}: {each.why}" for each in self.files if each.outcome is RestoreOutcome.FAILED]
+        return (
+            *failed,
+            *(f"{each.container}: {each.why}" for each in self.specs if each.outcome is RestoreOutcome.FAILED),
+        )
 
 
 def restore_node(undo_file: Path, runtime: Path, root: Path = Path("/")) -> RestoreReport:
@@ -132,39 +135,39 @@ class Restoration:
         if listed is None:
             return _without_runtime(originals, why)
         update = as_requested(originals, listed, self._writer)
-        return Spec(listed.name, Outcome.ALREADY_BASE if update is None else Outcome.RESTORED)
+        return Spec(listed.name, RestoreOutcome.ALREADY_BASE if update is None else RestoreOutcome.RESTORED)
 
     def _put_back(self, originals: Originals, listed: RuntimeContainer | None, why: str) -> Spec:
         """Puts one container back; its originals are forgotten if there is nothing left to do for it."""
         spec = _without_runtime(originals, why) if listed is None else self._updated(originals, listed)
-        if spec.outcome is not Outcome.FAILED:
+        if spec.outcome is not RestoreOutcome.FAILED:
             self._record.forget_originals(originals.key)
         return spec
 
     def _updated(self, originals: Originals, listed: RuntimeContainer) -> Spec:
         update = as_requested(originals, listed, self._writer)
         if update is None:
-            return Spec(listed.name, Outcome.ALREADY_BASE)
+            return Spec(listed.name, RestoreOutcome.ALREADY_BASE)
         restoring.expect(
             self._writer, self._record, Originals(originals.key, originals.values, listed.cgroup or originals.cgroup)
         )
         try:
             there = self._runtime.update(listed.id, update)
         except UnaryError as error:
-            return Spec(listed.name, Outcome.FAILED, f"the runtime keeps the values it was made with: {error}")
-        return Spec(listed.name, Outcome.RESTORED if there else Outcome.GONE)
+            return Spec(listed.name, RestoreOutcome.FAILED, f"the runtime keeps the values it was made with: {error}")
+        return Spec(listed.name, RestoreOutcome.RESTORED if there else RestoreOutcome.GONE)
 
 
 def _without_runtime(originals: Originals, why: str) -> Spec:
     """Returns the outcome for a container that was not found: it is gone, unless the runtime did not answer."""
     if not why:
-        return Spec(str(originals.key), Outcome.GONE)
+        return Spec(str(originals.key), RestoreOutcome.GONE)
     left = "its specification" if originals.cgroup else "its specification and its files"
-    return Spec(str(originals.key), Outcome.FAILED, f"{left} cannot be put back: {why}")
+    return Spec(str(originals.key), RestoreOutcome.FAILED, f"{left} cannot be put back: {why}")
 
 
 def _done_by_the_runtime(before: Restored | None, line: Restored) -> Restored:
     """Returns ``line`` as restored, if the file was to be put back and the runtime did that before us."""
-    if before is None or (before.outcome, line.outcome) != (Outcome.RESTORED, Outcome.ALREADY_BASE):
+    if before is None or (before.outcome, line.outcome) != (RestoreOutcome.RESTORED, RestoreOutcome.ALREADY_BASE):
         return line
-    return replace(line, outcome=Outcome.RESTORED, before=before.before)
+    return replace(line, outcome=RestoreOutcome.RESTORED, before=before.before)

@@ -17,7 +17,7 @@ from koord.host.files import Target, Value
 from koord.host.order import Change, disturbed_by, order
 from koord.host.restoring import restore
 from koord.host.undo import UndoRecord
-from koord.host.undoable import Outcome
+from koord.host.undoable import RestoreOutcome
 from koord.host.writer import RULES, Unsupported, Vanished, WriteError
 from qosd.act.oneshots import OneShotWriter
 from qosd.decide.decision import Decision, OneShot, Stage
@@ -103,7 +103,7 @@ def test_restore_leaves_every_file_byte_for_byte(kernel: Groups, tmp_path: Path)
     record.close()
     assert _texts(kernel) != before
     with UndoRecord(tmp_path / "undo", _boot_id()) as again:
-        assert {line.outcome for line in restore(kernel.writer, again)} == {Outcome.RESTORED}
+        assert {line.outcome for line in restore(kernel.writer, again)} == {RestoreOutcome.RESTORED}
         assert again.entries == ()
     assert _texts(kernel) == before
 
@@ -160,7 +160,7 @@ def test_a_frozen_group_stands_still_and_is_thawed_by_restoring(kernel: Groups, 
         process.terminate()
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.3)
-        assert {line.outcome for line in restore(kernel.writer, record)} == {Outcome.RESTORED}
+        assert {line.outcome for line in restore(kernel.writer, record)} == {RestoreOutcome.RESTORED}
         assert kernel.writer.read(frozen) == 0
         assert process.wait(5) != 0
     finally:

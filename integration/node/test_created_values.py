@@ -24,7 +24,7 @@ from integration.harness.proxy import socket_of, start_proxy
 from integration.node import walker
 from integration.node.conftest import MakeDaemon
 from integration.node.daemon import Daemon
-from koord.host.undoable import Outcome
+from koord.host.undoable import RestoreOutcome
 from koord.pb.cri import api_pb2 as pb
 from koordctl.restoring import RestoreReport, restore_node
 
@@ -187,7 +187,7 @@ def leaves_nothing(
         pin_all(direct, made)
         pin_all(direct, control)
         assert walker.changed(values(control), values(made)) == {}
-    assert sum(spec.outcome is Outcome.RESTORED for spec in report.specs) == len(makers(kubepods))
+    assert sum(spec.outcome is RestoreOutcome.RESTORED for spec in report.specs) == len(makers(kubepods))
     print(
         f"\n{backend.release.name}, {end}: {len(restored)} values as without Koord, which had edited {dict(differing)}"
     )
@@ -211,7 +211,7 @@ def test_without_the_runtime_files_are_restored_and_the_rest_is_said(
     assert len(report.failures) == len(report.specs) == len(makers(kubepods))
     assert all("its specification cannot be put back: the runtime at" in line for line in report.failures)
     again = restore_node(daemon.undo_file, backend.socket)
-    assert (again.failures, {spec.outcome for spec in again.specs}) == ((), {Outcome.RESTORED})
+    assert (again.failures, {spec.outcome for spec in again.specs}) == ((), {RestoreOutcome.RESTORED})
     assert walker.changed(unedited, values(made)) == {}
 
 

@@ -20,7 +20,7 @@ from koord.host.files import Target
 from koord.host.placement import Membership, Placed
 from koord.host.restoring import planned, restore
 from koord.host.undo import UndoRecord
-from koord.host.undoable import Outcome
+from koord.host.undoable import RestoreOutcome
 from koord.host.writer import WriteError, Writer
 from qosd.act.actuator import Actuator
 from qosd.act.journal import JournalEntry
@@ -184,9 +184,9 @@ def test_a_process_that_forks_all_the_time(node: Node, forking: subprocess.Popen
 def test_restore_without_the_daemon(node: Node, forking: subprocess.Popen[str]) -> None:
     node.tick(BE)
     (line,) = planned(node.writer, node.undo)
-    assert (line.outcome, line.before, line.base) == (Outcome.RESTORED, "BE", "root")
+    assert (line.outcome, line.before, line.base) == (RestoreOutcome.RESTORED, "BE", "root")
     (line,) = restore(node.writer, node.undo)
-    assert line.outcome is Outcome.RESTORED, line
+    assert line.outcome is RestoreOutcome.RESTORED, line
     assert node.outside("") == frozenset()
     assert node.undo.all(Placed) == ()
 

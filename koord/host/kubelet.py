@@ -19,7 +19,7 @@ RUNTIME_CONFIGS = ("/etc/containerd/config.toml", "/etc/crio/crio.conf")
 
 
 @dataclass(frozen=True, slots=True)
-class Kubelet:
+class KubeletProcess:
     """kubelet as it runs, or (``pid`` 0) as its usual files suggest. ``root``: prefix of all its paths here."""
 
     pid: int
@@ -45,16 +45,16 @@ class Kubelet:
         return self.root / path.lstrip("/")
 
 
-def find(proc: Path, root: Path) -> Kubelet:
+def find(proc: Path, root: Path) -> KubeletProcess:
     """The process named ``kubelet`` with the lowest pid below ``proc``; paths are below ``root`` without one."""
     for pid in sorted(int(name) for name in _names(proc) if name.isdigit()):
         if _text(proc / str(pid) / "comm") == "kubelet":
             args = (_text(proc / str(pid) / "cmdline") or "").split("\0")
-            return Kubelet(pid, tuple(args[1:]), proc / str(pid) / "root")
-    return Kubelet(0, (), root)
+            return KubeletProcess(pid, tuple(args[1:]), proc / str(pid) / "root")
+    return KubeletProcess(0, (), root)
 
 
-def claims(kubelet: Kubelet, runtime_configs: Sequence[Path]) -> Claims:
+def claims(kubelet: KubeletProcess, runtime_configs: Sequence[Path]) -> Claims:
     """All that kubelet and the runtime's files claim, strongest first."""
     said = of_kubelet_args(kubelet.args)
     for file in kubelet.config_files():

@@ -62,7 +62,7 @@ OF_BEST_EFFORT = Asked(UNLIMITED, MIN_SHARES, UNLIMITED)
 NOT_CERTAIN = Asked()
 
 
-class Kubelet(msgspec.Struct, frozen=True):
+class KubeletInputs(msgspec.Struct, frozen=True):
     """``pods_cpus``: the CPU set of the pods' root, which everything below it has on cgroup v1; "" on v2, where the
     kernel passes it on; None: it cannot be read. ``shared_cpus``: of containers without CPUs of their own, ``None``
     where nobody knows. ``has_memory_qos``: is the feature on? None: kubelet has not told.
@@ -74,7 +74,7 @@ class Kubelet(msgspec.Struct, frozen=True):
     has_memory_qos: bool | None = None
 
 
-def value(row: str, place: Place, qos: KubeQoS, asked: Asked, kubelet: Kubelet) -> Value | None:
+def value(row: str, place: Place, qos: KubeQoS, asked: Asked, kubelet: KubeletInputs) -> Value | None:
     """What kubelet's file holds; None if that is not certain."""
     if row == CPUS:
         if place is not Place.CONTAINER:

@@ -46,7 +46,7 @@ class PerfError(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class PerfEvent:
     """One countable thing: ``type`` and ``config`` as linux/perf_event.h numbers them."""
 
     name: str
@@ -54,13 +54,13 @@ class Event:
     config: int
 
 
-CYCLES = Event("cycles", _TYPE_HARDWARE, 0)
-INSTRUCTIONS = Event("instructions", _TYPE_HARDWARE, 1)
-TASK_CLOCK_NS = Event("task_clock_ns", _TYPE_SOFTWARE, 1)
-PAGE_FAULTS = Event("page_faults", _TYPE_SOFTWARE, 2)
-CONTEXT_SWITCHES = Event("context_switches", _TYPE_SOFTWARE, 3)
-CPU_MIGRATIONS = Event("cpu_migrations", _TYPE_SOFTWARE, 4)
-MAJOR_FAULTS = Event("major_faults", _TYPE_SOFTWARE, 6)
+CYCLES = PerfEvent("cycles", _TYPE_HARDWARE, 0)
+INSTRUCTIONS = PerfEvent("instructions", _TYPE_HARDWARE, 1)
+TASK_CLOCK_NS = PerfEvent("task_clock_ns", _TYPE_SOFTWARE, 1)
+PAGE_FAULTS = PerfEvent("page_faults", _TYPE_SOFTWARE, 2)
+CONTEXT_SWITCHES = PerfEvent("context_switches", _TYPE_SOFTWARE, 3)
+CPU_MIGRATIONS = PerfEvent("cpu_migrations", _TYPE_SOFTWARE, 4)
+MAJOR_FAULTS = PerfEvent("major_faults", _TYPE_SOFTWARE, 6)
 CPI = (CYCLES, INSTRUCTIONS)
 SOFTWARE = (TASK_CLOCK_NS, CONTEXT_SWITCHES, CPU_MIGRATIONS, MAJOR_FAULTS)
 
@@ -76,7 +76,7 @@ class Perf:
         self._syscall = ctypes.CDLL(None, use_errno=True).syscall
         self._syscall.restype = ctypes.c_long
 
-    def open(self, event: Event, pid: int, cpu: int, leader: int = -1, flags: int = 0) -> int:
+    def open(self, event: PerfEvent, pid: int, cpu: int, leader: int = -1, flags: int = 0) -> int:
         """A descriptor that counts ``event`` on ``cpu``: of all tasks (``pid`` -1), or of a cgroup (see Meter)."""
         # struct perf_event_attr: type, size, config, period, sample type, read format, flags, wakeup, breakpoint
         numbers = (event.type, _ATTR_BYTES, event.config, 0, 0, _READ_TIMES | _READ_GROUP, _EXCLUDE_HYPERVISOR, 0, 0, 0)
@@ -87,7 +87,7 @@ class Perf:
             raise PerfError(ctypes.get_errno(), event.name)
         return descriptor
 
-    def unavailable(self, events: Sequence[Event], cpu: int) -> str:
+    def unavailable(self, events: Sequence[PerfEvent], cpu: int) -> str:
         """Why ``events`` cannot be counted together on ``cpu``, as a Meter would; "" if they can."""
         opened: list[int] = []
         try:
@@ -108,7 +108,7 @@ class Meter:
     Raises PerfError; FileNotFoundError if the cgroup is gone.
     """
 
-    def __init__(self, perf: Perf, directory: str, cpus: Sequence[int], events: Sequence[Event]) -> None:
+    def __init__(self, perf: Perf, directory: str, cpus: Sequence[int], events: Sequence[PerfEvent]) -> None:
         self._events, self._leaders, self._opened = tuple(events), list[int](), list[int]()
         group = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

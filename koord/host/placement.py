@@ -25,7 +25,7 @@ import msgspec
 from koord.host import resctrl
 from koord.host.cgroup import GONE, ReadError, Tree
 from koord.host.files import ParseError, Target
-from koord.host.undoable import Outcome, Restored
+from koord.host.undoable import Restored, RestoreOutcome
 from koord.host.writer import WriteError, Writer
 
 TASKS = "resctrl.tasks"
@@ -68,27 +68,27 @@ class Placed(msgspec.Struct, frozen=True, tag="tasks"):
 
     def planned(self, writer: Writer) -> Restored:
         """Where the tasks are now, by the names of resctrl groups."""
-        line = Restored(Target(self.cgroup, TASKS), self.path, Outcome.GONE, ROOT)
+        line = Restored(Target(self.cgroup, TASKS), self.path, RestoreOutcome.GONE, ROOT)
         try:
             tasks = to_put_back(writer.tree, self)
         except (ReadError, ValueError) as error:
-            return replace(line, outcome=Outcome.FAILED, why=str(error))
+            return replace(line, outcome=RestoreOutcome.FAILED, why=str(error))
         if tasks is None:
             return line
         if not tasks:
-            return replace(line, outcome=Outcome.ALREADY_BASE, before=ROOT, after=ROOT)
+            return replace(line, outcome=RestoreOutcome.ALREADY_BASE, before=ROOT, after=ROOT)
         held = ", ".join(self.resctrl_groups)
-        return replace(line, outcome=Outcome.RESTORED, before=held, after=held, why=count(len(tasks)))
+        return replace(line, outcome=RestoreOutcome.RESTORED, before=held, after=held, why=count(len(tasks)))
 
     def undo(self, writer: Writer) -> Restored:
         """Move the tasks back to the root group."""
         line = self.planned(writer)
-        if line.outcome is not Outcome.RESTORED:
+        if line.outcome is not RestoreOutcome.RESTORED:
             return line
         moved = move(writer, "", lambda: to_put_back(writer.tree, self) or ())
         if not moved.settled:
             why = str(moved.error or "new tasks keep appearing")
-            return replace(line, outcome=Outcome.FAILED, why=f"{count(moved.tasks)} moved, then: {why}")
+            return replace(line, outcome=RestoreOutcome.FAILED, why=f"{count(moved.tasks)} moved, then: {why}")
         return replace(line, after=ROOT, why=count(moved.tasks))
 
 

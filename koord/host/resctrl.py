@@ -23,7 +23,7 @@ LLC_OCCUPANCY, MBM_TOTAL, MBM_LOCAL = "llc_occupancy", "mbm_total_bytes", "mbm_l
 
 
 @dataclass(frozen=True, slots=True)
-class Counter:
+class MonitoringFile:
     """One monitoring file: ``resource`` and ``domain`` of the directory, ``feature`` of the file; bytes."""
 
     resource: str
@@ -81,19 +81,19 @@ def mon_groups(root: Path, group: str = "") -> list[str]:
     return sorted(path.name for path in _directories(root / group / "mon_groups"))
 
 
-def counters(root: Path, group: str = "", mon_group: str = "") -> list[Counter]:
+def counters(root: Path, group: str = "", mon_group: str = "") -> list[MonitoringFile]:
     """The monitoring files of ``group``, or of one of its ``mon_group``s; [] where this CPU counts nothing."""
     base = root / group / "mon_groups" / mon_group if mon_group else root / group
     return list(_counters(base / "mon_data"))
 
 
-def _counters(mon_data: Path) -> Iterator[Counter]:
+def _counters(mon_data: Path) -> Iterator[MonitoringFile]:
     for directory in _directories(mon_data):
         named = _DOMAIN.fullmatch(directory.name)
         if named is not None:
             for feature in (LLC_OCCUPANCY, MBM_LOCAL, MBM_TOTAL):
                 if (directory / feature).exists():
-                    yield Counter(named.group(1), int(named.group(2)), feature, directory / feature)
+                    yield MonitoringFile(named.group(1), int(named.group(2)), feature, directory / feature)
 
 
 def parse_counter(text: str | bytes, file: str) -> int | None:

@@ -23,7 +23,7 @@ from koord.host.reconcile.reconciler import Reconciler
 from koord.host.reconcile.wanted import NothingWanted
 from koord.host.systemd_units import Units
 from koord.host.undo import UndoRecord
-from koord.host.undoable import Outcome, Restored, Undoable
+from koord.host.undoable import Restored, RestoreOutcome, Undoable
 from koord.host.writer import Writer
 
 _NOTHING = NothingWanted("koordctl restore")
@@ -100,7 +100,7 @@ def _undoable(record: UndoRecord) -> Iterator[Undoable]:
 def _undone(writer: Writer, record: UndoRecord) -> Iterator[Restored]:
     for note in _undoable(record):
         line = note.undo(writer)
-        if line is None or line.outcome is not Outcome.FAILED:
+        if line is None or line.outcome is not RestoreOutcome.FAILED:
             record.drop(type(note), *note.key)
         if line is not None:
             yield line
@@ -112,29 +112,29 @@ def _lines(record: UndoRecord, plan: Plan) -> list[Restored]:
 
 
 def _line(record: UndoRecord, entry: Entry, plan: Plan) -> Restored:
-    line = Restored(entry.target, entry.path, Outcome.GONE, entry.base)
+    line = Restored(entry.target, entry.path, RestoreOutcome.GONE, entry.base)
     state, transition = plan.unreadable.get(entry.target), plan.transitions.get(entry.target)
     if state is not None and state.retry is not None:
-        return replace(line, outcome=Outcome.FAILED, why=state.retry.why)
+        return replace(line, outcome=RestoreOutcome.FAILED, why=state.retry.why)
     reading = None if transition is None else transition.reading
     if transition is None or reading is None or record.entry_for(entry.target, reading) is None:
         return line
     if transition.write is not None:
-        outcome = Outcome.RESTORED
+        outcome = RestoreOutcome.RESTORED
     elif record.is_base(entry, reading.value):
-        outcome = Outcome.ALREADY_BASE
+        outcome = RestoreOutcome.ALREADY_BASE
     else:
-        outcome = Outcome.RESTORED if record.is_ours(entry, reading.value) else Outcome.FOREIGN
+        outcome = RestoreOutcome.RESTORED if record.is_ours(entry, reading.value) else RestoreOutcome.FOREIGN
     return replace(line, outcome=outcome, before=reading.value, after=reading.value)
 
 
 def _afterwards(writer: Writer, reconciler: Reconciler, line: Restored, why: str) -> Restored:
     """The file's last line of the report, from what it holds after all writes."""
-    if line.outcome is Outcome.RESTORED:
+    if line.outcome is RestoreOutcome.RESTORED:
         line = _read_back(writer, line, why)
     unanswered = reconciler.unanswered.get(line.target)
-    if unanswered is not None and line.outcome is not Outcome.GONE:
-        return replace(line, outcome=Outcome.FAILED, why=unanswered)
+    if unanswered is not None and line.outcome is not RestoreOutcome.GONE:
+        return replace(line, outcome=RestoreOutcome.FAILED, why=unanswered)
     return line
 
 
@@ -142,11 +142,11 @@ def _read_back(writer: Writer, line: Restored, why: str) -> Restored:
     try:
         reading = writer.look(line.target)
     except (ReadError, files.ParseError) as error:
-        return replace(line, outcome=Outcome.FAILED, after=None, why=str(error))
+        return replace(line, outcome=RestoreOutcome.FAILED, after=None, why=str(error))
     if reading is None:
-        return replace(line, outcome=Outcome.GONE, after=None)
+        return replace(line, outcome=RestoreOutcome.GONE, after=None)
     if why:
-        return replace(line, outcome=Outcome.FAILED, after=reading.value, why=why)
+        return replace(line, outcome=RestoreOutcome.FAILED, after=reading.value, why=why)
     if line.base == "" and reading.value != "":
         why = f"its CPU set cannot be emptied while it has processes; it was given all, {reading.value}"
     return replace(line, after=reading.value, why=why)

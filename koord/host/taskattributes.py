@@ -23,7 +23,7 @@ from koord.host.cgroup import ReadError
 from koord.host.files import ParseError, Target
 from koord.host.placement import PROCESSES, THREADS, Cgroup
 from koord.host.sched import SLICE
-from koord.host.undoable import Outcome, Restored
+from koord.host.undoable import Restored, RestoreOutcome
 from koord.host.writer import Reading, Vanished, WriteError, Writer
 
 OOM_SCORE = "oom_score_adj"
@@ -110,29 +110,31 @@ class WrittenTasks(msgspec.Struct, frozen=True, tag="attributes"):
 
     def planned(self, writer: Writer) -> Restored:
         """As if all tasks had one value."""
-        line = Restored(self.target, self.path, Outcome.GONE, self.original)
+        line = Restored(self.target, self.path, RestoreOutcome.GONE, self.original)
         try:
             changed = to_put_back(writer, self)
         except (ReadError, ParseError, ValueError) as error:
-            return replace(line, outcome=Outcome.FAILED, why=str(error))
+            return replace(line, outcome=RestoreOutcome.FAILED, why=str(error))
         if changed is None:
             return line
         if not changed:
-            return replace(line, outcome=Outcome.ALREADY_BASE, before=self.original, after=self.original)
+            return replace(line, outcome=RestoreOutcome.ALREADY_BASE, before=self.original, after=self.original)
         value = self.values[0]
-        return replace(line, outcome=Outcome.RESTORED, before=value, after=value, why=count(self.name, len(changed)))
+        return replace(
+            line, outcome=RestoreOutcome.RESTORED, before=value, after=value, why=count(self.name, len(changed))
+        )
 
     def undo(self, writer: Writer) -> Restored:
         """Give each task back what it had."""
         line = self.planned(writer)
-        if line.outcome is not Outcome.RESTORED:
+        if line.outcome is not RestoreOutcome.RESTORED:
             return line
         done = 0
         try:
             for task in to_put_back(writer, self) or ():
                 done += write(writer, self.name, task.id, task.original)
         except (ReadError, ParseError, ValueError, WriteError) as error:
-            return replace(line, outcome=Outcome.FAILED, why=f"{count(self.name, done)}, then: {error}")
+            return replace(line, outcome=RestoreOutcome.FAILED, why=f"{count(self.name, done)}, then: {error}")
         return replace(line, after=self.original, why=count(self.name, done))
 
 

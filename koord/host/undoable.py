@@ -18,7 +18,7 @@ from koord.host.writer import Writer
 Key = tuple[str | int, ...]
 
 
-class Outcome(StrEnum):
+class RestoreOutcome(StrEnum):
     """What became of one note."""
 
     RESTORED = "restored"
@@ -37,7 +37,7 @@ class Restored:
 
     target: Target
     path: str
-    outcome: Outcome
+    outcome: RestoreOutcome
     base: Value
     before: Value | None = None
     after: Value | None = None

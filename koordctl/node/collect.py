@@ -21,7 +21,7 @@ import click
 from koord.host import kubelet, layout, support
 from koord.host.cgroup import Tree, detect
 from koord.host.claims import flag
-from koord.host.kubelet import Kubelet
+from koord.host.kubelet import KubeletProcess
 from koord.host.resctrl import is_in_mbps
 from koord.model.locations import BYPASS_FILE, CGROUP_ROOT, HOOK_SERVER_FILE, RESCTRL_ROOT, RULES_FILE, STATE_DIRECTORY
 from koord.model.qos import KubeQoS
@@ -112,7 +112,7 @@ def ask_kubelet(program: Path) -> str:
     return output.removeprefix(_KUBELET_SAYS) if output.startswith(_KUBELET_SAYS) else ""
 
 
-def ask_restart(node: NodeFiles, process: Kubelet) -> RestartFacts | None:
+def ask_restart(node: NodeFiles, process: KubeletProcess) -> RestartFacts | None:
     """Asks the cluster what kubelet would find if it restarted; None if no kubelet runs, or it is in no cluster."""
     kubeconfig = flag(process.args, "kubeconfig")
     if not process.pid or not kubeconfig:
@@ -137,7 +137,7 @@ class Answers:
     runtime: Callable[[str], tuple[str, str] | None] | None = None
     kubelet: Callable[[Path], str] = lambda program: ""
     free_bytes: Callable[[Path], int | None] = free_bytes
-    restart: Callable[[NodeFiles, Kubelet], RestartFacts | None] = lambda node, process: None
+    restart: Callable[[NodeFiles, KubeletProcess], RestartFacts | None] = lambda node, process: None
 
 
 RECORDING_FILE = "koord-recording.json"
@@ -250,7 +250,7 @@ def _number(text: str | None) -> int | None:
         return None
 
 
-def _cgroup(node: NodeFiles, tree: Tree, process: Kubelet, runtime_config: str) -> CgroupFacts:
+def _cgroup(node: NodeFiles, tree: Tree, process: KubeletProcess, runtime_config: str) -> CgroupFacts:
     if tree.version == 1 and not tree.controllers:
         return CgroupFacts()
     claims = kubelet.claims(process, [node.at(runtime_config)])

@@ -19,7 +19,7 @@ from koord.host import kubeletvalues, undo
 from koord.host.cgroup import ReadError, Tree, effective_value
 from koord.host.claims import flag
 from koord.host.files import ROWS, ParseError, Target, Value
-from koord.host.kubeletvalues import FILES, NOT_CERTAIN, OF_BEST_EFFORT, Kubelet, Place
+from koord.host.kubeletvalues import FILES, NOT_CERTAIN, OF_BEST_EFFORT, KubeletInputs, Place
 from koord.host.notes import Entry
 from koord.host.order import CPUS
 from koord.host.writer import Writer
@@ -125,7 +125,7 @@ def leftovers(
     writer, root = Writer(tree), tiers[KubeQoS.GUARANTEED]
     ours = {each.target for each in undo.held(node.at(UNDO_RECORD)) if isinstance(each, Entry)}
     pods_cpus = "" if tree.version == 2 else _holds(writer, Target(root, CPUS))
-    kubelet = Kubelet(tree.version, None if pods_cpus is None else str(pods_cpus), None, has_memory_qos)
+    kubelet = KubeletInputs(tree.version, None if pods_cpus is None else str(pods_cpus), None, has_memory_qos)
     everywhere = effective_value(tree, Target(root, CPUS)) if tree.version == 2 else None  # holds no pod back
     return tuple(
         node.plain(f"{writer.path(target)} holds {found}, and kubelet writes {base!s}")
@@ -137,7 +137,7 @@ def leftovers(
 
 
 def _expected(
-    node: NodeFiles, tree: Tree, tiers: Mapping[KubeQoS, str], kubelet: Kubelet
+    node: NodeFiles, tree: Tree, tiers: Mapping[KubeQoS, str], kubelet: KubeletInputs
 ) -> Iterator[tuple[Target, Value]]:
     for qos, tier in tiers.items():
         place = Place.ROOT if qos is KubeQoS.GUARANTEED else Place.TIER
@@ -150,7 +150,7 @@ def _expected(
                 yield from _of(container, Place.CONTAINER, KubeQoS.BEST_EFFORT, kubelet)
 
 
-def _of(cgroup: str, place: Place, qos: KubeQoS, kubelet: Kubelet) -> Iterator[tuple[Target, Value]]:
+def _of(cgroup: str, place: Place, qos: KubeQoS, kubelet: KubeletInputs) -> Iterator[tuple[Target, Value]]:
     asked = OF_BEST_EFFORT if place in (Place.POD, Place.CONTAINER) else NOT_CERTAIN
     for row in FILES[place]:
         base = kubeletvalues.value(row, place, qos, asked, kubelet)

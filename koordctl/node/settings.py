@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from koord.host.claims import DRIVER, flag, of_runtime
-from koord.host.kubelet import RUNTIME_CONFIGS, Kubelet
+from koord.host.kubelet import RUNTIME_CONFIGS, KubeletProcess
 from koord.host.kubelet import find as find_kubelet
 from koord.model import documents
 from koord.model.kubeletconfig import (
@@ -90,7 +90,7 @@ def json_file(node: NodeFiles, file: str) -> Document:
     return read(node, file, json.loads)
 
 
-def kubelet_process(node: NodeFiles) -> Kubelet:
+def kubelet_process(node: NodeFiles) -> KubeletProcess:
     """Returns the running kubelet.
 
     A recorded tree has no /proc/PID/root, and only root may look there: then its files are looked for below the tree.
@@ -99,7 +99,7 @@ def kubelet_process(node: NodeFiles) -> Kubelet:
     return found if os.path.exists(found.root) else replace(found, root=node.root)
 
 
-def kubelet(node: NodeFiles, process: Kubelet, version: str, unit_name: str = "") -> KubeletSettings:
+def kubelet(node: NodeFiles, process: KubeletProcess, version: str, unit_name: str = "") -> KubeletSettings:
     """Returns the settings of the kubelet that was ``process``: a flag before a drop-in before the file.
 
     ``unit_name``: the unit that runs it; found by its cgroup if "".

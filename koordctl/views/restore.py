@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from koord.host.files import Value
-from koord.host.undoable import Outcome, Restored
+from koord.host.undoable import Restored, RestoreOutcome
 from koordctl.restoring import RestoreReport, Spec
 from koordctl.table import align
 from koordctl.values import NONE
 
 _PLAN = ("FILE", "HOLDS", "BASE", "TO DO")
 _DONE = ("FILE", "HELD", "BASE", "DONE")
-_TO_DO = {Outcome.RESTORED: "put back", Outcome.ALREADY_BASE: "nothing", Outcome.GONE: "nothing: gone"}
+_TO_DO = {
+    RestoreOutcome.RESTORED: "put back",
+    RestoreOutcome.ALREADY_BASE: "nothing",
+    RestoreOutcome.GONE: "nothing: gone",
+}
 
 
 def table(report: RestoreReport, planned: bool) -> str:

@@ -21,7 +21,7 @@ import msgspec
 from koord.host import kubeletvalues
 from koord.host.cgroup import ReadError, effective_value
 from koord.host.files import ROWS, ParseError, Probe, Target, Value
-from koord.host.kubeletvalues import FILES, NOT_CERTAIN, OF_BEST_EFFORT, Asked, Kubelet, Place
+from koord.host.kubeletvalues import FILES, NOT_CERTAIN, OF_BEST_EFFORT, Asked, KubeletInputs, Place
 from koord.host.order import CPUS, IDLE, QUOTA, SHARES
 from koord.host.reconcile.state import backoff_ns
 from koord.host.undo import UndoRecord
@@ -148,16 +148,16 @@ class Leftovers:
         self._failed = {target: when for target, when in self._failed.items() if target in self._bases}
         self.kept = tuple(self._kept(kubelet, policy))
 
-    def _kubelet(self, tiers: Mapping[KubeQoS, str], policy: EffectivePolicy, says: KubeletSays) -> Kubelet:
+    def _kubelet(self, tiers: Mapping[KubeQoS, str], policy: EffectivePolicy, says: KubeletSays) -> KubeletInputs:
         version, root = self._writer.version, tiers.get(KubeQoS.GUARANTEED, "")
         found = self._holds(Target(root, CPUS)) if version == 1 and root else None if version == 1 else ""
         cpus = None if found is None or policy.node.cpus_unknown else str(found)
         is_static = policy.node.cpu_manager_policy is CPUManagerPolicy.STATIC
         shared = (says.default_cpus or None) if is_static else cpus
-        return Kubelet(version, cpus, shared, says.has_memory_qos)
+        return KubeletInputs(version, cpus, shared, says.has_memory_qos)
 
     def _expected(
-        self, cgroup: str, what: _Cgroup, kubelet: Kubelet, policy: EffectivePolicy
+        self, cgroup: str, what: _Cgroup, kubelet: KubeletInputs, policy: EffectivePolicy
     ) -> Iterator[tuple[Target, Value]]:
         for row in _rows(what.place, policy):
             target = Target(cgroup, row)
@@ -176,7 +176,7 @@ class Leftovers:
         """Does the v2 CPU set ``found`` allow all CPUs, so that it may stay?"""
         return self._writer.version == 2 and found in ("", self._all_cpus)
 
-    def _kept(self, kubelet: Kubelet, policy: EffectivePolicy) -> Iterator[str]:
+    def _kept(self, kubelet: KubeletInputs, policy: EffectivePolicy) -> Iterator[str]:
         """Yields a sentence on protected memory that stays: only such a value shows that another agent wrote it."""
         found = [
             f"{target.cgroup}/{target.name} holds {value}"

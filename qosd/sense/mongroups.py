@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from koord.host import resctrl
-from koord.host.resctrl import LLC_OCCUPANCY, MBM_LOCAL, MBM_TOTAL, Counter
+from koord.host.resctrl import LLC_OCCUPANCY, MBM_LOCAL, MBM_TOTAL, MonitoringFile
 from qosd.model.metric import Kind, Scope
 from qosd.sense.host import CollectorHost
 from qosd.sense.rdt import RESOURCE, RDTReading, bandwidth, read
@@ -64,7 +64,9 @@ class MonGroupsCollector:
         self._before = {}
 
 
-def _monitored(root: Path, containers: Sequence[SampledCgroup]) -> Iterator[tuple[SampledCgroup, Sequence[Counter]]]:
+def _monitored(
+    root: Path, containers: Sequence[SampledCgroup]
+) -> Iterator[tuple[SampledCgroup, Sequence[MonitoringFile]]]:
     """Yields the containers with a monitoring group of their name, and its files."""
     by_id = {cgroup.container.id: cgroup for cgroup in containers if cgroup.container is not None}
     for control_group in ("", *resctrl.groups(root)):
@@ -82,7 +84,7 @@ def _by_pod(figures: Mapping[SampledCgroup, Sequence[float]]) -> Mapping[str, Se
     return {pod: [*map(sum, zip(*each, strict=True))] for pod, each in found.items()}
 
 
-def _figures(files: Sequence[Counter], before: _Readings, now: _Readings) -> Sequence[float]:
+def _figures(files: Sequence[MonitoringFile], before: _Readings, now: _Readings) -> Sequence[float]:
     """Returns the figures in the order of the columns."""
 
     def domains(feature: str) -> Sequence[int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from koord.host import resctrl
 from koord.host.cgroup import read_text
-from koord.host.resctrl import LLC_OCCUPANCY, MBM_LOCAL, MBM_TOTAL, Counter
+from koord.host.resctrl import LLC_OCCUPANCY, MBM_LOCAL, MBM_TOTAL, MonitoringFile
 from qosd.model.metric import Kind, Koordlet, Scope
 from qosd.sense.host import Clock, CollectorHost
 from qosd.sense.rates import per_second_wrapping
@@ -74,7 +74,7 @@ class ResctrlCollector:
         pass
 
 
-def read(files: Sequence[Counter], clock: Clock) -> Mapping[int, RDTReading]:
+def read(files: Sequence[MonitoringFile], clock: Clock) -> Mapping[int, RDTReading]:
     """Returns the counters in a group's monitoring ``files``, by domain of the L3 cache."""
     found: dict[int, dict[str, int]] = {}
     for file in files:

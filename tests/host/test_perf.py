@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from koord.host.perf import CPI, SOFTWARE, Event, Meter, Perf, PerfError, scaled
+from koord.host.perf import CPI, SOFTWARE, Meter, Perf, PerfError, PerfEvent, scaled
 
 
 class FakePerf(Perf):
@@ -19,7 +19,7 @@ class FakePerf(Perf):
         self.answer, self.refuse, self.why = answer, refuse, why
         self.asked: list[tuple[str, int, bool]] = []
 
-    def open(self, event: Event, pid: int, cpu: int, leader: int = -1, flags: int = 0) -> int:
+    def open(self, event: PerfEvent, pid: int, cpu: int, leader: int = -1, flags: int = 0) -> int:
         if len(self.asked) == self.refuse:
             raise PerfError(self.why, event.name)
         self.asked.append((event.name, cpu, leader == -1))
@@ -95,7 +95,7 @@ def test_the_probe_says_which_event_and_why(refuse: int) -> None:
 
 
 @pytest.mark.parametrize("events", [CPI, SOFTWARE])
-def test_the_real_call_either_counts_or_says_why_not(events: tuple[Event, ...]) -> None:
+def test_the_real_call_either_counts_or_says_why_not(events: tuple[PerfEvent, ...]) -> None:
     before = open_descriptors()
     why = Perf().unavailable(events, 0)
     assert why == "" or ": " in why

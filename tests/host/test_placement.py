@@ -14,7 +14,7 @@ from koord.host.files import ParseError, ValueRefused
 from koord.host.placement import MOST_WRITES, ROUNDS, TASKS, Census, Placed
 from koord.host.restoring import planned, restore
 from koord.host.undo import UndoRecord
-from koord.host.undoable import Outcome, Restored
+from koord.host.undoable import Restored, RestoreOutcome
 from koord.host.writer import Unsupported, Vanished, WriteError, Writer
 from tests.fakes.resctrl import ResctrlNode, write
 from tests.support.opened import opened
@@ -213,9 +213,9 @@ class TestPuttingBack:
         other = node.start("/kubepods/pod2/box", beside="BE")
         (line,) = planned(node.writer, recorded.reopen())
         assert (line.target.cgroup, line.target.name, line.base) == (BOX, TASKS, "root")
-        assert (line.outcome, line.before, line.why) == (Outcome.RESTORED, "BE", "3 tasks")
+        assert (line.outcome, line.before, line.why) == (RestoreOutcome.RESTORED, "BE", "3 tasks")
         line = recorded.restored()
-        assert (line.outcome, line.after, line.why) == (Outcome.RESTORED, "root", "3 tasks")
+        assert (line.outcome, line.after, line.why) == (RestoreOutcome.RESTORED, "root", "3 tasks")
         assert node.members() == set(recorded.tasks)
         assert node.members("BE") == set(other), "the runtime put them there, not Koord"
         assert recorded.reopen().all(Placed) == ()
@@ -223,22 +223,22 @@ class TestPuttingBack:
     def test_nobody_left_to_put_back(self, recorded: Recorded) -> None:
         for task in recorded.tasks:
             recorded.node.writer.move_task("", task)
-        assert recorded.restored().outcome is Outcome.ALREADY_BASE
+        assert recorded.restored().outcome is RestoreOutcome.ALREADY_BASE
 
     def test_another_cgroup_of_the_same_path(self, recorded: Recorded) -> None:
         directory = recorded.node.tree.directory(BOX)
         directory.rename(directory.with_name("old"))
         recorded.node.start(BOX, beside="BE")
-        assert recorded.restored().outcome is Outcome.GONE
+        assert recorded.restored().outcome is RestoreOutcome.GONE
         assert recorded.node.members("BE") != set()
 
     def test_what_the_kernel_refuses_stays_in_the_record(self, recorded: Recorded) -> None:
         recorded.node.writer.refusals[""] = errno.EINVAL
         line = recorded.restored()
-        assert (line.outcome, line.why[:13]) == (Outcome.FAILED, "0 tasks moved")
+        assert (line.outcome, line.why[:13]) == (RestoreOutcome.FAILED, "0 tasks moved")
         assert recorded.reopen().all(Placed) == (recorded.placed,)
 
     def test_an_unreadable_listing(self, recorded: Recorded) -> None:
         recorded.node.listing(BOX).write_text("many\n")
-        assert recorded.restored().outcome is Outcome.FAILED
+        assert recorded.restored().outcome is RestoreOutcome.FAILED
         assert recorded.record.all(Placed) != ()

@@ -17,7 +17,7 @@ from koord.host.notes import DropIn
 from koord.host.restoring import restore
 from koord.host.systemd_units import SyncOutcome, Units, of_host
 from koord.host.undo import UndoError, UndoRecord
-from koord.host.undoable import Outcome
+from koord.host.undoable import RestoreOutcome
 from koord.host.weights import Weights
 from koord.host.writer import Writer
 from tests.host.fakesystemd import FakeSystemd
@@ -264,7 +264,7 @@ def test_a_quota_that_systemd_rounds_is_ours_too(rig: Rig) -> None:
     assert rig.writer.read(target) == 34_000
     rig.reopen()
     (line,) = restore(rig.writer, rig.record, rig.units)
-    assert (line.outcome, line.after) == (Outcome.RESTORED, -1)
+    assert (line.outcome, line.after) == (RestoreOutcome.RESTORED, -1)
 
 
 def test_restoring_gives_everything_back_to_systemd_too(rig: Rig) -> None:
@@ -273,7 +273,7 @@ def test_restoring_gives_everything_back_to_systemd_too(rig: Rig) -> None:
     rig.units.tell([*held, rig.write("memory_limit_in_bytes", 1 << 20)])
     assert len(rig.systemd.drop_ins()) > len(drop_ins)
     rig.reopen()
-    assert {line.outcome for line in restore(rig.writer, rig.record, rig.units)} == {Outcome.RESTORED}
+    assert {line.outcome for line in restore(rig.writer, rig.record, rig.units)} == {RestoreOutcome.RESTORED}
     assert rig.systemd.drop_ins() == drop_ins == [ALREADY_KNOWN]
     rig.systemd.reload()
     assert rig.texts() == files
@@ -284,10 +284,10 @@ def test_a_systemd_that_cannot_be_reached_keeps_the_entry_for_another_time(rig: 
     rig.units.tell([rig.write("memory.high", 8192)])
     rig.systemd.is_down = True
     (line,) = restore(rig.writer, rig.record, rig.units)
-    assert (line.outcome, line.why) == (Outcome.FAILED, "not set through systemd: no bus")
+    assert (line.outcome, line.why) == (RestoreOutcome.FAILED, "not set through systemd: no bus")
     rig.systemd.is_down = False
     (line,) = restore(rig.writer, rig.record, rig.units)
-    assert line.outcome is Outcome.ALREADY_BASE
+    assert line.outcome is RestoreOutcome.ALREADY_BASE
     rig.systemd.reload()
     assert rig.writer.read(Target(BOX, "memory.high")) == -1
 
@@ -297,7 +297,7 @@ def test_a_foreign_value_is_what_systemd_knows_after_restoring(rig: Rig) -> None
     rig.units.tell([target])
     rig.writer.write(target, 4096)
     (line,) = restore(rig.writer, rig.record, rig.units)
-    assert line.outcome is Outcome.FOREIGN
+    assert line.outcome is RestoreOutcome.FOREIGN
     rig.systemd.reload()
     assert rig.writer.read(target) == 4096
 

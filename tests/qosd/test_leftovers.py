@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from koord.host.files import Target, Value
-from koord.host.kubeletvalues import NOT_CERTAIN, OF_BEST_EFFORT, Asked, Kubelet, Place, value
+from koord.host.kubeletvalues import NOT_CERTAIN, OF_BEST_EFFORT, Asked, KubeletInputs, Place, value
 from koord.host.restoring import restore
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
@@ -254,8 +254,8 @@ class TestValuesThatStay:
         ]
 
 
-V1_NONE, V2_NONE = Kubelet(1, "0-3", "0-3"), Kubelet(2, "", "", has_memory_qos=False)
-STATIC, STATIC_UNKNOWN = Kubelet(1, "0-3", "0-1"), Kubelet(1, "0-3", None)
+V1_NONE, V2_NONE = KubeletInputs(1, "0-3", "0-3"), KubeletInputs(2, "", "", has_memory_qos=False)
+STATIC, STATIC_UNKNOWN = KubeletInputs(1, "0-3", "0-1"), KubeletInputs(1, "0-3", None)
 NATIVE = Asked(50_000, 512, MIB)
 GUARANTEED, BURSTABLE, BEST_EFFORT = KubeQoS.GUARANTEED, KubeQoS.BURSTABLE, KubeQoS.BEST_EFFORT
 
@@ -277,7 +277,7 @@ GUARANTEED, BURSTABLE, BEST_EFFORT = KubeQoS.GUARANTEED, KubeQoS.BURSTABLE, Kube
         ("memory_limit_in_bytes", Place.CONTAINER, BEST_EFFORT, OF_BEST_EFFORT, V1_NONE, -1),
         ("cpuset_cpus", Place.TIER, BEST_EFFORT, NOT_CERTAIN, STATIC, "0-3"),
         ("cpuset_cpus", Place.TIER, BEST_EFFORT, NOT_CERTAIN, V2_NONE, ""),
-        ("cpuset_cpus", Place.TIER, BEST_EFFORT, NOT_CERTAIN, Kubelet(1), None),
+        ("cpuset_cpus", Place.TIER, BEST_EFFORT, NOT_CERTAIN, KubeletInputs(1), None),
         ("cpuset_cpus", Place.CONTAINER, GUARANTEED, NATIVE, V1_NONE, "0-3"),
         ("cpuset_cpus", Place.CONTAINER, GUARANTEED, NATIVE, STATIC, None),
         ("cpuset_cpus", Place.CONTAINER, BEST_EFFORT, OF_BEST_EFFORT, STATIC, "0-1"),
@@ -285,13 +285,13 @@ GUARANTEED, BURSTABLE, BEST_EFFORT = KubeQoS.GUARANTEED, KubeQoS.BURSTABLE, Kube
         ("cpuset_cpus", Place.POD, GUARANTEED, NOT_CERTAIN, STATIC, "0-3"),
         ("memory.min", Place.TIER, BURSTABLE, NOT_CERTAIN, V1_NONE, 0),
         ("memory.min", Place.TIER, BURSTABLE, NOT_CERTAIN, V2_NONE, 0),
-        ("memory.min", Place.TIER, BURSTABLE, NOT_CERTAIN, Kubelet(2, "", ""), None),
-        ("memory.high", Place.CONTAINER, BURSTABLE, NATIVE, Kubelet(2, "", "", has_memory_qos=True), None),
+        ("memory.min", Place.TIER, BURSTABLE, NOT_CERTAIN, KubeletInputs(2, "", ""), None),
+        ("memory.high", Place.CONTAINER, BURSTABLE, NATIVE, KubeletInputs(2, "", "", has_memory_qos=True), None),
         ("memory.wmark_scale_factor", Place.POD, BURSTABLE, NATIVE, V2_NONE, 50),
     ],
 )
 def test_what_kubelet_writes(
-    row: str, place: Place, qos: KubeQoS, asked: Asked, kubelet: Kubelet, expected: Value | None
+    row: str, place: Place, qos: KubeQoS, asked: Asked, kubelet: KubeletInputs, expected: Value | None
 ) -> None:
     assert value(row, place, qos, asked, kubelet) == expected
 

@@ -35,7 +35,7 @@ class Due(msgspec.Struct, frozen=True):
     touched: int
 
 
-class WorkQueue:
+class LookQueue:
     """Over ``states``, which it only reorders. ``touched`` may be called from any thread, the rest from one."""
 
     def __init__(self, states: FileStates) -> None:

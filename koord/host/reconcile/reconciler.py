@@ -25,7 +25,7 @@ from koord.host.files import ParseError, Target, Value, ValueRefused
 from koord.host.notes import Entry
 from koord.host.order import SHARES, disturbed_by, reset_by
 from koord.host.originals import Pending
-from koord.host.reconcile.due import WorkQueue
+from koord.host.reconcile.due import LookQueue
 from koord.host.reconcile.plan import (
     ADOPTED,
     DONE,
@@ -88,7 +88,7 @@ class Reconciler:
     ) -> None:
         self._writer, self._undo, self._clock, self._leftovers = writer, undo, clock, leftovers
         self._states = FileStates({entry.target: _adopted(entry) for entry in undo.entries})
-        self._queue = WorkQueue(self._states)
+        self._queue = LookQueue(self._states)
         self._planner = Planner(writer, undo, originals, leftovers, page_bytes, self._states)
         self._systemd = SystemdSync(units, list(self._states))
         self._released: dict[Target, FileState] = {}  # in this run or before, and the record still tells of them

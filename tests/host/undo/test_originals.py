@@ -8,7 +8,7 @@ import pytest
 
 from koord.host.originals import ContainerKey, Original, Originals, Pending
 from koord.host.restoring import claim, expect, planned, restore
-from koord.host.undoable import Outcome
+from koord.host.undoable import RestoreOutcome
 from tests.host.undo.rig import ORIGINALS, QUOTA, Rig
 
 
@@ -84,7 +84,7 @@ def test_what_a_container_was_made_with_is_claimed(rig: Rig, known: bool) -> Non
         groups = {ORIGINALS.key: QUOTA.cgroup}
     claim(rig.writer, rig.record, groups)
     (line,) = restore(rig.writer, rig.record)
-    assert (line.outcome, line.before, line.after) == (Outcome.RESTORED, 50_000, 100_000)
+    assert (line.outcome, line.before, line.after) == (RestoreOutcome.RESTORED, 50_000, 100_000)
 
 
 def test_what_the_runtime_is_asked_to_write_is_no_foreign_value(rig: Rig) -> None:
@@ -94,4 +94,4 @@ def test_what_the_runtime_is_asked_to_write_is_no_foreign_value(rig: Rig) -> Non
     expect(rig.writer, rig.record, Originals(ORIGINALS.key, ORIGINALS.values, QUOTA.cgroup))
     rig.put(QUOTA, "100000\n")
     (line,) = restore(rig.writer, rig.reopen())
-    assert (line.outcome, line.after) == (Outcome.RESTORED, 70_000)
+    assert (line.outcome, line.after) == (RestoreOutcome.RESTORED, 70_000)

@@ -10,7 +10,7 @@ import pytest
 from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
 from koord.host.restoring import planned, restore
-from koord.host.undoable import Outcome, Restored
+from koord.host.undoable import Restored, RestoreOutcome
 from koord.host.writer import Writer
 from tests.host.undo.rig import QUOTA, Rig
 
@@ -36,12 +36,12 @@ def test_restore_reports_each_file(rig: Rig) -> None:
     lines = restore(rig.writer, rig.record)
     assert [line.outcome for line in plan[:4]] == [line.outcome for line in lines[:4]]
     assert [(line.outcome, line.base, line.before, line.after) for line in lines] == [
-        (Outcome.RESTORED, 100_000, 50_000, 100_000),
-        (Outcome.ALREADY_BASE, 100_000, 100_000, 100_000),
-        (Outcome.FOREIGN, 100_000, 70_000, 70_000),
-        (Outcome.GONE, 100_000, None, None),
-        (Outcome.FAILED, 100_000, None, None),
-        (Outcome.FAILED, 100_000, None, None),
+        (RestoreOutcome.RESTORED, 100_000, 50_000, 100_000),
+        (RestoreOutcome.ALREADY_BASE, 100_000, 100_000, 100_000),
+        (RestoreOutcome.FOREIGN, 100_000, 70_000, 70_000),
+        (RestoreOutcome.GONE, 100_000, None, None),
+        (RestoreOutcome.FAILED, 100_000, None, None),
+        (RestoreOutcome.FAILED, 100_000, None, None),
     ]
     assert rig.writer.read(put_back) == 100_000
     assert [entry.target for entry in rig.record.entries] == [refused, odd]
@@ -54,7 +54,7 @@ def test_restore_says_why_a_write_failed_and_can_be_repeated(rig: Rig) -> None:
     assert line == Restored(
         QUOTA,
         str(path),
-        Outcome.FAILED,
+        RestoreOutcome.FAILED,
         999,
         5000,
         5000,
@@ -76,7 +76,7 @@ def test_restored_files_hold_what_they_held(tmp_path: Path, version: int, files:
     paths = {name: rig.put(Target("/pod", name), text) for name, (text, _) in files.items()}
     for name, (_, ours) in files.items():
         rig.take(Target("/pod", name), ours)
-    assert all(line.outcome is Outcome.RESTORED for line in restore(rig.writer, rig.reopen()))
+    assert all(line.outcome is RestoreOutcome.RESTORED for line in restore(rig.writer, rig.reopen()))
     held = {name: path.read_text().strip() for name, path in paths.items() if "@" not in name}
     assert held == {name: text.strip() for name, (text, _) in files.items() if "@" not in name}
     assert rig.reopen().entries == ()
@@ -110,7 +110,7 @@ def test_restore_keeps_the_kernels_order_and_restores_shares_with_idle(rig: Rig)
         else:
             rig.take(target, ours)
     logged.log.clear()
-    assert {line.outcome for line in restore(logged, rig.record)} == {Outcome.RESTORED}
+    assert {line.outcome for line in restore(logged, rig.record)} == {RestoreOutcome.RESTORED}
     assert logged.log == [
         ("/pod/cpu_quota", 100_000),
         ("/pod/box/cpu_quota", 100_000),
@@ -127,7 +127,7 @@ def test_a_cpu_set_that_cannot_be_emptied_is_given_all(tmp_path: Path) -> None:
     (path.parent / "cgroup.events").write_text("populated 1\n")
     (path.parent.parent / "cpuset.cpus.effective").write_text("0-3\n")
     (line,) = restore(rig.writer, rig.record)
-    assert (line.outcome, line.after) == (Outcome.RESTORED, "0-3")
+    assert (line.outcome, line.after) == (RestoreOutcome.RESTORED, "0-3")
     assert line.why == "its CPU set cannot be emptied while it has processes; it was given all, 0-3"
 
 
@@ -163,7 +163,7 @@ def test_a_crash_in_the_middle_of_restore_loses_nothing(tmp_path: Path) -> None:
         try:
             restore(dying, rig.record)
         except KilledError:
-            assert all(line.outcome is not Outcome.FOREIGN for line in restore(rig.writer, rig.reopen()))
+            assert all(line.outcome is not RestoreOutcome.FOREIGN for line in restore(rig.writer, rig.reopen()))
         else:
             break
         assert [rig.writer.read(target) for target in targets] == ["0-1", "0-1"]

@@ -12,16 +12,18 @@ from hypothesis import strategies as st
 from koord.host.files import Target
 from koord.host.originals import ContainerKey, Original, Originals, Pending
 from koord.host.restoring import restore
-from koord.host.undoable import Outcome
+from koord.host.undoable import RestoreOutcome
 from koord.host.weights import Weights
 from tests.host.undo.rig import Rig
 
 
 @pytest.mark.parametrize(
-    ("version", "made", "outcome"), [(1, "2", Outcome.RESTORED), (2, "1", Outcome.ALREADY_BASE)], ids=["v1", "v2"]
+    ("version", "made", "outcome"),
+    [(1, "2", RestoreOutcome.RESTORED), (2, "1", RestoreOutcome.ALREADY_BASE)],
+    ids=["v1", "v2"],
 )
 def test_shares_of_one_weight_differ_where_the_kernel_keeps_shares(
-    tmp_path: Path, version: int, made: str, outcome: Outcome
+    tmp_path: Path, version: int, made: str, outcome: RestoreOutcome
 ) -> None:
     rig, shares = Rig(tmp_path, version), Target("/kubepods/pod1", "cpu_shares")
     path = rig.put(shares, made)
@@ -48,8 +50,8 @@ def test_learning_the_mapping_changes_no_weight_that_is_put_back(
         (line,) = restore(rig.writer, rig.record)
         rig.record.close()
         put_back = int(path.read_text())
-    assert line.outcome in (Outcome.RESTORED, Outcome.ALREADY_BASE)
-    assert put_back == weight or line.outcome is Outcome.ALREADY_BASE
+    assert line.outcome in (RestoreOutcome.RESTORED, RestoreOutcome.ALREADY_BASE)
+    assert put_back == weight or line.outcome is RestoreOutcome.ALREADY_BASE
 
 
 @pytest.mark.parametrize(("version", "base"), [(1, 1024), (2, Weights.QUADRATIC.shares(Weights.LINEAR.weight(1024)))])

@@ -12,7 +12,7 @@ from koord.host.cgroup import Tree
 from koord.host.restoring import planned, restore
 from koord.host.taskattributes import OOM_SCORE, TaskAttribute, WrittenTasks
 from koord.host.undo import UndoError, UndoRecord
-from koord.host.undoable import Outcome
+from koord.host.undoable import RestoreOutcome
 from qosd.act.actuator import Actuator
 from qosd.act.plan import TickPlan, TickResult
 from qosd.act.taskattributes import MOST_TASKS, RECHECK_S, AttributePlan, AttributeReport
@@ -339,9 +339,9 @@ def test_restore_says_what_it_does_and_does_it(rig: Rig) -> None:
     rig.want(BOX=200)
     rig.tick()
     (line,) = planned(rig.writer, rig.undo)
-    assert (line.outcome, line.base, line.before, line.why) == (Outcome.RESTORED, KUBELETS, 200, "1 process")
+    assert (line.outcome, line.base, line.before, line.why) == (RestoreOutcome.RESTORED, KUBELETS, 200, "1 process")
     (line,) = restore(rig.writer, rig.undo)
-    assert (line.outcome, line.after) == (Outcome.RESTORED, KUBELETS)
+    assert (line.outcome, line.after) == (RestoreOutcome.RESTORED, KUBELETS)
     assert (rig.processes.score(pid), rig.notes()) == (KUBELETS, ())
 
 
@@ -351,7 +351,7 @@ def test_what_restore_may_not_do_stays_noted(rig: Rig) -> None:
     rig.tick()
     rig.writer.may_lower = False
     (line,) = restore(rig.writer, rig.undo)
-    assert line.outcome is Outcome.FAILED and "CAP_SYS_RESOURCE" in line.why
+    assert line.outcome is RestoreOutcome.FAILED and "CAP_SYS_RESOURCE" in line.why
     assert len(rig.notes()) == 1
     rig.writer.may_lower = True
     restore(rig.writer, rig.undo)
