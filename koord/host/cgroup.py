@@ -17,7 +17,7 @@ from pathlib import Path
 from koord.host.files import KernelFile, ParseError, Target, Value, row
 
 GONE = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.ESRCH)
-"""What the kernel answers once a file's object is no more."""
+"""The errnos with which the kernel answers for an object that is gone."""
 _UNIFIED_ON_HYBRID = "unified"
 _V2_MARK = "cgroup.controllers"
 
@@ -43,9 +43,9 @@ class Tree:
     resctrl: Path = Path("/sys/fs/resctrl")
 
     def path(self, target: Target, for_write: bool = False) -> Path | None:
-        """The file of ``target``, whether it exists or not; None where this cgroup version has none.
+        """Returns the file of ``target``, whether it exists or not; None where this cgroup version has no such file.
 
-        Raises UnknownRow for a name that is no row's, ValueError for a cgroup that leaves the tree.
+        Raises UnknownRow for a name that no row has, ValueError for a cgroup that leaves the tree.
         """
         found = row(target.name)
         if found.system is not None:
@@ -110,11 +110,11 @@ def tree_at(root: Path, proc: Path, sys: Path, resctrl: Path) -> Tree:
 
 
 def _mounts(mountinfo: str, root: Path) -> list[tuple[Path, str, str]]:
-    """(mount point, file system type, super options) of the mounts below ``root`` that show a whole hierarchy, that of
-    the outermost cgroup namespace last.
+    """Returns (mount point, file system type, super options) of each mount below ``root`` that shows a whole hierarchy;
+    the mount of the outermost cgroup namespace comes last.
 
-    A container's own part of one is a mount of the same kind, whose root (the fourth word) is a cgroup. In a cgroup
-    namespace what is above its own root begins with ``/..``.
+    A container's own part of a hierarchy is a mount of the same kind, whose root (the fourth word) is a cgroup. In a
+    cgroup namespace the root of a mount from above that namespace begins with ``/..``.
     """
     found = []
     for line in mountinfo.splitlines():
@@ -149,7 +149,8 @@ def read_text(file: Path) -> str | None:
 
 
 def effective_value(tree: Tree, target: Target) -> Value | None:
-    """What takes effect of ``target``, such as the CPUs of a v2 CPU set that was never written; None: nothing tells."""
+    """Returns the value of ``target`` that takes effect, such as the CPUs of a v2 CPU set that was never written; None
+    if no file tells it."""
     try:
         file = tree.path(target)
         text = None if file is None else read_text(file)

@@ -1,4 +1,4 @@
-"""What kubelet's and the runtime's own configuration claim about the cgroup layout: driver and cgroup root.
+"""What the configurations of kubelet and of the runtime claim about the cgroup layout: driver and cgroup root.
 
 Pure functions from texts: kubelet's arguments, its configuration (YAML or /configz's JSON, with drop-ins), the
 runtime's (containerd's or cri-o's TOML, or the JSON of ``crictl info``). A text that cannot be read is a problem with
@@ -31,7 +31,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """All that one kind of witness says, strongest first, and what was wrong with its texts."""
+    """All claims of one kind of source, the strongest first, and the problems of its texts."""
 
     claims: tuple[Claim, ...] = ()
     problems: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ def _text(value: Any) -> str:
 
 
 def _drivers(document: Any) -> Iterator[str]:
-    """The driver of the runtime class that is the default, wherever in the document the runtimes stand."""
+    """Returns the driver of the default runtime class, at whatever depth of the document the runtimes are."""
     for table in _tables(document):
         manager = table.get("cgroup_manager")
         if isinstance(manager, str):

@@ -1,7 +1,7 @@
-"""What kind of CPU the machine has, as far as that decides what one is worth: model, vendor, turbo, cache allocation.
+"""The model of the CPU, as far as it decides what a CPU's time is worth: name, vendor, turbo, ways of the L3 cache.
 
-None of it changes while the kernel runs, but turbo, which an administrator may switch. A file that is not there says
-nothing ("" or no); one that the kernel refuses is a ReadError, one of unknown form a ParseError.
+None of it changes while the kernel runs, except turbo, which an administrator may switch. A file that is not there
+gives "" or False; one that the kernel refuses is a ReadError, one of unknown form a ParseError.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from koord.host.cgroup import ReadError, Tree, read_number
 
 _NO_TURBO = "devices/system/cpu/intel_pstate/no_turbo"
 _FIRST_CPU_BYTES = 8192
-"""Of /proc/cpuinfo, which is long on a large machine, and whose CPUs are asked for their frequency as it is read."""
+"""How much of /proc/cpuinfo is read: the file is long on a large machine, and the kernel asks each CPU for its
+frequency while the file is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class CPUModel:
-    """``has_turbo``: as the driver intel_pstate says it, which alone can. ``l3_mask``: the ways of the L3 cache that
-    resctrl may give, 0 where it gives none."""
+    """``has_turbo``: what the driver intel_pstate says; no other driver tells. ``l3_mask``: the ways of the L3 cache
+    that resctrl can give, 0 where it gives none."""
 
     name: str = ""
     vendor: str = ""

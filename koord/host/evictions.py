@@ -1,4 +1,4 @@
-"""An eviction under way, as the undo record notes it: what a restart has to go on with, and counts as given."""
+"""An eviction under way, as the undo record notes it: after a restart it goes on, and counts as given."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import msgspec
 from koord.host.writer import Writer
 
 EVICTION = "pod.eviction"
-"""Stands for a row's name where an eviction is told: it is no value of a file."""
+"""The name of an eviction where others have a row's name: it is no value of a file."""
 
 
 class NotedEviction(msgspec.Struct, frozen=True, tag="evicting"):
     """Pod ``pod`` (``namespace/name``), whose cgroup is ``cgroup``, is evicted for strategy ``owner``.
 
-    ``attempts``: how often its containers have been stopped, or should have been. ``grace_s``: what its processes have
-    to end by themselves. ``is_stopped``: the last attempt has stopped them all, so that whatever runs has begun since.
-    ``gate``: the feature gate behind which it is done. ``at_ns``: when the last attempt began, or ended, by this boot's
-    monotonic clock; 0 = a version that did not note it.
+    ``attempts``: how often Koord has stopped its containers, or has tried to. ``grace_s``: the seconds that its
+    processes have to end by themselves. ``is_stopped``: the last attempt has stopped them all, so what runs now began
+    after it. ``gate``: the feature gate of the eviction. ``at_ns``: when the last attempt began, or ended, by this
+    boot's monotonic clock; 0 = a version that did not note it.
     """
 
     uid: str
@@ -35,11 +35,11 @@ class NotedEviction(msgspec.Struct, frozen=True, tag="evicting"):
 
     @property
     def is_there(self) -> bool:
-        """Whether the pod is, the list of pods tells."""
+        """The list of pods tells whether the pod is still there."""
         return True
 
     def planned(self, writer: Writer) -> None:
-        """A container that was stopped is kubelet's to start again."""
+        """Nothing is to be put back: kubelet starts the container that was stopped."""
 
     def undo(self, writer: Writer) -> None:
-        """It is not gone on with."""
+        """The eviction does not go on."""

@@ -115,7 +115,7 @@ _MEMORY = (
     _protection("memory.low", 0),
     _protection("memory.high", UNLIMITED),
     KernelFile(
-        "memory.soft_limit_in_bytes",  # whoever uses more is reclaimed first where the whole node runs short
+        "memory.soft_limit_in_bytes",  # cgroups that use more are reclaimed first where the node runs short
         "bytes",
         _SIZE,
         ("memory", "memory.soft_limit_in_bytes"),

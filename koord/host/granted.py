@@ -1,8 +1,8 @@
 """Which of the grants that a feature needs this process has, and which kernel files they are about.
 
-A capability is seen in ``/proc/self/status``. A file is looked at as whoever writes it would: the unit binds what it
-does not allow read-only, which no capability overcomes. A file that this kernel lacks needs no grant; what cannot be
-told counts as there, for whoever needs it is told by the kernel.
+``/proc/self/status`` shows the capabilities. A file is looked at with the rights of the process that writes it: the
+unit binds what it does not allow read-only, which no capability overcomes. A file that this kernel lacks needs no
+grant. What cannot be told counts as granted, because the kernel tells the writer then.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ def may_write(path: Path) -> bool:
 
 
 def path_of(row: str, tree: Tree) -> Path:
-    """Where the file of a row of no cgroup is, or would be."""
+    """Returns the path of a row's file outside cgroups, whether it is there or not."""
     path = tree.path(Target("", row))
     assert path is not None, f"{row} is one of many files"
     return path
 
 
 def files_of(grant: Grant, tree: Tree) -> tuple[Path, ...]:
-    """Those of the grant's files that this kernel has."""
+    """Returns those of the grant's files that this kernel has."""
     return tuple([path for name in grant.rows if (path := path_of(name, tree)).exists()])
 
 
 def capabilities(status: str) -> frozenset[Capability] | None:
-    """Those in force, by the text of ``/proc/<pid>/status``; None if it does not tell."""
+    """Returns the capabilities in force, by the text of ``/proc/<pid>/status``; None if it does not tell."""
     found = _EFFECTIVE.search(status)
     if found is None:
         return None
@@ -47,7 +47,8 @@ def capabilities(status: str) -> frozenset[Capability] | None:
 
 
 def lacking(tree: Tree, writable: MayWrite = may_write) -> Mapping[str, tuple[str, ...]]:
-    """By feature what this process may not do of what the feature needs: capabilities and files. None: not listed."""
+    """Returns by feature the capabilities and files that the feature needs and this process may not use; None: not
+    listed."""
     try:
         own = capabilities(read_text(tree.proc / "self/status") or "")
     except ReadError:

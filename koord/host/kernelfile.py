@@ -37,9 +37,9 @@ class ParseError(ValueError):
 
 
 def readable(file: str, lines: Iterable[L], parse: Callable[[L], R]) -> list[R]:
-    """What ``parse`` makes of the lines; one that it cannot read costs itself only.
+    """Returns what ``parse`` makes of each line; a line that it cannot read costs itself only.
 
-    Raises ParseError, naming the first, if it can read none of them.
+    Raises ParseError, which names the first line, if it can read none of them.
     """
     found, unreadable = list[R](), None
     for line in lines:
@@ -75,7 +75,7 @@ class Probe(StrEnum):
     """Where one looks to learn whether this kernel has the file."""
 
     ASSUMED = "assumed"
-    """Every kernel that is supported has it wherever the controller is on."""
+    """Every supported kernel has it wherever the controller is on."""
     TARGET = "target"
     """In the target's own directory, each time."""
     KUBEPODS = "kubepods"
@@ -86,15 +86,15 @@ class Probe(StrEnum):
 class KernelFile:
     """One row. ``v1`` is (controller, file), ``v2`` the file; None where that version has no such file.
 
-    ``v2_read`` is read instead of ``v2`` where writing and taking effect differ. ``system`` is (root, path) of a file
-    outside the cgroup tree; root is ``proc``, ``sys`` or ``resctrl``, and ``{}`` in the path takes the qualifier.
-    ``system_before`` is the path that it has on older kernels, where that differs.
-    ``since`` is the first mainline kernel with the file, where that matters. ``vendor_on`` are the cgroup versions
-    on which only vendor kernels have it. ``unified``: a v1 node has the file too, in the v2 tree that hybrids mount.
-    ``default``: what a new cgroup's file holds; None where nobody needs to know, or it is the parent's.
-    ``is_inherited``: below a cgroup that holds something else, a new one may hold that instead.
-    ``is_one_shot``: writing it is an order to the kernel; there is nothing to read, to hold or to give back.
-    ``takes``: what kind of ``qualifier`` a target names after ``@`` (one of _QUALIFIERS, perhaps "optional").
+    ``v2_read`` is read instead of ``v2`` where the value that is written and the one in effect differ. ``system`` is
+    (root, path) of a file outside the cgroup tree; root is ``proc``, ``sys`` or ``resctrl``, and ``{}`` in the path
+    takes the qualifier. ``system_before`` is the path that it has on older kernels, where that differs. ``since`` is
+    the first mainline kernel with the file, where that matters. ``vendor_on`` are the cgroup versions on which only
+    vendor kernels have it. ``unified``: a v1 node has the file too, in the v2 tree that hybrids mount. ``default``: the
+    value of a new cgroup's file; None where no code needs it, or where it is the parent's value. ``is_inherited``:
+    below a cgroup that holds another value, a new one may hold that value instead. ``is_one_shot``: writing it is an
+    order to the kernel; there is nothing to read, to hold or to give back. ``takes``: which kind of ``qualifier`` a
+    target names after ``@`` (one of _QUALIFIERS, perhaps "optional").
     """
 
     name: str
@@ -131,7 +131,8 @@ class KernelFile:
         return self.v2 if for_write or self.v2_read is None else self.v2_read
 
     def version_of(self, path: str) -> int:
-        """The cgroup version of the file at ``path``, told by its name; of a name that both have either will do."""
+        """Returns the cgroup version of the file at ``path``, by its name; for a name that both versions have either
+        will do."""
         return 1 if self.v1 is not None and path.rpartition("/")[2] == self.v1[1] else 2
 
     def parse(self, text: str, version: int, weights: Weights = Weights.LINEAR) -> Value:
@@ -147,7 +148,7 @@ class KernelFile:
         return self.spelling.format(value, At(version, self.qualifier, weights))
 
     def check(self, value: Value, version: int) -> None:
-        """Raise ValueRefused if the kernel would refuse ``value``, or nobody may write this file."""
+        """Raises ValueRefused if the kernel would refuse ``value``, or if this file cannot be written."""
         why = self._unwritable(version)
         if not why:
             try:
@@ -158,9 +159,10 @@ class KernelFile:
             raise ValueRefused(self.name, value, why)
 
     def same(self, desired: Value, actual: Value, page_bytes: int, version: int) -> bool:
-        """Does the file, parsed as ``actual``, already say ``desired``?
+        """Returns whether the file, parsed as ``actual``, already says ``desired``.
 
-        Kernels round sizes to pages, and v2 keeps weights for shares; unless ``version`` is 1 either mapping will do.
+        Kernels round sizes to pages, and v2 keeps weights for shares; unless ``version`` is 1 either mapping of shares
+        counts.
         """
         return self.spelling.same(desired, actual, page_bytes, version)
 

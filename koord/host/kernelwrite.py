@@ -1,10 +1,10 @@
-"""How a text gets into a kernel file: one write, which may have the kernel reclaim memory for seconds.
+"""One write of a text into a kernel file, which may make the kernel reclaim memory for seconds.
 
-A v2 limit of memory below what is in use has the kernel reclaim in the very call that writes it. Opened with O_NONBLOCK
-it does not, from Linux 6.16 on (memory.high in Documentation/admin-guide/cgroup-v2.rst). Before that a thread of its
-own makes the write, which is not waited for: the kernel sets the limit before it reclaims. Invariants: writes to one
-file stay in order, and the last one counts; one that raises a limit waits for none; no more than ``MOST_RECLAIMING``
-are under way. Fails with OSError: EAGAIN for one too many.
+The write of a v2 memory limit below the usage makes the kernel reclaim before the call returns. With O_NONBLOCK it does
+not, from Linux 6.16 on (memory.high in Documentation/admin-guide/cgroup-v2.rst). On older kernels a thread of its own
+makes the write, and the caller does not wait for it: the kernel sets the limit before it reclaims. Invariants: writes
+to one file stay in order, and the last one counts; a write that raises a limit waits for no other; at most
+``MOST_RECLAIMING`` are under way. Fails with OSError: EAGAIN for one too many.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from pathlib import Path
 from koord.model.version import numbers
 
 MOST_RECLAIMING = 8
-"""So many such files are written at most at a time: the CPU works until it has reclaimed, or found nothing more."""
+"""How many such writes are under way at most: each keeps a CPU busy until the kernel has reclaimed, or finds nothing
+more."""
 _NONBLOCKING_SINCE = (6, 16)
 _RECLAIMING = ("memory.high", "memory.max")
 _NO_LIMIT = "max"
 _SET_S = 0.05
-"""For so long a write is waited for that the kernel may reclaim for: much longer than it takes to set the limit."""
+"""How long the caller waits for a write that may reclaim: much longer than the kernel takes to set the limit."""
 
 
 def put(path: Path, text: str, flags: int = os.O_NONBLOCK) -> None:
-    """One write. A plain file (a tree that is not the kernel's) loses what is left of a longer text."""
+    """Writes ``text`` with one write(2). A plain file (a tree that is not the kernel's) loses the rest of a longer
+    text."""
     data = text.encode()
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags)
     try:
@@ -38,7 +40,8 @@ def put(path: Path, text: str, flags: int = os.O_NONBLOCK) -> None:
 
 
 class LimitWrites:
-    """Those of one writer. ``is_nonblocking``: does the kernel heed O_NONBLOCK here? None: its version tells."""
+    """The limit writes of one writer. ``is_nonblocking``: does the kernel heed O_NONBLOCK here? None: its version
+    tells."""
 
     def __init__(self, is_nonblocking: bool | None = None) -> None:
         if is_nonblocking is None:
@@ -69,7 +72,8 @@ class LimitWrites:
 
 
 class WriteAside(threading.Thread):
-    """Writes to one file that may take their time. They hold up no end of the process: the kernel ends reclaim then."""
+    """Writes to one file that may take their time. They do not delay the end of the process, because the kernel ends
+    reclaim then."""
 
     def __init__(self, path: Path, text: str) -> None:
         super().__init__(name=f"write {path.name}", daemon=True)
@@ -79,7 +83,8 @@ class WriteAside(threading.Thread):
         self.error: OSError | None = None
 
     def then(self, text: str) -> bool:
-        """``text`` is written last, in place of what waits by now; False: it is over, and nothing is."""
+        """Has ``text`` written last, in place of the text that waits; False if the thread has ended, and nothing is
+        written."""
         with self._lock:
             if not self._is_over:
                 self._next = text
@@ -101,7 +106,7 @@ class WriteAside(threading.Thread):
 
 
 def _is_raise(path: Path, text: str) -> bool:
-    """Does the limit grow? Then the kernel has nothing to reclaim."""
+    """Returns whether the limit grows: then the kernel has nothing to reclaim."""
     if text == _NO_LIMIT:
         return True
     before = path.read_text(encoding="ascii").strip()

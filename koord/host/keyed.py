@@ -1,7 +1,7 @@
 """Values that are one line of a file: of one block device (``MAJ:MIN``), or of one resource of a resctrl group.
 
-Which line is the target's qualifier. One write changes one line and leaves the others alone. The rules of
-``spelling`` hold; a device without a line has the kernel's default.
+The target's qualifier names the line. One write changes one line and leaves the others alone. The rules of ``spelling``
+hold; a device without a line has the kernel's default.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class DeviceLimit(Exact):
 
 @dataclass(frozen=True, slots=True)
 class DeviceWeight(Exact):
-    """The weight of one device, or without one the cgroup's own (line ``default``).
+    """The weight of one device, or without a device the cgroup's own (line ``default``).
 
-    A device without a line has the value ``default``: it goes by the cgroup's own weight, whatever that becomes.
-    Writing ``default`` takes the line away (ioc_weight_write and bfq_io_set_weight in the kernel).
+    A device without a line has the value ``default``: it has the cgroup's own weight, also after that changes. Writing
+    ``default`` removes the line (ioc_weight_write and bfq_io_set_weight in the kernel).
     """
 
     low: int

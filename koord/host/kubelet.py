@@ -1,7 +1,8 @@
-"""What kubelet's process and files say of it: arguments, configuration with drop-ins, CPU manager state.
+"""kubelet's process and files: arguments, configuration with drop-ins, CPU manager state.
 
-Files are read through the process's own root (/proc/PID/root), so a kubelet in a container is understood too; without
-a process, at the usual places. Invariant: nothing here raises for a missing or unreadable file; it just says less.
+Files are read through the process's own root (/proc/PID/root), so kubelet in a container is understood too; without a
+process, at the usual places. Invariant: nothing here raises for a missing or unreadable file; the answer holds less
+then.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def find(proc: Path, root: Path) -> KubeletProcess:
 
 
 def claims(kubelet: KubeletProcess, runtime_configs: Sequence[Path]) -> Claims:
-    """All that kubelet and the runtime's files claim, strongest first."""
+    """Returns all claims of kubelet and of the runtime's files, the strongest first."""
     said = of_kubelet_args(kubelet.args)
     for file in kubelet.config_files():
         text = _text(file)

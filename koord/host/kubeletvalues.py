@@ -1,9 +1,9 @@
-"""What kubelet writes into its cgroups' files, by place and Kubernetes QoS class, for telling another agent's values.
+"""The values that kubelet writes into its cgroups' files, by place and Kubernetes QoS class.
 
-An agent that stops leaves what it wrote: a tier's quota, a burst, a CPU set. Comparing tells such a leftover from
-kubelet's own value. So a value is given here only where kubelet's is certain; None = it is not, and then the file is
-left as it is found. Pure. Sources: kubelet's ``pkg/kubelet/cm`` (the QoS, pod and CPU managers) and
-``kuberuntime_container_linux.go``. Files that kubelet never writes have what a new cgroup has.
+An agent that stops leaves its values behind: a tier's quota, a burst, a CPU set. A comparison with kubelet's value
+tells such a leftover. So a value is given here only where kubelet's is certain; None = it is not, and then the file
+stays as it is found. Pure. Sources: kubelet's ``pkg/kubelet/cm`` (the QoS, pod and CPU managers) and
+``kuberuntime_container_linux.go``. Files that kubelet never writes hold the value of a new cgroup.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WATERMARKS = ("memory.wmark_ratio", "memory.wmark_scale_factor", "memory.wmark_
 _PAGE_CACHE = tuple(f"memory.pagecache_limit.{name}" for name in ("enable", "size", "sync"))
 _PROTECTION = ("memory.min", "memory.low")
 MEMORY_QOS = frozenset({*_PROTECTION, "memory.high"})
-"""What kubelet writes too, with its feature MemoryQoS."""
+"""The files that kubelet writes as well with its feature MemoryQoS."""
 FILES: Mapping[Place, tuple[str, ...]] = {
     Place.ROOT: (IDENTITY, *_PROTECTION, *_OOM),
     Place.TIER: (QUOTA, CPUS, IDLE, IDENTITY, *_PROTECTION, *_OOM, "memory.oom.group"),
@@ -46,11 +46,11 @@ FILES: Mapping[Place, tuple[str, ...]] = {
         QUOTA, BURST, CPUS, MEMORY, SWAP, SHARES, IDENTITY, *MEMORY_QOS, *_OOM, *_WATERMARKS,
     ),
 }  # fmt: skip
-"""The files that an agent of QoS writes, by place. Shares change along with ``cpu.idle``, whoever writes that."""
+"""The files that a QoS agent writes, by place. Shares change along with ``cpu.idle``, whichever process writes that."""
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What kubelet's values for one pod or container are, by its spec; None = not certain."""
+    """What decides kubelet's values for one pod or container, by its spec; None = not certain."""
 
     quota_us: int | None = None
     shares: int | None = None
@@ -63,10 +63,9 @@ NOT_CERTAIN = Asked()
 
 
 class KubeletInputs(msgspec.Struct, frozen=True):
-    """``pods_cpus``: the CPU set of the pods' root, which everything below it has on cgroup v1; "" on v2, where the
-    kernel passes it on; None: it cannot be read. ``shared_cpus``: of containers without CPUs of their own, ``None``
-    where nobody knows. ``has_memory_qos``: is the feature on? None: kubelet has not told.
-    """
+    """``pods_cpus``: the CPU set of the pods' root, which all cgroups below it have on cgroup v1; "" on v2, where the
+    kernel passes it on; None: it cannot be read. ``shared_cpus``: the CPUs of containers without CPUs of their own,
+    None where they are not known. ``has_memory_qos``: is the feature on? None: kubelet has not told."""
 
     version: int
     pods_cpus: str | None = None
@@ -75,7 +74,7 @@ class KubeletInputs(msgspec.Struct, frozen=True):
 
 
 def value(row: str, place: Place, qos: KubeQoS, asked: Asked, kubelet: KubeletInputs) -> Value | None:
-    """What kubelet's file holds; None if that is not certain."""
+    """Returns the value that kubelet's file holds; None if that is not certain."""
     if row == CPUS:
         if place is not Place.CONTAINER:
             return kubelet.pods_cpus

@@ -1,11 +1,11 @@
 """Where kubelet keeps its pods in the cgroup tree: driver, kubepods' own path, and the path of each QoS tier.
 
-Nothing is assumed. The claims of kubelet and runtime (``claims``), the paths of pods that run, and the directories of
-the tree are compared; each fact says which of them it comes from, and where they contradict each other the strongest
-wins and a problem says so. Strongest is a running pod, then what the runtime answers when asked (kubelet takes that
-over), kubelet's flags, kubelet's configuration, the runtime's, the tree.
-Invariant: ``kubepods`` is "" and ``tiers`` is empty exactly when nobody knows. Any cgroup root is understood:
-``/nested`` makes ``/nested/kubepods`` with cgroupfs and ``/nested.slice/nested-kubepods.slice`` with systemd.
+Nothing is assumed. The claims of kubelet and runtime (``claims``), the paths of running pods, and the directories of
+the tree are compared; each fact names its source, and where sources contradict each other the strongest wins and a
+problem says so. A running pod is strongest, then the runtime's answer when asked (kubelet takes that over), kubelet's
+flags, kubelet's configuration, the runtime's configuration, the tree. Invariant: ``kubepods`` is "" and ``tiers`` is
+empty exactly when no source tells. Any cgroup root is understood: ``/nested`` makes ``/nested/kubepods`` with cgroupfs
+and ``/nested.slice/nested-kubepods.slice`` with systemd.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def tiers_of(kubepods: str) -> dict[KubeQoS, str]:
 
 
 def kubepods_above(pod_parent: str) -> str:
-    """kubepods' path above the pod's at ``pod_parent`` (absolute, or a slice's bare name); "" if it is no pod's."""
+    """Returns kubepods' path above the pod's at ``pod_parent`` (absolute, or a slice's bare name); "" if no pod has
+    it."""
     path = pod_parent.rstrip("/")
     if "/" not in path and path.endswith(SLICE):
         path = expand_slice(path)
@@ -97,7 +98,7 @@ def kubepods_above(pod_parent: str) -> str:
 
 
 def _chosen(claims: Claims, roots: list[str], running: list[str], problems: list[str]) -> tuple[str, str]:
-    """kubepods' path and who says so."""
+    """Returns kubepods' path and its source."""
     claimed, source = _claimed(claims, roots)
     if running:
         if len(running) > 1:
@@ -115,7 +116,8 @@ def _chosen(claims: Claims, roots: list[str], running: list[str], problems: list
 
 
 def _claimed(claims: Claims, roots: list[str]) -> tuple[str, str]:
-    """What the claims make of it. Who names no root has none; a root without a driver takes the tree's that fits."""
+    """Returns the path that the claims give. A claim without a root means no root; a root without a driver takes the
+    driver of the tree that fits."""
     drivers, named = claims.of(DRIVER), claims.of(CGROUP_ROOT)
     root = named[0].value if named else ""
     if drivers:

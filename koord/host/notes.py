@@ -1,8 +1,8 @@
-"""The kinds of things that the undo record notes: one shape for all, a kind, a key, and what undoing it takes.
+"""The kinds of notes in the undo record, and the order in which they are undone.
 
-A new kind of act is a file of its own (``undoable`` says what it has to tell) and a row of ``UNDOABLE``. The other
-kinds are undone together: the reconciler puts files back, ``restoring.claim`` makes such files of what containers were
-made with, and ``systemd_units`` removes drop-ins.
+A new kind of act is a file of its own, of the shape that ``undoable`` gives, and a row of ``UNDOABLE``. The other kinds
+are undone together: the reconciler puts files back, ``restoring.claim`` makes held files of the values that containers
+were made with, and ``systemd_units`` removes drop-ins.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from koord.host.undoable import Key, Note, Undoable
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True, tag="file"):
-    """One held file. ``ours``: the value last meant to be written, then the one found before that write, then what
-    systemd was told last, if that is neither.
+    """One held file. ``ours``: the value that Koord meant to write last, then the one found before that write, then the
+    value that systemd was told last, if it is neither.
 
-    None among them stands for whatever the kernel makes of the file when another is written. ``lasting``: the value
-    is temporary, and this one is to be written when Koord ends; None: the value stays.
+    None in ``ours`` stands for any value that the kernel gives the file when another file is written. ``lasting``: the
+    value is temporary, and this one is to be written when Koord ends; None: the value stays.
     """
 
     cgroup: str = msgspec.field(name="group")
@@ -45,7 +45,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, tag="file"):
 
     @property
     def systemd_value(self) -> Value | None:
-        """None: one of the first two."""
+        """None if it is one of the first two."""
         return self.ours[2] if len(self.ours) > 2 else None
 
     @property
@@ -54,7 +54,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, tag="file"):
 
 
 class DropIn(msgspec.Struct, frozen=True, tag="drop-in"):
-    """A file that was not there before systemd was told of a value."""
+    """A drop-in file that was not there before Koord told systemd of a value."""
 
     path: str
 
@@ -68,17 +68,17 @@ class DropIn(msgspec.Struct, frozen=True, tag="drop-in"):
 
 
 class Dropped(msgspec.Struct, frozen=True, tag="dropped"):
-    """What was noted of ``kind`` and ``key`` is undone, or has nothing left to undo."""
+    """The note of ``kind`` and ``key`` is undone, or nothing of it is left to undo."""
 
     kind: str
     key: Key
 
 
 UNDOABLE: tuple[type[Undoable], ...] = (Placed, WrittenTasks, NotedEviction)
-"""In the order in which they are undone, after all files."""
+"""The kinds that are undone after all files, in this order."""
 KINDS: tuple[type[Note], ...] = (Entry, Originals, DropIn, *UNDOABLE)
 
 
 def kind_of(note: type[Note]) -> str:
-    """As the record's lines name it."""
+    """Returns the name of a kind in the record's lines."""
     return str(note.__struct_config__.tag)

@@ -1,8 +1,8 @@
-"""What memory each NUMA node has: all of it, and the huge pages that are set aside of it.
+"""The memory of each NUMA node, and how much of it huge pages reserve.
 
 Source: Documentation/ABI/stable/sysfs-devices-node, Documentation/admin-guide/mm/hugetlbpage.rst. Numbers may have
-gaps, and a node without memory is one with 0 bytes; a kernel without NUMA has node 0, which is the machine. Memory
-comes and goes by hotplug, huge pages by a sysctl, both seldom. Fails with ReadError or ParseError.
+gaps, and a node without memory has 0 bytes; a kernel without NUMA has node 0, which is the machine. Memory comes and
+goes by hotplug, huge pages by a sysctl, both seldom. Fails with ReadError or ParseError.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SIZE = re.compile(r"hugepages-([0-9]+)kB", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class NUMAMemory:
-    """One NUMA node. ``huge_bytes``: what its huge pages of one size take, by that size in bytes."""
+    """One NUMA node. ``huge_bytes``: the bytes in huge pages, by the size of such a page in bytes."""
 
     node: int
     total_bytes: int
@@ -30,7 +30,7 @@ class NUMAMemory:
 
     @property
     def plain_bytes(self) -> int:
-        """Without huge pages, which pods request as another resource."""
+        """The bytes without huge pages, which pods request as another resource."""
         return max(0, self.total_bytes - sum(self.huge_bytes.values()))
 
 

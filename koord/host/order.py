@@ -2,17 +2,18 @@
 
 The kernel checks each write against the rest of the tree: on v1 a child's quota ratio may not exceed that of its
 nearest limited ancestor and a child's CPU set lies within its parent's; on both versions a burst may not exceed its
-quota, and ``cpu.shares`` cannot be written while ``cpu.idle`` is 1. The same order keeps v2, which does not refuse,
-from holding a child back for the moment between two writes. On vendor kernels group identity and core scheduling
-exclude each other, and switching the former on or off makes ``cpu.bvt_warp_ns`` of all cgroups 0.
+quota, and ``cpu.shares`` cannot be written while ``cpu.idle`` is 1. v2 does not refuse, but the same order keeps it
+from limiting a child for the moment between two writes. On vendor kernels group identity and core scheduling exclude
+each other, and switching the former on or off makes ``cpu.bvt_warp_ns`` of all cgroups 0.
 
 Method: first everything grows, parents before children, to the larger of old and new (for sets: their union); then
-what stands in no relation is written, in the order given; then everything shrinks, children before parents. If old
-and new state are both legal, so is the larger of the two at every cgroup, and so is every state on the way. CPU sets
-that only shrink, and below which none grows, go before all that: who leaves a CPU leaves before another comes to it.
+changes without an order are written as they were given; then everything shrinks, children before parents. If old and
+new state are both legal, so is the larger of the two at every cgroup, and so is every state on the way. CPU sets that
+only shrink, and below which none grows, come before all others: a pod leaves a CPU before another comes to it.
 
 Invariant: pure, deterministic, and needs to know no cgroup but the changed ones. A change whose ``current`` equals its
-``desired`` gives no step, but completes the picture: always tell ``cpu.idle`` and the shares of a cgroup together.
+``desired`` gives no step, but other files of the cgroup depend on it: always tell ``cpu.idle`` and the shares of a
+cgroup together.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _RATIO_SHIFT = 20
 class Change:
     """A file that holds ``current`` and shall hold ``desired``, in CRI's units (-1 = unlimited).
 
-    ``current`` None (unreadable) counts as what a new cgroup has.
+    ``current`` None (unreadable) counts as the value of a new cgroup.
     """
 
     target: Target
@@ -58,7 +59,7 @@ class Step:
 class _Plan:
     """The steps of one unit: files of one cgroup that the kernel checks against each other.
 
-    ``leave``: what shrinks and may do so before anything grows, if nothing below it has to grow first.
+    ``leave``: steps that shrink a file and may come before all growth, if nothing below it has to grow first.
     """
 
     leave: list[Step] = field(default_factory=list)
@@ -94,7 +95,7 @@ def order(changes: Iterable[Change], version: int) -> list[Step]:
 
 
 def disturbed_by(target: Target) -> tuple[Target, ...]:
-    """The files whose value the kernel changes of itself when ``target`` is written: remember their bases too.
+    """Returns the files whose values the kernel changes when ``target`` is written: their bases are to be noted too.
 
     Setting ``cpu.idle`` makes the cgroup's shares read 3, clearing it makes them 1024.
     """
@@ -102,7 +103,7 @@ def disturbed_by(target: Target) -> tuple[Target, ...]:
 
 
 def reset_by(target: Target) -> str:
-    """The row that the kernel sets back in every cgroup when ``target`` is written; "" = none."""
+    """Returns the row that the kernel resets in every cgroup when ``target`` is written; "" = none."""
     return IDENTITY if target.name == GROUP_IDENTITY else ""
 
 
@@ -212,15 +213,15 @@ def _weight(unit: _Unit, _version: int) -> _Plan:
 
 
 def _identity(unit: _Unit, _version: int) -> _Plan:
-    """The switches of group identity and core scheduling: before every cgroup's identity if it is on afterwards, else
-    after all, for what a cgroup has when it is switched is lost. Whichever goes off, goes first."""
+    """The switches of group identity and core scheduling. Group identity is switched on before the cgroups' identities
+    are written and off after them, because a switch loses the identities. The switch that goes off goes first."""
     if GROUP_IDENTITY in unit and unit[GROUP_IDENTITY].desired == 1:
         return _Plan(grow=_steps(unit, (CORE_SCHED, GROUP_IDENTITY)))
     return _Plan(shrink=_steps(unit, (GROUP_IDENTITY, CORE_SCHED)))
 
 
 def _bandwidth(unit: _Unit, version: int) -> _Plan:
-    """Quota, period and burst of one cgroup, where their ratio's direction puts them."""
+    """Quota, period and burst of one cgroup; they grow or shrink as the ratio of quota and period does."""
     steps = _limit_steps(unit, version)
     burst = _steps(unit, [BURST])
     lower = bool(burst) and _size(burst[0].value) < _size(_old(unit, BURST, 0))
@@ -230,7 +231,8 @@ def _bandwidth(unit: _Unit, version: int) -> _Plan:
 
 
 def _limit_steps(unit: _Unit, version: int) -> list[Step]:
-    """Quota and period. On v1 the ratio between the two writes must not leave what old and new one span.
+    """Returns the steps of quota and period. On v1 the ratio between the two writes must stay between old and new
+    ratio.
 
     Where neither order gives that, the quota is lifted meanwhile: the cgroup's ancestors still limit it.
     """
@@ -247,13 +249,15 @@ def _limit_steps(unit: _Unit, version: int) -> list[Step]:
 
 
 def _within(span: Sequence[float], ratio: float) -> bool:
-    """No limit obeys no ancestor, so a limit that is merely below "none" may be too high: only the ends are safe."""
+    """Returns whether ``ratio`` is safe. An unlimited quota is not bounded by ancestors, so a ratio that is merely
+    below "none" may be too high: only the two ends are safe then."""
     low, high = span
     return ratio in span or (high != math.inf and low <= ratio <= high)
 
 
 def _limits(unit: _Unit) -> tuple[tuple[Value, Value], tuple[Value, Value]]:
-    """(quota, period) before and after; where one is untold, it is the same and only the other's direction counts."""
+    """Returns (quota, period) before and after; a file without a change counts as unchanged, so the other one's
+    direction decides."""
     untold = (PERIOD_US, PERIOD_US)
     quota = (_old(unit, QUOTA, UNLIMITED), unit[QUOTA].desired) if QUOTA in unit else untold
     period = (_old(unit, PERIOD, PERIOD_US), unit[PERIOD].desired) if PERIOD in unit else untold

@@ -1,9 +1,9 @@
-"""What kubelet requested where Koord had the runtime make a container with something else.
+"""The values that kubelet requested of containers which the runtime made with edited ones.
 
-Such a value is in the file before Koord ever looks at it, so reading does not tell what to put back; this does. It is
-said row by row in the files' own terms: what the file would hold if nobody had edited the request. ``edited`` is one
-of our values whoever writes it: the runtime keeps it in the container's specification and may apply it again later.
-Invariant: plain values, no files; rows that an edit did not change are not listed.
+The runtime writes the edited value before Koord first looks at the file, so reading the file does not tell what to put
+back; these records do. They tell it by row, as the file would hold it if the request had not been edited. ``edited``
+counts as a value of ours even where the runtime writes it: the runtime keeps it in the container's specification and
+may apply it again later. Invariant: plain values, no files; rows that an edit did not change are not listed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from koord.host.files import Value
 
 
 class Pending(StrEnum):
-    """What of a value is not settled yet: what the undo record says of its file has not heard of it."""
+    """Why the undo record does not tell of a value's file yet."""
 
     NONE = ""
     CREATED = "created"
-    """The container is made with it, so it is there when the container runs, unless somebody wrote since."""
+    """The runtime makes the container with it, so it is in the file when the container runs, unless another writer
+    wrote since."""
     STARTED = "started"
     """The runtime makes the container as requested, and Koord writes the value before its program starts."""
     UPDATED = "updated"
@@ -56,7 +57,7 @@ class Originals(msgspec.Struct, frozen=True, tag="container"):
 
     @property
     def is_there(self) -> bool:
-        """Whether the container is, its pod's list of containers tells."""
+        """The list of the pod's containers tells whether the container is still there."""
         return True
 
     def settled(self, row: str, cgroup: str) -> Originals:
@@ -67,5 +68,6 @@ class Originals(msgspec.Struct, frozen=True, tag="container"):
 
 
 def base_of(original: Original, held: Value | None) -> Value:
-    """The base of a file that holds ``original.edited``; ``held``: the base that is known of it, None if it is free."""
+    """Returns the base of a file that holds ``original.edited``; ``held``: the base that is known, None if the file is
+    free."""
     return original.requested if held is None or original.pending else held

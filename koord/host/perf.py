@@ -1,10 +1,10 @@
-"""Performance events of a cgroup: cycles and instructions where there is a PMU that we may use, else software events.
+"""Performance events of a cgroup: cycles and instructions where the node has a usable PMU, else software events.
 
-perf_event_open(2) has no C library wrapper, so it is called by number. A Meter is one event group per online CPU: its
-events are scheduled together or not at all, so that their ratio means something even when the kernel multiplexes.
-Invariant: a Meter holds all of its descriptors or none; on any error those already open are closed. Counts are scaled
-by enabled/running time and may therefore fall slightly between reads of a multiplexed group; a group that never ran
-gives None. Fails with PerfError (errno, and what usually causes it).
+perf_event_open(2) has no C library wrapper, so it is called by number. A Meter is one event group per online CPU: the
+kernel schedules its events together or not at all, so their ratio is right even when the kernel multiplexes. Invariant:
+a Meter holds all of its descriptors or none; on any error those already open are closed. Counts are scaled by
+enabled/running time and may therefore fall slightly between reads of a multiplexed group; a group that never ran gives
+None. Fails with PerfError (errno, and what usually causes it).
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class Perf:
         self._syscall.restype = ctypes.c_long
 
     def open(self, event: PerfEvent, pid: int, cpu: int, leader: int = -1, flags: int = 0) -> int:
-        """A descriptor that counts ``event`` on ``cpu``: of all tasks (``pid`` -1), or of a cgroup (see Meter)."""
+        """Returns a descriptor that counts ``event`` on ``cpu``: of all tasks (``pid`` -1), or of a cgroup (see
+        Meter)."""
         # struct perf_event_attr: type, size, config, period, sample type, read format, flags, wakeup, breakpoint
         numbers = (event.type, _ATTR_BYTES, event.config, 0, 0, _READ_TIMES | _READ_GROUP, _EXCLUDE_HYPERVISOR, 0, 0, 0)
         attributes = ctypes.create_string_buffer(struct.pack("=IIQQQQQIIQ", *numbers), _ATTR_BYTES)
@@ -88,7 +89,7 @@ class Perf:
         return descriptor
 
     def unavailable(self, events: Sequence[PerfEvent], cpu: int) -> str:
-        """Why ``events`` cannot be counted together on ``cpu``, as a Meter would; "" if they can."""
+        """Returns why ``events`` cannot be counted together on ``cpu``, as a Meter would; "" if they can."""
         opened: list[int] = []
         try:
             for event in events:

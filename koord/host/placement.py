@@ -1,15 +1,15 @@
-"""The tasks of a cgroup in a resctrl group: who is missing, moving them, and whom to put back.
+"""The tasks of a cgroup in a resctrl group: which are missing there, how they are moved, and which are put back.
 
-Membership is no value of a file. The kernel takes one thread id per write and moves that thread; what it forks later
-begins beside it, but a fork under way may begin in the old resctrl group, and a process that enters the cgroup from
-outside (``kubectl exec``) brings its own. So moving means: list the cgroup, write what is missing, list again until
-nothing is.
+Membership is no value of a file. The kernel takes one thread id per write and moves that thread. What the thread forks
+later begins beside it, but a fork under way may begin in the old resctrl group, and a process that enters the cgroup
+from outside (``kubectl exec``) comes with its own group. So a move lists the cgroup, writes the tasks that are missing,
+and lists again until none is.
 
-A strategy says it as ``Membership``; ``Placed`` is noted before the first task is moved.
+A strategy wants a ``Membership``; ``Placed`` is noted before the first task is moved.
 
-Invariants: a task in a control group that is neither the root group nor one of the classes' was put there by someone
-else and stays; no thread is written twice by one ``move``, whose writes and rounds are bounded; a task that ends in
-between is no error. Nothing below a cgroup is left out: a container may have made cgroups of its own.
+Invariants: a task in a control group that is neither the root group nor a class's was put there by another agent and
+stays; no thread is written twice by one ``move``, whose writes and rounds are bounded; a task that ends in between is
+no error. All cgroups below a cgroup count: a container may have made some of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from koord.host.undoable import Restored, RestoreOutcome
 from koord.host.writer import WriteError, Writer
 
 TASKS = "resctrl.tasks"
-"""Stands for a row's name where it is told in which resctrl group a cgroup's tasks are: that is no value of a file."""
+"""The name of a cgroup's resctrl group where others have a row's name: it is no value of a file."""
 ROUNDS = 8
 MOST_WRITES = 4096
 ROOT = "root"
@@ -103,7 +103,7 @@ class Cgroup:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What one ``move`` came to. ``settled``: nobody was missing when it ended; ``error``: what ended it before."""
+    """The result of one ``move``. ``settled``: no task was missing at its end; ``error``: what ended it before."""
 
     tasks: int
     ended: int
@@ -112,9 +112,9 @@ class Moved:
 
 
 class Census:
-    """Which tasks are in which resctrl group of the mount at ``root``: each is read once, when first asked for.
+    """The tasks of each resctrl group of the mount at ``root``; each group is read once, when it is first asked for.
 
-    ``classes`` are those that Koord may take tasks from, beside the root group. Raises ReadError, ParseError.
+    ``classes``: the groups that Koord may take tasks from, beside the root group. Raises ReadError, ParseError.
     """
 
     def __init__(self, root: Path, classes: Collection[str]) -> None:
@@ -129,19 +129,19 @@ class Census:
         return self._tasks[resctrl_group]
 
     def others(self) -> frozenset[int]:
-        """The tasks of all resctrl groups that are someone else's."""
+        """Returns the tasks of all resctrl groups of other agents."""
         if self._others is None:
             names = (name for name in resctrl.groups(self._root) if name not in self._classes)
             self._others = frozenset().union(*(self.of(name) or () for name in names))
         return self._others
 
     def missing(self, tasks: frozenset[int], resctrl_group: str) -> frozenset[int]:
-        """Those of ``tasks`` that are to be moved for all to be in ``resctrl_group``."""
+        """Returns those of ``tasks`` that are to be moved for all to be in ``resctrl_group``."""
         missing = tasks - (self.of(resctrl_group) or frozenset())
         return missing - self.others() if missing else missing
 
     def among(self, tasks: frozenset[int], resctrl_groups: Collection[str]) -> frozenset[int]:
-        """Those of ``tasks`` that are in any of ``resctrl_groups``."""
+        """Returns those of ``tasks`` that are in any of ``resctrl_groups``."""
         return tasks & frozenset().union(*(self.of(name) or () for name in resctrl_groups))
 
 
@@ -173,7 +173,7 @@ def _content(file: str) -> bytes:
 
 
 def _below(top: str) -> Iterator[str]:
-    """The cgroups below ``top``, as many as are looked at."""
+    """Yields the cgroups below ``top``, a bounded number of them."""
     waiting = _children(top)
     for _ in range(_MOST_GROUPS):
         if not waiting:
@@ -196,7 +196,7 @@ def _children(directory: str) -> list[str]:
 
 
 def _of_file(path: str, read: Callable[[], _T]) -> _T | None:
-    """What ``read`` makes of ``path``; None if that is gone. Raises ReadError."""
+    """Returns what ``read`` returns; None if ``path`` is gone. Raises ReadError."""
     try:
         return read()
     except OSError as error:
@@ -220,7 +220,7 @@ def to_put_back(tree: Tree, placed: Placed) -> frozenset[int] | None:
 
 
 def move(writer: Writer, to: str, strays: Callable[[], Collection[int]]) -> Moved:
-    """Write ``strays()`` to resctrl group ``to``, and whoever of them is new then, until nobody is. Never raises."""
+    """Moves ``strays()`` to resctrl group ``to``, and again those that are new, until none is. Never raises."""
     tried: set[int] = set()
     moved = ended = 0
     try:

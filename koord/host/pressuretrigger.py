@@ -1,7 +1,8 @@
-"""What the kernel says the moment that tasks stall: PSI triggers, and ``memory.pressure_level`` of cgroup v1.
+"""Notifications of the kernel the moment that tasks stall: PSI triggers, and ``memory.pressure_level`` of cgroup v1.
 
-A trigger is its descriptor: with it, and so with the process, it is gone, and nothing is left to be undone. Invariant:
-a function here returns a descriptor that is armed, or raises OSError, which names the file, and leaves none open.
+A trigger is its descriptor: it ends with the descriptor, and so with the process, and nothing is left to be undone.
+Invariant: a function here returns a descriptor that is armed, or raises OSError, which names the file, and leaves none
+open.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _UNPRIVILEGED_US = 2_000_000
 
 
 def psi(file: Path, degree: str, stall_us: int, window_us: int) -> tuple[int, int]:
-    """Have the kernel tell when tasks stalled for ``stall_us`` within ``window_us``, at most once in a window.
+    """Has the kernel notify when tasks stalled for ``stall_us`` within ``window_us``, at most once in a window.
 
     ``degree``: ``some`` or ``full``. Returns the descriptor, to be polled for EPOLLPRI, and the window in force: a
     process without CAP_SYS_RESOURCE has the next multiple of 2 s, and the same share of it.
@@ -43,10 +44,10 @@ def _armed(descriptor: int, degree: str, stall_us: int, window_us: int) -> int:
 
 
 def memory_level(directory: Path, level: str) -> int:
-    """Have cgroup v1 tell of pressure on the memory of the cgroup in ``directory``, and below it.
+    """Has cgroup v1 notify of pressure on the memory of the cgroup in ``directory``, and below it.
 
     ``level``: ``low``, ``medium`` or ``critical``. Returns an eventfd, to be polled for EPOLLIN and read each time; it
-    speaks once more when the cgroup is removed.
+    is readable once more when the cgroup is removed.
     """
     source = _opened(directory / LEVEL, os.O_RDONLY)
     try:

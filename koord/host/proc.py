@@ -1,9 +1,9 @@
-"""What /proc says of the whole node: CPU times, memory, paging, disks, network, threads' run-queue delay.
+"""Figures of the whole node from /proc: CPU times, memory, paging, disks, network, threads' run-queue delay.
 
 Pure functions from a file's bytes to numbers in the unit that the name says (``_ticks`` are 1/CLK_TCK s). They run
-every tick, so they look for what is wanted and leave the rest. A line that cannot be read costs what it says itself;
-where nothing can be read, that is a ParseError, naming the file. A counter may be reset under the reader; what a
-difference means is the caller's business.
+every tick, so they look for the wanted fields and skip the rest. A line that cannot be read costs its own figures; a
+file of which nothing can be read is a ParseError, which names it. A counter may be reset between two reads; the caller
+decides what a difference means.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def meminfo_bytes(data: bytes, field: bytes, file: str = MEMINFO) -> int:
 
 
 def counters(file: str, data: bytes, keys: Iterable[bytes]) -> dict[bytes, int]:
-    """``keys`` of a file of ``key value`` lines (/proc/vmstat); those that it does not have are left out.
+    """Returns ``keys`` of a file of ``key value`` lines (/proc/vmstat); those that it does not have are left out.
 
-    So are numbers that cannot be read, unless there is no other.
+    Numbers that cannot be read are left out too, unless there is no other.
     """
     lines = []
     for key in keys:
@@ -133,7 +133,8 @@ def _disk(line: bytes) -> Disk:
 
 
 def _name(text: bytes) -> str:
-    """What is not UTF-8 in it is shown as ``\\xNN``: the kernel takes almost any byte in a name."""
+    """Returns the name; bytes that are not UTF-8 are shown as ``\\xNN``, because the kernel takes almost any byte in a
+    name."""
     return text.decode("utf-8", errors="backslashreplace")
 
 
@@ -166,7 +167,8 @@ def _interface(line: bytes) -> Interface:
 
 
 class TCP(NamedTuple):
-    """Segments of a network namespace since it was made. ``sent_segments`` without those that were sent again."""
+    """Segments of a network namespace since it was made. ``sent_segments`` does not count those that were sent
+    again."""
 
     sent_segments: int
     retransmitted_segments: int
@@ -201,7 +203,7 @@ def schedstat(file: str, data: bytes) -> SchedStat:
 
 
 class CPUInfo(NamedTuple):
-    """The first CPU of /proc/cpuinfo; on architectures that say less, "" and no flags."""
+    """The first CPU of /proc/cpuinfo; on architectures that tell less, "" and no flags."""
 
     vendor: str
     model: str
@@ -209,7 +211,7 @@ class CPUInfo(NamedTuple):
 
 
 def cpuinfo(text: str) -> CPUInfo:
-    """Never fails: what is not said is empty. Each word is the first CPU's that says it."""
+    """Never fails: a word that is missing is empty. Each word is taken from the first CPU that has it."""
     said: dict[str, str] = {}
     for line in text.splitlines():
         key, _, value = line.partition(":")

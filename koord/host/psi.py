@@ -48,7 +48,8 @@ def parse(file: str, data: bytes) -> Pressure:
 
 
 def totals_us(file: str, data: bytes) -> tuple[int, int | None]:
-    """Only the totals of (some, full), at the least cost: stall over any span is the difference of two."""
+    """Returns the totals of (some, full) alone, which costs least: the stall over any span is the difference of two
+    totals."""
     try:
         first, _, rest = data.partition(b"\n")
         if not first.startswith(b"some "):

@@ -62,7 +62,8 @@ class KeptFiles:
         return self._open_and_read(path, whole=False)
 
     def read_all(self, path: str) -> bytes | None:
-        """As ``read``, for files that the kernel prints record by record (most of /proc): until nothing is left."""
+        """Returns as ``read``, for files that the kernel prints record by record (most of /proc): reads until nothing
+        is left."""
         descriptor = self._kept.get(path)
         if descriptor is not None:
             try:
@@ -136,7 +137,7 @@ class KeptFiles:
         return refusal
 
     def _accepted(self, path: str) -> None:
-        """``path`` is no longer refused, or wanted."""
+        """Notes that ``path`` is no longer refused, or no longer wanted."""
         name = path.rpartition("/")[2]
         alike = self._refused.get(name, set())
         alike.discard(path)
@@ -161,7 +162,7 @@ class KeptFiles:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def _make_room(self, error: OSError) -> None:
-        """Out of descriptors: what is kept now is too much, by ``_MAKE_ROOM``."""
+        """Closes descriptors after EMFILE, by ``_MAKE_ROOM``, and lowers the limit to what is left."""
         count = len(self._kept)
         for path in list(self._kept)[-_MAKE_ROOM:]:
             os.close(self._kept.pop(path))

@@ -97,7 +97,7 @@ def _counters(mon_data: Path) -> Iterator[MonitoringFile]:
 
 
 def parse_counter(text: str | bytes, file: str) -> int | None:
-    """Bytes; None while the hardware cannot say (``Error``, ``Unavailable``, or an unassigned counter)."""
+    """Returns bytes; None while the hardware cannot tell (``Error``, ``Unavailable``, or an unassigned counter)."""
     word = (text.decode("ascii", "replace") if isinstance(text, bytes) else text).strip()
     if word in _ABSENT:
         return None
@@ -108,7 +108,7 @@ def parse_counter(text: str | bytes, file: str) -> int | None:
 
 
 def last_status(root: Path) -> str:
-    """Why the kernel refused the last write ("ok" if it did not); "" if it does not say."""
+    """Returns why the kernel refused the last write ("ok" if it did not); "" if it does not tell."""
     return read_text(root / "info/last_cmd_status") or ""
 
 

@@ -1,10 +1,10 @@
-"""Putting back what the undo record tells of: every file that still holds a value of ours, then what every other kind
-of note says that is to be undone, in the order of ``notes.UNDOABLE``.
+"""Puts back all that the undo record tells of: first every file that still holds a value of ours, then every other
+note, in the order of ``notes.UNDOABLE``.
 
-Files go through the reconciler with nothing wanted of them. So each write is noted in the record before it is made, as
-any other of ours, and this can die at any moment and be run again. A file that someone else wrote since is left alone.
-What fails stays in the record. Where systemd was told of values it is told of what the files hold in the end, whoever
-wrote that.
+Files go through the reconciler with no value wanted. So each write is noted in the record before it is made, as any
+other of ours, and this can die at any moment and be run again. A file that another agent wrote since is left alone.
+What fails stays in the record. Where systemd was told of values, it is told of what the files hold in the end,
+whichever process wrote that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOTHING = NothingWanted("koordctl restore")
 
 
 def claim(writer: Writer, record: UndoRecord, cgroups: Mapping[ContainerKey, str] = MappingProxyType({})) -> None:
-    """Note as held what containers still hold of the values that they were made with; writes no kernel file.
+    """Notes as held the files whose values containers were made with and still have; writes no kernel file.
 
     ``cgroups``: cgroups of containers of which the record has none yet. Raises UndoError.
     """
@@ -57,7 +57,7 @@ def _claim(writer: Writer, record: UndoRecord, key: ContainerKey, original: Orig
 
 
 def expect(writer: Writer, record: UndoRecord, originals: Originals) -> None:
-    """Note that the runtime is going to write what was requested: those values are no one else's. Raises UndoError."""
+    """Notes that the runtime is going to write the requested values: they are no other agent's. Raises UndoError."""
     for name, original in originals.values.items():
         target = Target(originals.cgroup, name)
         try:
@@ -69,7 +69,7 @@ def expect(writer: Writer, record: UndoRecord, originals: Originals) -> None:
 
 
 def planned(writer: Writer, record: UndoRecord) -> tuple[Restored, ...]:
-    """What ``restore`` would do, one line per entry: RESTORED stands for "to be put back". Writes nothing."""
+    """Returns what ``restore`` would do, one line per note: RESTORED stands for "to be put back". Writes nothing."""
     reconciler = Reconciler(writer, record)
     plan = reconciler.plan(_NOTHING, reconciler.states, 0)
     lines = [note.planned(writer) for note in _undoable(record)]
@@ -77,11 +77,11 @@ def planned(writer: Writer, record: UndoRecord) -> tuple[Restored, ...]:
 
 
 def restore(writer: Writer, record: UndoRecord, units: Units | None = None) -> tuple[Restored, ...]:
-    """Put every file that still holds a value of ours back to its base, in the kernel's order, then undo the rest.
+    """Puts every file that still holds a value of ours back to its base, in the kernel's order, then undoes the rest.
 
-    One line per entry. ``units``: those of the host's systemd.
-    What is put back, gone or foreign is forgotten; what failed stays in the record, so that it can be tried again.
-    Raises UndoError if the record cannot be written.
+    Returns one line per note. ``units``: those of the host's systemd. A note is forgotten where the value was put back,
+    or is gone or foreign; it stays in the record where that failed, so that it can be tried again. Raises UndoError if
+    the record cannot be written.
     """
     reconciler = Reconciler(writer, record, units=units)
     plan = reconciler.plan(_NOTHING, reconciler.states, 0)
@@ -107,7 +107,7 @@ def _undone(writer: Writer, record: UndoRecord) -> Iterator[Restored]:
 
 
 def _lines(record: UndoRecord, plan: Plan) -> list[Restored]:
-    """What each file holds before anything is written, and what the plan makes of it."""
+    """Returns what each file holds before anything is written, and what the plan makes of it."""
     return [_line(record, entry, plan) for entry in record.entries]
 
 

@@ -1,9 +1,9 @@
 """Scheduling attributes of tasks: ``sched_getattr`` and ``sched_setattr``, for which neither Python nor libc has names.
 
-Since Linux 6.12 ``sched_runtime`` of a task of the fair classes is its slice: for how long it runs before the
-scheduler looks for another (``custom_slice``, 0.1 to 100 ms, inherited by forks; 0 = the kernel's own). Before that it
-reads as 0. Sources: include/uapi/linux/sched/types.h, kernel/sched/syscalls.c (__setparam_fair), sched_setattr(2).
-Fails with OSError; what is said of a task that has ended is None or False.
+Since Linux 6.12 ``sched_runtime`` of a task of the fair classes is its slice: for how long it runs before the scheduler
+looks for another (``custom_slice``, 0.1 to 100 ms, inherited by forks; 0 = the kernel's own). Before that it reads as
+0. Sources: include/uapi/linux/sched/types.h, kernel/sched/syscalls.c (__setparam_fair), sched_setattr(2). Fails with
+OSError; a task that has ended gives None or False.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 from typing import ClassVar
 
 SLICE = "sched_slice_us"
-"""The attribute's name, where a row's stands else."""
+"""The attribute's name, where others have a row's name."""
 _NUMBERS = {"x86_64": (314, 315), "aarch64": (274, 275)}
 """The system calls' numbers (set, get) by machine."""
 _FAIR = (0, 3, 5)  # SCHED_OTHER, SCHED_BATCH, SCHED_IDLE
@@ -48,7 +48,7 @@ def slice_us(task: int) -> int | None:
 
 
 def set_slice_us(task: int, value_us: int) -> bool:
-    """Give a thread a slice, 0 = the kernel's own; all else of it stays. False if it has ended.
+    """Gives a thread a slice, 0 = the kernel's own, and changes no other attribute of it. False if it has ended.
 
     Raises OSError: EPERM is another user's thread without CAP_SYS_NICE.
     """

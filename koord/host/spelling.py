@@ -36,7 +36,7 @@ class At(NamedTuple):
 class Spelling(Protocol):
     @property
     def lattice(self) -> Lattice | None:
-        """How its values compare; None where none is more than another."""
+        """How its values compare; None where they have no order."""
         ...
 
     def parse(self, text: str, at: At) -> Value: ...
@@ -66,7 +66,7 @@ def words_at(text: str, qualifier: str) -> list[str]:
 
 
 class Exact:
-    """The value is the same only if it is equal, and none is more than another."""
+    """Two values are the same only if they are equal, and they have no order."""
 
     @property
     def lattice(self) -> Lattice | None:
@@ -78,7 +78,8 @@ class Exact:
 
 @dataclass(frozen=True, slots=True)
 class Integer(Exact):
-    """A number in ``low..high``; with ``unlimited`` also -1, v2's ``max``. ``v2_word``: which of the words v2 has."""
+    """A number in ``low..high``; with ``unlimited`` also -1, v2's ``max``. ``v2_word``: the index of the number among
+    v2's words."""
 
     low: int = 0
     high: int = INT64_MAX
@@ -87,7 +88,7 @@ class Integer(Exact):
 
     @property
     def lattice(self) -> Lattice | None:
-        """Where -1 is a number among others, it cannot be "no limit" as well."""
+        """Where -1 is a number of the range, it cannot be "no limit" as well."""
         return Numbers(self.low) if self.low >= 0 else None
 
     def parse(self, text: str, at: At) -> Value:
@@ -129,7 +130,7 @@ def _without_limit(value: Value) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Reclaim(Bytes):
-    """How much is to be reclaimed, or, as the text ``N swappiness=0`` (Linux 6.11), how much of file pages alone."""
+    """How much is to be reclaimed, or, as the text ``N swappiness=0`` (Linux 6.11), how much from file pages alone."""
 
     def parse(self, text: str, at: At) -> Value:
         return text if _FILE_PAGES.fullmatch(text) else Bytes.parse(self, text, at)
@@ -147,7 +148,7 @@ class Reclaim(Bytes):
 
 
 def file_pages(amount_bytes: int) -> str:
-    """The order to reclaim so much of file pages alone."""
+    """Returns the order to reclaim so much from file pages alone."""
     return f"{amount_bytes}{_OF_FILE_PAGES}"
 
 
@@ -172,7 +173,7 @@ class Shares:
         return "" if MIN_SHARES <= number(value) <= MAX_SHARES else f"is not in {MIN_SHARES}..{MAX_SHARES}"
 
     def same(self, desired: Value, actual: Value, page_bytes: int, version: int) -> bool:
-        """On v2 also if ``actual`` stands for a weight that either mapping makes of ``desired``."""
+        """On v2 also where ``actual`` is the weight that either mapping gives for ``desired``."""
         wanted, found = number(desired), number(actual)
         if wanted == found or version == 1:
             return wanted == found
@@ -242,7 +243,7 @@ class Freezer(Exact):
 
 @dataclass(frozen=True, slots=True)
 class Text(Exact):
-    """A file of statistics: kept as it is, for collectors that have a parser of their own."""
+    """A file of statistics, kept as it is: collectors have parsers of their own."""
 
     def parse(self, text: str, at: At) -> Value:
         return text.strip()

@@ -1,6 +1,6 @@
 """Which kernel files this node has: looked for where they are used, each time anew.
 
-Most optional files are missing in the root cgroup and tell nothing before kubelet has made its own, and the target's
+Most optional files are missing in the root cgroup, kubelet's own cgroups may not be there yet, and the target's
 controller may be switched on later. So nothing is remembered, and "not there yet" (UNKNOWN) is not "not supported".
 """
 
@@ -50,9 +50,11 @@ def of(tree: Tree, name: str, cgroups: Iterable[str]) -> Support:
 
 
 def survey(tree: Tree, kubelet_cgroups: Sequence[str]) -> Mapping[str, Support]:
-    """Every row that is not simply assumed, by name, for ``koordctl doctor``; io.cost.* is asked of the root cgroup.
+    """Returns the support of every row whose probe is not ASSUMED, by name, for ``koordctl doctor``; io.cost.* is
+    looked for in the root cgroup.
 
-    A partition is there only as a remote one: any other cannot be made below kubelet's tree, whose cgroups are none.
+    A partition counts as there only where a remote one can be made: below kubelet's tree, whose cgroups are no
+    partitions, no other can.
     """
     found = {
         one.name: of(tree, one.name, _cgroups_of(one, kubelet_cgroups))

@@ -1,11 +1,11 @@
-"""What systemd keeps of a cgroup's values: which unit's cgroup it is, and which properties stand for its files.
+"""What systemd keeps of a cgroup's values: the unit that has the cgroup, and the properties that stand for its files.
 
 systemd writes all that it knows of a unit to the unit's cgroup again whenever one property of the unit is set (by
-kubelet, the runtime, an operator), and for every unit on ``daemon-reload`` and ``daemon-reexec``. What was written past
-it is lost then, so it is told as well. Two kinds of files outlast all that untold: systemd does not know
-``cpu.max.burst``, and touches single devices in ``io.max`` only if it was told of one. ``memory.oom.group`` does not,
-and nobody can tell: systemd makes it 0 for whatever has no ``OOMPolicy=kill``, and slices (with systemd 252 scopes,
-too) cannot have that.
+kubelet, the runtime, an operator), and for every unit on ``daemon-reload`` and ``daemon-reexec``. A value that was
+written without systemd is lost then, so Koord tells systemd as well. Two kinds of files survive without that: systemd
+does not know ``cpu.max.burst``, and touches single devices in ``io.max`` only if it was told of one.
+``memory.oom.group`` does not survive, and systemd cannot be told: it makes the file 0 for every unit without
+``OOMPolicy=kill``, and slices (with systemd 252 scopes, too) cannot have that.
 
 Pure. Invariant: of a cgroup that systemd does not own (below a container's own, say) nothing is told. Source of the
 properties: org.freedesktop.systemd1(5) and systemd.resource-control(5).
@@ -26,9 +26,9 @@ INFINITY = (1 << 64) - 1
 RESET = "memory.oom.group"
 """The row that systemd writes along with any property of a unit, though no property stands for it."""
 IDLE_WEIGHT = 0
-"""``CPUWeight=idle``, of systemd 252 and newer: it clears ``cpu.idle`` where it was not told so."""
+"""``CPUWeight=idle``, of systemd 252 and newer: a systemd that was not told it clears ``cpu.idle``."""
 PERIOD_PROPERTY = "CPUQuotaPeriodUSec"
-"""Of systemd 242 and newer: before, all quotas are of 100 ms."""
+"""Of systemd 242 and newer: older ones give every quota a period of 100 ms."""
 _LEAVES = (".scope", ".service")
 _PER_S_US = 1_000_000
 _PERCENT_US = 10_000
@@ -54,7 +54,7 @@ _Setter = Callable[[Values, Weights], tuple[Setting, ...]]
 
 
 def unit_of(cgroup: str) -> str:
-    """The name of the unit that has ``cgroup``; "" if it is none of this host's systemd's."""
+    """Returns the name of the unit that has ``cgroup``; "" if no unit of this host's systemd has it."""
     path = "/" + cgroup.strip("/")
     above, _, name = path.rpartition("/")
     if name.startswith("_"):  # how systemd escapes a name that the kernel would take for a file
@@ -67,7 +67,8 @@ def unit_of(cgroup: str) -> str:
 
 
 def without_period(settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
-    """What a systemd can be told that does not know the period of quotas; () where it would make it another."""
+    """Returns the properties for a systemd that does not know the period of quotas; () where it would give the quota
+    another period."""
     if any(each.name == PERIOD_PROPERTY and each.value != PERIOD_US for each in settings):
         return ()
     return tuple(each for each in settings if each.name != PERIOD_PROPERTY)
@@ -79,7 +80,7 @@ def keeps(row: str, version: int) -> bool:
 
 
 def undoes(row: str, cgroup: str, value: Value) -> bool:
-    """Is ``value`` what systemd makes of a file of ``cgroup`` that it was told nothing of, and can be told nothing?"""
+    """Returns whether systemd writes ``value`` to a file of ``cgroup`` of which it cannot be told."""
     return row == RESET and value == 0 and bool(unit_of(cgroup))
 
 
@@ -89,7 +90,7 @@ def rows_with(row: str, version: int) -> tuple[str, ...]:
 
 
 def settings(values: Values, version: int, weights: Weights) -> tuple[Setting, ...]:
-    """The properties that say what ``values`` say; rows that systemd does not keep are left out.
+    """Returns the properties that stand for ``values``; rows that systemd does not keep are left out.
 
     ``weights``: the mapping by which shares stand for ``cpu.weight``.
     """
@@ -98,14 +99,16 @@ def settings(values: Values, version: int, weights: Weights) -> tuple[Setting, .
 
 
 def kept_quota_us(quota_us: int, period_us: int) -> int:
-    """The quota that systemd makes of one: it keeps whole percents of a CPU, here rounded up as by the runtimes."""
+    """Returns the quota that systemd writes for ``quota_us``: it keeps whole percents of a CPU, here rounded up as by
+    the runtimes."""
     if quota_us == UNLIMITED:
         return UNLIMITED
     return _per_second_us(quota_us, period_us) * period_us // _PER_S_US
 
 
 def _per_second_us(quota_us: int, period_us: int) -> int:
-    """A quota as systemd wants it, a whole percent: its drop-in files have no fractions, and lose what is below 1 %."""
+    """Returns a quota as systemd wants it, in whole percents: its drop-in files have no fractions, and lose quotas
+    below 1 %."""
     return -(-quota_us * _PER_S_US // (period_us * _PERCENT_US)) * _PERCENT_US
 
 

@@ -25,7 +25,7 @@ _AT_ONCE = 64  # the system bus allows 128 unanswered calls to a connection
 _CHUNK_BYTES = 1 << 16
 
 Call = tuple[str, Sequence[Setting]]
-"""A unit's name and what it is to be told."""
+"""A unit's name and the properties that it is to have."""
 
 
 class SystemBus:
@@ -45,7 +45,8 @@ class SystemBus:
             self._connection = None
 
     def tell(self, units: Sequence[Call]) -> list[str | None]:
-        """Set each unit's properties until it ends: for each unit why systemd refused, or ""; None: no answer."""
+        """Sets each unit's properties until it ends. Returns for each unit why systemd refused, or ""; None: no
+        answer."""
         answers: list[str | None] = [None] * len(units)
         deadline_s = time.monotonic() + self._timeout_s
         self.trouble = ""
@@ -96,7 +97,7 @@ class _Connection:
         yield from self._answers(deadline_s, waiting)
 
     def _authenticate(self, auth: ModuleType, deadline_s: float) -> None:
-        """As this process's user, whom the bus sees in the socket's own credentials."""
+        """Authenticates as this process's user, which the bus reads from the socket's own credentials."""
         dialogue = auth.Authenticator()
         for line in dialogue:
             self._send(line, deadline_s)
@@ -125,7 +126,7 @@ class _Connection:
                 yield index, self._refusal(message)
 
     def _refusal(self, message: Any) -> str:
-        """What an answer says is wrong; "" if nothing."""
+        """Returns the error of an answer; "" if it has none."""
         if message.header.message_type is not self._jeepney.MessageType.error:
             return ""
         name = str(message.header.fields.get(self._jeepney.HeaderFields.error_name, "error")).rpartition(".")[2]

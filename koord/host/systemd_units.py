@@ -1,12 +1,14 @@
-"""Telling systemd what the files of its units hold, once they were written: see ``systemd`` for why.
+"""Tells systemd the values of its units' files once they were written: see ``systemd`` for why.
 
-The kernel's file comes first and counts: what cannot be told stays written, and a reload of systemd may take it back.
-Being told, systemd writes the whole unit again, each file with what it knows; so all that Koord holds of a unit is told
-together, and what systemd made of any other file of the unit is written once more, whoever wrote it before: systemd
-keeps quotas in whole percents, and runtimes therefore write the exact one past it, as Koord does. What somebody else
-wrote meanwhile stays: a runtime that resizes a container says so once.
-Invariants: whatever systemd makes of a value is noted in the undo record as one of ours before it is told; so is each
-drop-in file that this makes where none was, for whoever puts things back to remove. Nothing here raises but ``clear``.
+The kernel's file comes first and counts: a value that systemd cannot be told stays written, and a reload of systemd may
+take it back. When systemd is told a value it writes the whole unit again, each file with the value that it knows. So
+all that Koord holds of a unit is told together, and a file of the unit that systemd changed meanwhile is written once
+more with what it held: systemd keeps quotas in whole percents, and runtimes therefore write the exact one without
+systemd, as Koord does. A value that another writer wrote meanwhile stays: a runtime that resizes a container writes it
+once.
+
+Invariants: each value that systemd is going to write is noted in the undo record as one of ours before it is told; so
+is each drop-in file that this makes where none was, and a restore removes it. Nothing here raises but ``clear``.
 """
 
 from __future__ import annotations
@@ -29,15 +31,15 @@ from koord.host.writer import Reading, WriteError, Writer
 
 _TRANSIENT, _CONTROL = "transient", "system.control"
 _RESIZE_NS = 1_000_000_000
-"""What a runtime takes at most between telling systemd a new value and having written it itself."""
+"""How long a runtime takes at most between telling systemd a new value and having written it itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncOutcome:
-    """What became of one file: ``why`` systemd does not know its value, "" if it does.
+    """The result for one file: ``why`` systemd does not know its value, "" if it does.
 
-    ``value``: what systemd writes for it from now on; None: the same as until now. ``is_rounded``: that is not quite
-    what the file held. ``answered``: systemd took it or refused it.
+    ``value``: the value that systemd writes to it from now on; None: the same as until now. ``is_rounded``: that
+    differs a little from what the file held. ``answered``: systemd took it or refused it.
     """
 
     why: str = ""
@@ -55,7 +57,7 @@ class SyncOutcome:
 
 @dataclass(slots=True)
 class _Part:
-    """Rows of one unit whose values make up a property, what their files hold, and why systemd does not know it."""
+    """Rows of one unit whose values make one property, what their files hold, and why systemd does not know it."""
 
     unit: str
     found: dict[Target, Reading]
@@ -74,7 +76,8 @@ class Units:
         self._written = (systemd.RESET, *kept)  # the rows that systemd writes whenever it is told something
 
     def tell(self, targets: Iterable[Target]) -> dict[Target, SyncOutcome]:
-        """Tell systemd what these files hold now; what is not systemd's, or gone, is left out of the answer."""
+        """Tells systemd what these files hold now; files of no unit, and those that are gone, are left out of the
+        answer."""
         version = self._writer.version
         wanted = dict.fromkeys(target for target in targets if systemd.keeps(target.name, version))
         together = dict.fromkeys((target.cgroup, systemd.rows_with(target.name, version)) for target in wanted)
@@ -100,7 +103,7 @@ class Units:
             self._record.drop(DropIn, path)
 
     def _part(self, cgroup: str, rows: Iterable[str]) -> _Part | None:
-        """What systemd is to be told of these files; None if it is nothing of its own."""
+        """Returns what systemd is to be told of these files; None if they are no unit's."""
         unit = systemd.unit_of(cgroup)
         if not unit:
             return None
@@ -116,7 +119,7 @@ class Units:
         return _Part(unit, found, settings) if settings else None
 
     def _look(self, target: Target) -> Reading | None:
-        """As the writer's; a period on v2, which nobody writes alone, as it is read in the quota's file."""
+        """Returns the writer's reading; a period on v2 has no file of its own and is read in the quota's file."""
         if self._writer.path(target) is not None:
             return self._writer.look(target)
         path = self._writer.tree.path(target)
@@ -127,7 +130,8 @@ class Units:
         return Reading(str(path), 0, row(target.name).parse(text, self._writer.version))
 
     def _beside(self, parts: Iterable[_Part]) -> dict[Target, Reading]:
-        """What else systemd writes in the cgroups of these units when it is told, as it is now."""
+        """Returns the other files that systemd writes in the cgroups of these units when it is told, as they are
+        now."""
         told = dict.fromkeys(target for part in parts for target in part.found)
         cgroups = dict.fromkeys(target.cgroup for target in told)
         found: dict[Target, Reading] = {}
@@ -140,7 +144,7 @@ class Units:
         return found
 
     def _note(self, part: _Part) -> bool:
-        """Note what is about to be made of it; False, with the reason in ``part``, if that cannot be noted."""
+        """Notes what systemd is about to write for it; False, with the reason in ``part``, if that cannot be noted."""
         try:
             for target, found in part.found.items():
                 kept = _kept(part, target, found)
@@ -160,7 +164,8 @@ class Units:
             yield f"{self._run}/{parent}/{part.unit}.d/50-{setting.directive}.conf"
 
     def _send(self, parts: Sequence[_Part]) -> None:
-        """Tell all, unit by unit; where one refuses, each property alone, so that what is refused costs itself only."""
+        """Tells all, unit by unit; where systemd refuses a unit, each property alone, so that only the refused one is
+        missing."""
         units: dict[str, list[_Part]] = {}
         for part in parts:
             units.setdefault(part.unit, []).append(part)
@@ -171,7 +176,8 @@ class Units:
             self._send_without_period([part for part in parts if systemd.PERIOD_PROPERTY in part.why])
 
     def _send_without_period(self, parts: Sequence[_Part]) -> None:
-        """Tell the quota alone where systemd does not know that a quota has a period; it is not told of one again."""
+        """Tells the quota alone where systemd does not know that a quota has a period; it is not told of a period
+        again."""
         again = [(part, settings) for part in parts if (settings := systemd.without_period(part.settings))]
         for part, settings in again:
             part.settings = settings
@@ -187,7 +193,7 @@ class Units:
                 part.why, part.answered = (self._bus.trouble, False) if answer is None else (answer, True)
 
     def _settled(self, part: _Part, target: Target, before: Reading, since_ns: int) -> SyncOutcome:
-        """What became of it, with its own value in the file again."""
+        """Returns the result for a file, after its own value was written to it again."""
         failed = self._rewrite(target, before, since_ns, part)
         kept = _kept(part, target, before)
         if part.why:
@@ -195,7 +201,7 @@ class Units:
         return SyncOutcome(failed, before.value if kept is None else kept, kept is not None)
 
     def _rewrite(self, target: Target, before: Reading, since_ns: int, told: _Part | None = None) -> str:
-        """Write what the file held once more if systemd made something else of it; why that fails, or ""."""
+        """Writes what the file held once more if systemd changed it; returns why that fails, or ""."""
         try:
             now = self._writer.look(target)
             if now is None or now.inode != before.inode or now.value == before.value:
@@ -207,10 +213,11 @@ class Units:
         return ""
 
     def _is_of_systemd(self, target: Target, before: Reading, now: Reading, since_ns: int, told: _Part | None) -> bool:
-        """Was it systemd that wrote ``now``, and not a writer to be heeded? ``told``: what it was told of the file.
+        """Returns whether systemd wrote ``now``, and not another writer. ``told``: what systemd was told of the file.
 
-        Of what Koord holds the undo record knows all that systemd may write. Of another file systemd writes what
-        somebody told it before; where the drop-in file is of ``since_ns`` or later, somebody tells it a new value now.
+        For a file that Koord holds, the undo record has all values that systemd may write. To another file systemd
+        writes the value that another program told it before; where the drop-in file was written at ``since_ns`` or
+        later, that program has just told it a new value.
         """
         entry = self._record.entry_for(target, now)
         if entry is not None:
@@ -240,7 +247,7 @@ def _is_written_since(path: str, since_ns: int) -> bool:
 
 
 def _kept(part: _Part, target: Target, reading: Reading) -> Value | None:
-    """What systemd makes of the value that was read; None if it keeps it as it is."""
+    """Returns the value that systemd writes for the one that was read; None if it keeps that as it is."""
     if target.name != "cpu_quota":
         return None
     quota_us, period_us = int(reading.value), int(part.found[Target(target.cgroup, "cpu_period")].value)

@@ -1,12 +1,12 @@
-"""Attributes that every task has for itself: what a strategy says of a cgroup's tasks, what is noted, how it goes back.
+"""Attributes that every task has for itself: the act of a strategy, the note in the undo record, and how they go back.
 
     oom_score_adj    of processes
     sched_slice_us   of threads: how long one runs in one go (Linux 6.12); 0 = as long as the kernel chooses
 
-Forks inherit them. So the note of a cgroup names the tasks that were written, with what each had before: id and start
-time tell a task from another of the same id. Who else in the cgroup has a value of ours has inherited it, and gets back
-what the first one had. Where the kernel has a value of its own, which most tasks have, who had that need not be named.
-A task that has another value by now has chosen for itself, and is left alone.
+Forks inherit them. So the note of a cgroup names the tasks that were written, with the value that each had before: id
+and start time tell a task from another of the same id. Another task of the cgroup with a value of ours has inherited
+it, and gets back what the first task had. Where the kernel has a value of its own, which most tasks have, tasks that
+had that value need not be named. A task that has another value by now has chosen for itself, and is left alone.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ OOM_SCORE = "oom_score_adj"
 
 
 class Attribute(NamedTuple):
-    """``listed_in``: the file of a cgroup that lists the tasks. ``noun``: what they are.
+    """``listed_in``: the file of a cgroup that lists the tasks. ``noun``: the word for one of them.
 
-    ``kernels_own``: the value that a task has until somebody chooses one; None: there is none such.
+    ``kernels_own``: the value that a task has until a process chooses one; None: there is no such value.
     """
 
     listed_in: str
@@ -44,13 +44,13 @@ ATTRIBUTES = {
     OOM_SCORE: Attribute(PROCESSES, "process"),
     SLICE: Attribute(THREADS, "thread", kernels_own=0),
 }
-"""By the attribute's name, which stands for a row's where all tasks of a cgroup are told of."""
+"""By the attribute's name, which takes a row's place where all tasks of a cgroup are meant."""
 
 
 class TaskAttribute(msgspec.Struct, frozen=True):
     """The tasks of ``cgroup`` have ``value`` of the attribute ``name``.
 
-    ``tasks``: how many the cgroup had when they were last counted; another number says that some may have come.
+    ``tasks``: how many tasks the cgroup had at the last count; another number means that some may have come.
     """
 
     name: str
@@ -74,9 +74,10 @@ class WrittenTask(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WrittenTasks(msgspec.Struct, frozen=True, tag="attributes"):
-    """Tasks of ``cgroup`` have one of ``values`` of the attribute ``name``, the newest first, by Koord's doing.
+    """Tasks of ``cgroup`` that Koord gave one of ``values`` of the attribute ``name``, the newest first.
 
-    ``path`` and ``inode`` are the directory's. ``original``: what whoever has inherited a value would have else.
+    ``path`` and ``inode`` are the directory's. ``original``: what a task that has inherited such a value would have
+    else.
     """
 
     name: str
@@ -101,7 +102,7 @@ class WrittenTasks(msgspec.Struct, frozen=True, tag="attributes"):
 
     @property
     def originals(self) -> dict[tuple[int, int], int]:
-        """What each task that is named had, by id and start time."""
+        """Returns what each named task had, by id and start time."""
         return {(each.id, each.started): each.original for each in self.tasks}
 
     def is_of(self, found: Cgroup) -> bool:
@@ -109,7 +110,7 @@ class WrittenTasks(msgspec.Struct, frozen=True, tag="attributes"):
         return (self.path, self.inode) == (found.path, found.inode)
 
     def planned(self, writer: Writer) -> Restored:
-        """As if all tasks had one value."""
+        """Returns one line, as if all tasks had one value."""
         line = Restored(self.target, self.path, RestoreOutcome.GONE, self.original)
         try:
             changed = to_put_back(writer, self)
@@ -154,12 +155,12 @@ def write(writer: Writer, name: str, task: int, value: int) -> bool:
 
 
 def members(writer: Writer, name: str, cgroup: str) -> Cgroup | None:
-    """The cgroup with the tasks that the attribute is of; None if it is gone. Raises ReadError, ParseError."""
+    """Returns the cgroup with its tasks of the attribute's kind; None if it is gone. Raises ReadError, ParseError."""
     return placement.look(writer.tree, cgroup, ATTRIBUTES[name].listed_in)
 
 
 def to_write(writer: Writer, written: WrittenTasks, found: Cgroup) -> list[WrittenTask]:
-    """The tasks of the cgroup that are to be written for all to have the newest value."""
+    """Returns the tasks of the cgroup that have to be written for all to have the newest value."""
     value, originals = written.values[0], written.originals
     tasks = []
     for task, reading in _readings(writer, written.name, found.tasks):
@@ -172,7 +173,7 @@ def to_write(writer: Writer, written: WrittenTasks, found: Cgroup) -> list[Writt
 
 
 def to_put_back(writer: Writer, written: WrittenTasks) -> list[WrittenTask] | None:
-    """The tasks that have a value of ours, with what each is to have; None if the cgroup is gone."""
+    """Returns the tasks that have a value of ours, with the value that each gets back; None if the cgroup is gone."""
     found = members(writer, written.name, written.cgroup)
     inside = found.tasks if found is not None and written.is_of(found) else frozenset[int]()
     originals = written.originals
@@ -186,14 +187,14 @@ def to_put_back(writer: Writer, written: WrittenTasks) -> list[WrittenTask] | No
 
 
 def unwritten(wanted: TaskAttribute, found: Cgroup) -> WrittenTasks:
-    """The note of a cgroup no task of which was written yet."""
+    """Returns the note of a cgroup before any of its tasks is written."""
     own = ATTRIBUTES[wanted.name].kernels_own
     original = wanted.value if own is None else own
     return WrittenTasks(wanted.name, wanted.cgroup, found.path, found.inode, (wanted.value,), original)
 
 
 def noted(written: WrittenTasks, writer: Writer, tasks: list[WrittenTask]) -> WrittenTasks:
-    """The note with the tasks that are about to be written, and of those that were the ones that still live."""
+    """Returns the note with the tasks that are about to be written, and with those of its tasks that still live."""
     own = ATTRIBUTES[written.name].kernels_own
     original = written.original if written.tasks or own is not None else tasks[0].original
     new = [each for each in tasks if own is None or each.original != own]

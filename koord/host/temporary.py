@@ -1,9 +1,9 @@
-"""Temporary values, taken back: what Koord does for a time only (a pod stands still, or is held down) ends with Koord.
+"""Takes temporary values back: what Koord does for a time only (a pod stands still, or is held down) ends with Koord.
 
-The undo record tells of each such file what it is to hold without (``Entry.lasting``). It is written by whoever ends
-koord-qosd or finds that it has ended: itself on its way out and at its next start, systemd after it, a pod's preStop
-hook beside it. Every other value stays. Invariants: a file that someone else wrote since is left alone, and nothing
-here needs room on the disk.
+The undo record tells for each such file what it is to hold afterwards (``Entry.lasting``). The process that ends
+koord-qosd, or finds that it has ended, writes that: koord-qosd on its way out and at its next start, systemd after it,
+a pod's preStop hook beside it. Every other value stays. Invariants: a file that another writer wrote since is left
+alone, and nothing here needs room on the disk.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WHY = "koord-qosd has ended, and the value was for a time only"
 
 
 def take_back(writer: Writer, record: UndoRecord, units: Units | None = None) -> tuple[Outcome, ...]:
-    """Write what each file with a temporary value is to hold without it; what became of each write.
+    """Writes what each file with a temporary value is to hold afterwards; returns the result of each write.
 
     ``units``: those of the host's systemd.
     """
@@ -35,7 +35,7 @@ def take_back(writer: Writer, record: UndoRecord, units: Units | None = None) ->
 
 
 class _LastingOnly:
-    """What lasts is wanted of the files with a temporary value, and nothing is changed about the others."""
+    """Files with a temporary value are wanted at their lasting one, and no other file is changed."""
 
     why_no_wider = ""
 

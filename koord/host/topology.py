@@ -107,7 +107,7 @@ def read(sys: Path) -> Topology:
 
 
 class _Reader:
-    """Reads what need not be there: what cannot be read is a problem, and as if it were not there."""
+    """Reads optional files: one that cannot be read is a problem, and counts as not there."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -147,7 +147,7 @@ class _Reader:
 
 
 def _online(root: Path, looked: _Reader) -> CPUSet:
-    """The CPUs that are online; where no list tells them, those that are present and not switched off."""
+    """Returns the CPUs that are online; where no list tells them, those that are present and not switched off."""
     online = looked.cpus(root / "online")
     if online:
         return online
@@ -175,7 +175,7 @@ def _l3(cache: Path, looked: _Reader) -> int:
 
 
 def _nodes(root: Path, members: Mapping[int, CPUSet], online: CPUSet, looked: _Reader) -> tuple[MemoryNode, ...]:
-    """Of each memory node also CPUs that are offline are members, as far as the kernel lists them."""
+    """Returns the CPUs of each memory node, offline ones too, as far as the kernel lists them."""
     if not members:
         return (MemoryNode(0, online, True),)
     with_memory = looked.cpus(root / "has_memory") or looked.cpus(root / "has_normal_memory") or CPUSet.of(members)

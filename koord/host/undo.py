@@ -1,19 +1,18 @@
-"""What to put back: for each kernel file that Koord holds, the last value that someone else wrote there; for each
-container that the runtime made by an edited request, what kubelet had requested; the cgroups whose tasks Koord moved
-into a resctrl group, which go back to the root group; the drop-in files of units that systemd made for it, and the
-evictions that are under way. The kinds are those of ``notes``.
+"""The record of what Koord is to put back: for each kernel file that Koord holds, the last value of another writer; for
+each container that the runtime made by an edited request, what kubelet had requested; the cgroups whose tasks Koord
+moved into a resctrl group, and which go back to the root group; the drop-in files of units that systemd made for it;
+and the evictions that are under way. ``notes`` has the kinds.
 
 The record is one file on a tmpfs (``/run``), gone after a boot as are the cgroups. It is appended to *before* the
-kernel is written or the runtime answered, so whatever a crash leaves behind is known: the file holds the base, one of
-the last two values of ours, what systemd was told before, or something foreign. One JSON value per line; the first
-names format and boot. Rewriting goes through a rename. Any thread may use it: hooks note what was requested while the
-reconciler writes.
+kernel is written or the runtime answered, so the record covers whatever a crash leaves behind: the file holds the base,
+one of the last two values of ours, what systemd was told before, or another writer's value. One JSON value per line;
+the first names format and boot. Any thread may use it: hooks note what was requested while the reconciler writes.
 
 Invariants: an entry speaks only for the file with the same path and inode, in the same boot. If a line was not written
 whole, no kernel write followed it, so a torn last line is dropped. The file stays within a few times the live entries.
 Fails with an UndoError (path, errno); then the kernel must not be written. A file system that is full at the opening
-fails no more than the notes that are to be made while it is: the old file is whole until a new one takes its place.
-What the record tells already needs no note: ``base_if_covered``.
+fails only the notes made while it is full: the old file is whole until a new one takes its place. A value that the
+record covers already needs no note: ``base_if_covered``.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 UNKNOWN_BOOT = "unknown"
-"""In a record where the kernel does not tell what it calls this boot."""
+"""The boot in a record where the kernel does not tell the boot's id."""
 
 
 class UndoError(OSError):
@@ -77,7 +76,7 @@ _BY_NAME: Mapping[str, type[Note]] = {kind_of(each): each for each in KINDS}
 
 
 def boot_id(proc: Path = Path("/proc")) -> str:
-    """What the kernel calls this boot; "" if it does not tell."""
+    """Returns the kernel's id of this boot; "" if it does not tell."""
     try:
         return (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -85,7 +84,7 @@ def boot_id(proc: Path = Path("/proc")) -> str:
 
 
 def lock_file(file: Path) -> Path:
-    """What the process that uses the record ``file`` has locked."""
+    """Returns the file that the process which uses the record ``file`` has locked."""
     return file.with_name(f"{file.name}.lock")
 
 
@@ -95,7 +94,8 @@ def open_lock(file: Path) -> int:
 
 
 def is_in_use(file: Path) -> bool:
-    """Does a koord-qosd hold the lock of the record ``file``? Nothing is made by looking. Only root can tell."""
+    """Returns whether a koord-qosd holds the lock of the record ``file``. Looking creates nothing. Only root can
+    tell."""
     try:
         descriptor = os.open(lock_file(file), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -134,7 +134,7 @@ class UndoRecord:
         self._most_drop_ins = _SPARE_LINES
         self._lock = threading.RLock()
         self.originals_changes = 0
-        """How often ``originals`` changed since the opening: who saw them at the same number saw all."""
+        """How often ``originals`` changed since the opening: at the same number they are the same."""
         self.weights: Weights | None = None
         self.cfs_period_us = PERIOD_US
         self._lines = LineFile(file)
@@ -163,38 +163,39 @@ class UndoRecord:
 
     @property
     def originals(self) -> tuple[Originals, ...]:
-        """Of the containers that were made, or are being made, with something else than kubelet requested."""
+        """The originals of containers that were made, or are being made, otherwise than kubelet requested."""
         return self.all(Originals)
 
     @property
     def is_empty(self) -> bool:
-        """Is nothing left that could be undone? In a cgroup that is gone nothing can, seen by a tick or not."""
+        """Returns whether nothing is left that could be undone. In a cgroup that is gone nothing can, whether a tick
+        has seen that or not."""
         with self._lock:
             others = [note for kind in KINDS if kind is not Originals for note in self._of(kind).values()]
             return not any(note.is_there for note in others) and all(map(_is_settled, self._of(Originals).values()))
 
     def writer(self, tree: Tree) -> Writer:
-        """One that spells shares and quotas as the record does."""
+        """Returns a writer that spells shares and quotas as the record does."""
         return Writer(tree, self.weights or Weights.LINEAR, self.cfs_period_us)
 
     def all(self, kind: type[_N]) -> tuple[_N, ...]:
-        """What is noted of one kind."""
+        """Returns the notes of one kind."""
         with self._lock:
             return tuple(self._of(kind).values())
 
     def find(self, kind: type[_N], *key: str | int) -> _N | None:
-        """What is noted of one kind under this key."""
+        """Returns the note of one kind under this key."""
         return self._of(kind).get(key)
 
     def note(self, note: Note) -> None:
-        """Note, before it is done, what is to be undone one day."""
+        """Notes an act before it is done, so that it can be undone."""
         if self._notes[type(note)].get(note.key) != note:
             self._append(note)
             if isinstance(note, DropIn):
                 self._prune_drop_ins()
 
     def drop(self, kind: type[Note], *key: str | int) -> None:
-        """It is undone, or nothing is left of it. Nothing to do if it was never noted."""
+        """Drops a note: it is undone, or nothing of it is left. Nothing to do if it was never noted."""
         if key in self._notes[kind]:
             self._append(Dropped(kind_of(kind), key))
 
@@ -202,7 +203,7 @@ class UndoRecord:
         return self._notes[kind]
 
     def _prune_drop_ins(self) -> None:
-        """Nobody tells of a unit's end."""
+        """Drops the drop-ins that are gone: no event tells of a unit's end."""
         with self._lock:
             if len(self._notes[DropIn]) > self._most_drop_ins:
                 self._notes[DropIn] = _existing(self._notes[DropIn])
@@ -218,14 +219,15 @@ class UndoRecord:
         return entry if entry is not None and (entry.path, entry.inode) == (reading.path, reading.inode) else None
 
     def base_of(self, target: Target, reading: Reading) -> Value:
-        """The last value that someone else wrote to the file: of the record, or else what was found."""
+        """Returns the last value that another writer wrote to the file: by the record, or else the one found."""
         entry = self.entry_for(target, reading)
         return entry.base if entry is not None and self.is_ours(entry, reading.value) else reading.value
 
     def base_if_covered(self, target: Target, reading: Reading, value: Value | None) -> Value | None:
-        """The base, if the record tells already whatever the file may hold once ``value`` is written to it; else None.
+        """Returns the base, if the record covers already all values that the file may hold once ``value`` is written;
+        else None.
 
-        Such a write takes something back, and needs no room for a note. ``value`` None: as of ``remember``.
+        Such a write takes something back, and needs no room for a note. ``value`` None: as for ``remember``.
         """
         entry = self.entry_for(target, reading)
         if entry is None or not self._tells_of(entry, value) or not self._tells_of(entry, reading.value):
@@ -254,12 +256,12 @@ class UndoRecord:
         systemd_value: Value | None = None,
         lasting: Value | msgspec.UnsetType | None = msgspec.UNSET,
     ) -> Value:
-        """Note, before writing ``ours``, what to put back one day; returns that base.
+        """Notes, before ``ours`` is written, what to put back one day; returns that base.
 
-        ``reading`` is what the file holds now. If that is none of the values of ours, someone else wrote it, and it is
-        the base from now on. ``ours`` None: the file is not written itself, but changes with another one.
-        ``systemd_value``: what systemd was told last; None: what is noted of that stays. ``lasting``: as the entry's;
-        unset: what is noted of that stays.
+        ``reading`` is what the file holds now. If that is none of our values, another writer wrote it, and it is the
+        base from now on. ``ours`` None: the file is not written itself, but changes with another one.
+        ``systemd_value``: the value that systemd was told last; None: the noted one stays. ``lasting``: as in Entry;
+        unset: the noted one stays.
         """
         base, before = self.base_of(target, reading), self.entry_for(target, reading)
         told = before.systemd_value if before is not None and systemd_value is None else systemd_value
@@ -317,9 +319,9 @@ class UndoRecord:
         self.drop(Originals, *key)
 
     def spell(self, weights: Weights | None, cfs_period_us: int) -> None:
-        """Note how shares and quotas are read and written from now on, for whoever puts them back.
+        """Notes how shares and quotas are read and written from now on, so that a restore puts back the same.
 
-        The shares that were read from a weight by another mapping are told anew, so that the same weight is put back.
+        Shares that were read from a weight by another mapping are noted anew, so that the same weight is put back.
         """
         if (weights, cfs_period_us) != (self.weights, self.cfs_period_us):
             with self._lock, _errors(self._file):
@@ -329,9 +331,9 @@ class UndoRecord:
                 self._rewrite()
 
     def _respell(self, was: Weights, now: Weights) -> None:
-        """Give each base the shares that stand for its weight now; one that was requested, not read, is what it was.
+        """Gives each base the shares that stand for its weight now; a base that was requested, not read, stays.
 
-        What is ours needs no other words: it is compared by either mapping.
+        Our own values need no change: either mapping counts when they are compared.
         """
         requested = {(one.cgroup, one.values[SHARES].requested) for one in self.originals if SHARES in one.values}
         entries = self._of(Entry)
@@ -341,7 +343,7 @@ class UndoRecord:
                 entries[key] = replace(entry, base=now.shares(was.weight(int(entry.base))))
 
     def close(self) -> None:
-        """Give the record free; what it says stays."""
+        """Releases the record; its content stays."""
         self._lines.close()
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
@@ -418,7 +420,8 @@ class UndoRecord:
             raise _undo_error(error, self._file) from error
 
     def _compact(self) -> None:
-        """Rewrite the file, if there is room for the new one beside it: the old one says the same in more lines."""
+        """Rewrites the file, if there is room for the new one beside it; else the old one stays, which says the same in
+        more lines."""
         try:
             self._rewrite()
         except OSError as error:
@@ -434,14 +437,14 @@ class UndoRecord:
 
 
 def held_rows(file: Path) -> frozenset[str]:
-    """The rows of the kernel files that the record in ``file`` tells of."""
+    """Returns the rows of the kernel files in the record ``file``."""
     return frozenset(each.name.partition("@")[0] for each in held(file))
 
 
 def held(file: Path) -> tuple[Entry | WrittenTasks, ...]:
-    """What the record in ``file`` tells of files and of tasks, whoever has it open.
+    """Returns the held files and the written tasks in the record ``file``, whichever process has it open.
 
-    What cannot be read or understood tells of nothing.
+    Lines that cannot be read or understood are left out.
     """
     found: dict[tuple[str, Key], Entry | WrittenTasks] = {}
     with contextlib.suppress(OSError):
@@ -456,7 +459,7 @@ def held(file: Path) -> tuple[Entry | WrittenTasks, ...]:
 
 
 def _check(event: _Event) -> None:
-    """Does this Koord know the rows that the event is about, and its kind? Raises UnknownRow."""
+    """Raises UnknownRow for an event about a row or a kind that this version does not know."""
     match event:
         case Originals():
             for name in event.values:
@@ -468,7 +471,7 @@ def _check(event: _Event) -> None:
 
 
 def _is_settled(originals: Originals) -> bool:
-    """Of a container that was seen, and of which nothing is pending, the entries of its files tell all."""
+    """Returns whether the held files tell all: the container was seen, and no value of it is pending."""
     return bool(originals.cgroup) and not any(original.pending for original in originals.values.values())
 
 

@@ -1,7 +1,7 @@
-"""What the undo record notes of an act, and what undoing it comes to: the protocol of all kinds.
+"""The shape of all notes in the undo record: what an act notes, and how it is undone.
 
-A kind of act that is no kernel file's value has its file in ``koord.host``: what a strategy says to have it, what is
-noted before it is done, and how it is undone from that note alone. ``notes`` lists them.
+A kind of act that is no kernel file's value has its file in ``koord.host``: what a strategy returns to want it, what is
+noted before it is done, and how it is undone from that note alone. ``notes`` lists the kinds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RestoreOutcome(StrEnum):
 class Restored:
     """One line of the report: ``before`` and ``after`` are what the file held, ``why`` explains failures.
 
-    Of what is no file, ``target`` and ``path`` are what the journal says of it.
+    For an act that is no file's value, ``target`` and ``path`` are those of the act in the journal.
     """
 
     target: Target
@@ -54,14 +54,16 @@ class Note(Protocol):
 
     @property
     def is_there(self) -> bool:
-        """Is what it speaks of still there? What is not is forgotten at the next start."""
+        """Returns whether the object of the note is still there. Notes of other objects are dropped at the next
+        start."""
 
 
 class Undoable(Note, Protocol):
     """A note that says how it is undone, whatever else is noted. Neither method raises for what it finds."""
 
     def planned(self, writer: Writer) -> Restored | None:
-        """What ``undo`` would do: RESTORED stands for "to be put back". Writes nothing. None: nothing to be told."""
+        """Returns what ``undo`` would do: RESTORED stands for "to be put back". Writes nothing. None: nothing to
+        report."""
 
     def undo(self, writer: Writer) -> Restored | None:
         """Undo it; FAILED: it is to be tried again."""

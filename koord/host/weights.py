@@ -1,9 +1,9 @@
-"""CPU shares against cgroup v2's ``cpu.weight``: two mappings are in use, and a node's runtime decides which.
+"""CPU shares and cgroup v2's ``cpu.weight``: two mappings are in use, and a node's runtime decides which.
 
 ``LINEAR`` is KEP-2254's line, in runc and crun until 2025; ``QUADRATIC`` is the curve of newer ones, through (2, 1),
-(1024, 100) and (262144, 10000). Siblings must be mapped alike, or their proportions are wrong, so whoever writes
-uses the runtime's own mapping; whoever asks where a value came from accepts both. Invariant:
-``weight(shares(w)) == w`` for every weight, so a value read and written back is the same text.
+(1024, 100) and (262144, 10000). Siblings must be mapped alike, or their proportions are wrong, so a writer uses the
+runtime's own mapping; code that asks where a value came from accepts both. Invariant: ``weight(shares(w)) == w`` for
+every weight, so a value read and written back is the same text.
 """
 
 from __future__ import annotations

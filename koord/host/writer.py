@@ -28,12 +28,12 @@ from koord.model.qos import KubeQoS
 
 _READ_BYTES = 1 << 16
 _SCALED = ("cpu_quota", "cpu.max.burst")
-"""What the kernel doubles with the period."""
+"""The files whose values the kernel doubles with the period."""
 _BANDWIDTH = (*_SCALED, "cpu_period")
 _PERIOD_OF: Mapping[str, str] = MappingProxyType(
     {"cpu.cfs_quota_us": "cpu.cfs_period_us", "cpu.cfs_burst_us": "cpu.cfs_period_us", "cpu.max.burst": "cpu.max"}
 )
-"""Where the period of a file stands that does not say it itself."""
+"""Where the period stands for a file that does not hold it itself."""
 _CPUSET_RULES = {
     errno.EACCES: "v1: must lie within the parent's set",
     errno.EBUSY: "v1: must hold every child's set",
@@ -81,7 +81,7 @@ _RULE_OF_ANY = {
 
 
 def rule_of(row: str, number: int) -> str:
-    """Why the kernel answered a write of that row with errno ``number``; "" if nobody knows."""
+    """Returns why the kernel answered a write of that row with errno ``number``; "" if that is not known."""
     return RULES.get(row, {}).get(number, "") or _RULE_OF_ANY.get(number, "")
 
 
@@ -120,11 +120,11 @@ class Reading:
 class Writer:
     """Reads and writes the files of ``tree``; ``weights``: how this node's runtime maps shares to ``cpu.weight``.
 
-    ``cfs_period_us``: the CFS period with which kubelet has containers made, and pods with limits; others have the
-    kernel's own. Of a cgroup whose period, quota and burst the kernel has doubled since, all are read, and quota and
-    burst written, as of that period: otherwise a quota would be another share of a CPU than meant. Nothing tells
-    whether a pod of the tiers above BestEffort was made with limits, so what is read and written of it is of kubelet's
-    period also where it has the kernel's, if that is a multiple. 0: every cgroup is taken as it is.
+    ``cfs_period_us``: the CFS period of containers and of pods with limits, as kubelet has them made; other cgroups
+    have the kernel's own period. The kernel may have doubled a cgroup's period, quota and burst since. All three are
+    read, and quota and burst written, as if it had not: otherwise a quota would be another share of a CPU than meant.
+    No file tells whether a pod of the tiers above BestEffort was made with limits, so its values are read and written
+    by kubelet's period also where it has the kernel's, if that is a multiple. 0: every cgroup is taken as it is.
     ``has_nonblocking_limits``: does the kernel heed O_NONBLOCK where it would reclaim? None: its version tells.
     """
 
@@ -148,9 +148,9 @@ class Writer:
         return self.tree.path(target, for_write=True)
 
     def look(self, target: Target) -> Reading | None:
-        """What the file that ``write`` would write holds now; None if it is not there.
+        """Returns what the file that ``write`` would write holds now; None if it is not there.
 
-        That is not always what takes effect: a v2 CPU set that was never written is "". Raises ReadError if the kernel
+        The value in effect may differ: a v2 CPU set that was never written is "". Raises ReadError if the kernel
         refuses, ParseError if the text has no known form.
         """
         path = self.path(target)
@@ -216,7 +216,8 @@ class Writer:
             raise Vanished(errno.ESRCH, path, str(value))
 
     def _stretched(self, row: KernelFile, path: Path, value: Value) -> str:
-        """What to write for a value of the period with which the cgroup was made; ``cpu.max`` keeps its period."""
+        """Returns the text for a value that is meant by the period with which the cgroup was made; ``cpu.max`` keeps
+        its period."""
         content = _read(path) if path.name == "cpu.max" else None
         line = "" if content is None else content[0]
         stretched = value * self._stretch(path, line) if isinstance(value, int) and value > 0 else value
@@ -240,7 +241,7 @@ class Writer:
         return self._factor(path.parent, int(words[-1])) if words and words[-1].isdigit() else 1
 
     def _factor(self, cgroup: Path, period_us: int) -> int:
-        """By how much the period of ``cgroup`` is longer than the one that its quota is said of.
+        """Returns by how much the period of ``cgroup`` is longer than the one that its quota is meant by.
 
         kubelet sets none for tiers, for best-effort pods, and for other pods without limits.
         """
@@ -272,9 +273,9 @@ class Writer:
         return True
 
     def attainable(self, target: Target, value: Value) -> Value:
-        """``value``, or what comes nearest where the kernel no longer takes it.
+        """Returns ``value``, or the nearest value that the kernel still takes.
 
-        A CPU set cannot be emptied again once processes are in the cgroup; then it is given all that the parent has.
+        A CPU set cannot be emptied again once processes are in the cgroup; then it is given all CPUs of the parent.
         Where the kernel does not tell, that is ``value`` itself, and writing it may fail.
         """
         try:

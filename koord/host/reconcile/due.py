@@ -1,10 +1,10 @@
-"""Which files to look at now: those of whose state something is new, and a few of the others in turn.
+"""Which files to look at now: those with something new, and a few of the others in turn.
 
-    what is wanted changed · a file was written by somebody (``touched``) · an attempt is due again · the longest unseen
-    of all held files, as many as it takes to see each every ``RECHECK_S``
+    another value is wanted · a process wrote the file (``touched``) · an attempt is due again · the longest unseen of
+    all held files, as many as it takes to see each every ``RECHECK_S``
 
-Invariants: ``due`` changes nothing, so that a dry run and the run see the same; ``done`` makes good what was looked
-at. A run at which nothing is new costs as many looks as there are held files, over ``RECHECK_S``.
+Invariants: ``due`` changes nothing, so that a dry run and the run see the same; ``done`` records what was looked at. A
+run at which nothing is new costs as many looks as there are held files, over ``RECHECK_S``.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from koord.host.reconcile.state import FileStates, Look
 
 RECHECK_S = 50.0
 _MAX_TOUCHED = 16_384
-"""Touches kept between two runs; what is beyond is found by the recheck."""
+"""How many touches are kept between two runs; the recheck finds the files beyond that."""
 _READ_BYTES = 16_384
 _S = 1_000_000_000
 
 
 class Due(msgspec.Struct, frozen=True):
-    """What is to be looked at. ``changed``: there is something new to decide about these files.
+    """The files to look at. ``changed``: there is something new to decide about these files.
 
-    ``paths``: of those that may be as they were; ``touched``: how many touches are among the reasons.
+    ``paths``: those of files that may be unchanged; ``touched``: how many touches are among the reasons.
     """
 
     changed: tuple[Target, ...]
@@ -45,12 +45,12 @@ class LookQueue:
         self._touched: list[str] = []
 
     def touched(self, path: str) -> None:
-        """Somebody, perhaps this process, wrote the file at ``path``, or its directory was made or removed."""
+        """Notes that a process, perhaps this one, wrote the file at ``path``, or made or removed its directory."""
         if self._states.at(path) and len(self._touched) < _MAX_TOUCHED:
             self._touched.append(path)
 
     def due(self, changed: Iterable[Target], now_ns: int) -> Due:
-        """What is to be looked at now; ``changed``: files of which something else is wanted than before."""
+        """Returns the files to look at now; ``changed``: files for which another value is wanted than before."""
         states, touched = self._states, len(self._touched)
         chosen = dict.fromkeys((*changed, *states.due(now_ns)))
         seen = dict.fromkeys(target for path in self._touched[:touched] for target in states.at(path))
@@ -59,7 +59,7 @@ class LookQueue:
         return Due(tuple(chosen), paths, touched)
 
     def done(self, due: Due, examined: Iterable[Target], now_ns: int) -> None:
-        """What is ``due``, and whatever else was ``examined``, has been looked at and acted on."""
+        """Notes that the files that were ``due``, and all that were ``examined``, have been looked at and acted on."""
         self._owed = self._debt(now_ns) % 1.0
         self._seen_ns = now_ns
         del self._touched[: due.touched]

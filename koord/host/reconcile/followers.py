@@ -73,8 +73,8 @@ def step_beside_idle(target: Target, observed: Observed, transitions: Transition
 def burst_beside_quota(target: Target, wanted: Wanted, burst_us: Value | None, transitions: Transitions) -> Wanted:
     """Returns what is wanted of a burst that would be ``burst_us``, bounded by what becomes of the quota.
 
-    The kernel refuses a burst above the quota, and a quota below the burst, whoever wants or made either. So a burst
-    that no strategy wants is lowered for the strategy that lowers the quota, and comes back with the quota.
+    The kernel refuses a burst above the quota, and a quota below the burst, also where another writer made one of them.
+    So a burst that no strategy wants is lowered for the strategy that lowers the quota, and comes back with the quota.
     """
     leader = transitions.get(Target(target.cgroup, QUOTA))
     if leader is None or leader.reading is None:

@@ -40,7 +40,7 @@ FAILED, UNREADABLE = "failed", "unreadable"
 
 
 def result_of(error: Exception) -> str:
-    """What an act has come to that ended in ``error``: a write, what is noted before it, or a look at the kernel."""
+    """Returns the result of an act that ended in ``error``: a write, a note before it, or a look at the kernel."""
     if isinstance(error, WriteError):
         if isinstance(error, Vanished):
             return VANISHED
@@ -66,9 +66,9 @@ class PlannedWrite(msgspec.Struct, frozen=True):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """Something for the journal that is no write: ``result`` says what, ``after`` the value it is about.
+    """An entry of the journal that is no write: ``result`` tells its kind, ``after`` the value it is about.
 
-    ``is_repeated``: the same was said at the last attempt already.
+    ``is_repeated``: the last attempt gave the same entry.
     """
 
     target: Target
@@ -111,28 +111,29 @@ class Leftover(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The writes, in order; ``notices``: what else the journal will say. The rest is for whoever applies it."""
+    """The writes, in order; ``notices``: the other entries for the journal. The rest is for the reconciler that applies
+    it."""
 
     edition: int
-    """Which state of the reconciler it was made from."""
+    """The state of the reconciler that it was made from."""
     now_ns: int
     due: Due
     writes: tuple[PlannedWrite, ...]
     notices: tuple[Notice, ...]
     transitions: Mapping[Target, Transition]
     unreadable: Mapping[Target, FileState]
-    """Of files that could not be read: their states, with the time of the next attempt."""
+    """The states of files that could not be read, with the time of the next attempt."""
     refused: Refusals
     """Opinions left out on the files looked at; an empty tuple where all are followed."""
     takeovers: Mapping[Target, Takeover | Inheritance | Leftover]
-    """What the runtime wrote for us, or the kernel, or another agent, to be noted before anything is written."""
+    """The files that the runtime, the kernel or another agent wrote, to be noted before anything is written."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of one planned write: one of the results above, with the kernel's explanation.
+    """The result of one planned write: one of the results above, with the kernel's explanation.
 
-    ``systemd``: whether systemd knows of it, for people; "" if it is none of its business. ``took_s``: to write and to
-    read back; None if nothing was tried, or nobody looked at the clock.
+    ``systemd``: whether systemd knows of it, for people; "" if the file is none of systemd's. ``took_s``: the seconds
+    to write and to read back; None if nothing was tried, or no clock was read.
     """
 
     write: PlannedWrite

@@ -1,7 +1,7 @@
-"""From what is wanted and what the kernel holds to a plan. Reads, never writes, and changes no state.
+"""Makes a plan of the wanted values and of what the kernel holds. Reads, never writes, and changes no state.
 
-Invariant: the same intents, states and kernel files give the same plan. A file that cannot be read, or a value that
-the kernel would refuse, costs that file only; it is in the plan's notices or refusals.
+Invariant: the same intents, states and kernel files give the same plan. A file that cannot be read, or a value that the
+kernel would refuse, costs that file only; it is in the plan's notices or refusals.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ _UNSUPPORTED_FOR_NS = 600 * 1_000_000_000
 
 
 class OriginalsSource(Protocol):
-    """What kubelet requested of containers that were made otherwise. ``due``: files whose original is pending."""
+    """The values that kubelet requested of containers that were made otherwise. ``due``: files whose original is
+    pending."""
 
     @property
     def due(self) -> tuple[Target, ...]: ...
@@ -67,25 +68,26 @@ class _NoOriginals:
 
 
 NO_ORIGINALS = _NoOriginals()
-"""Whatever the runtime made, it made as requested."""
+"""The runtime made every container as requested."""
 
 
 class LeftoverSource(Protocol):
-    """What kubelet writes into files that another agent may have written before Koord was there.
+    """The values that kubelet writes into files that another agent may have written before Koord was there.
 
-    ``due``: those that are to be looked at now.
+    ``due``: the files to look at now.
     """
 
     @property
     def due(self) -> tuple[Target, ...]: ...
     def base(self, target: Target, found: Value) -> Value | None:
-        """None: of this file that is not to be asked, or not certain, or ``found`` does as well."""
+        """Returns kubelet's value; None where the file is not looked at, where the value is not certain, or where
+        ``found`` is as good."""
 
     def done(self, targets: Iterable[Target]) -> None:
         """These were looked at, and what was found is noted."""
 
     def failed(self, targets: Iterable[Target], now_ns: int) -> None:
-        """What was found there could not be noted: it is to be tried again later."""
+        """What was found there could not be noted: the source gives the files again later."""
 
 
 class _NoLeftovers:
@@ -102,11 +104,11 @@ class _NoLeftovers:
 
 
 NO_LEFTOVERS = _NoLeftovers()
-"""Nobody was there before."""
+"""No other agent wrote files before."""
 
 
 class Planner:
-    """Plans for one tree; ``states`` are the reconciler's own, looked at only."""
+    """Plans for one tree; ``states`` are the reconciler's own, and are only read."""
 
     def __init__(
         self,
@@ -121,7 +123,7 @@ class Planner:
         self.page_bytes, self.states = page_bytes, states
 
     def plan(self, intents: Intents, due: Due, edition: int, now_ns: int) -> Plan:
-        """The writes that bring what is ``due`` to what is wanted of it."""
+        """Returns the writes that bring the files that are ``due`` to their wanted values."""
         draft = _Draft(self, intents, now_ns)
         looks = {target: look_at(path) for target, path in due.paths.items()}
         new = [target for target, look in looks.items() if look is None or self.states[target].good != look]
@@ -153,16 +155,17 @@ class RowRules:
         self._planner, self._target, self._row = planner, target, row
 
     def same(self, wanted: Value, actual: Value) -> bool:
-        """Does the file say what is wanted? Shares by the node's own mapping once that is known: siblings have it."""
+        """Returns whether the file says what is wanted. Shares compare by the node's own mapping once that is known,
+        because siblings have it."""
         writer = self._planner.writer
         if self._row.name != SHARES or writer.version == 1 or self._planner.undo.weights is None:
             return self._reads_as(wanted, actual)
         return actual in (wanted, writer.weights.shares(writer.weights.weight(int(wanted))))
 
     def comes_of(self, written: Value, actual: Value) -> bool:
-        """May what is in the file have become of what was written, by whoever and however it was spelled then?
+        """Returns whether the value in the file may come from the one that was written, however it was spelled then.
 
-        Also where systemd wrote its unit anew and cannot know the value: that is no other writer.
+        True also where systemd wrote its unit anew and cannot know the value: that is no other writer.
         """
         is_undone = self._planner.writer.version == 2 and systemd.undoes(self._row.name, self._target.cgroup, actual)
         return is_undone or self._reads_as(written, actual)
@@ -171,7 +174,7 @@ class RowRules:
         return self._row.same(value, actual, self._planner.page_bytes, self._planner.writer.version)
 
     def attainable(self, value: Value) -> Value:
-        """What comes nearest to a value that the kernel no longer takes."""
+        """Returns the nearest value that the kernel still takes."""
         return self._planner.writer.attainable(self._target, value)
 
 
@@ -208,7 +211,7 @@ class _Draft:
             self._step(target, row, intent, before, state, reading, look)
 
     def _settled(self, target: Target, state: FileState, reading: Reading) -> FileState:
-        """That of an earlier run with the value that it may have left, whichever of the two it was."""
+        """Returns the state, with the one of its two values that an earlier run left in the file."""
         if not (state.is_held and state.adopted and state.is_of(reading)):
             return state
         entry = self._planner.undo.entry_for(target, reading)
@@ -217,7 +220,7 @@ class _Draft:
         return replace(FREE, retry=state.retry)
 
     def _taken_over(self, target: Target, row: KernelFile, state: FileState, reading: Reading) -> FileState:
-        """The state of a file in which the runtime wrote what we gave it; else ``state``."""
+        """Returns the state of a file in which the runtime wrote a value of ours; else ``state``."""
         known = self._planner.originals.find(target)
         if known is None and not state.is_contested:
             return self._inherited(target, row, reading) or self._left(target, row, state, reading)
@@ -248,7 +251,8 @@ class _Draft:
         )
 
     def _inherited(self, target: Target, row: KernelFile, reading: Reading) -> FileState | None:
-        """The state of a file that nobody holds, if the kernel gave it the value that is ours further above."""
+        """Returns the state of a file that is not held, if the kernel gave it the value that Koord holds further
+        above."""
         states = self._planner.states
         if not row.is_inherited or row.default is None or target in states or reading.value == row.default:
             return None
@@ -261,9 +265,9 @@ class _Draft:
         )
 
     def _left(self, target: Target, row: KernelFile, state: FileState, reading: Reading) -> FileState:
-        """That of a file in which another agent left a value; else ``state``.
+        """Returns the state of a file in which another agent left a value; else ``state``.
 
-        What kubelet writes may be known later than a value of ours is there: then only the base is another.
+        Kubelet's value may become known after Koord has written its own: then only the base changes.
         """
         rules, held = RowRules(self._planner, target, row), state if state.is_held and state.is_of(reading) else None
         found = reading.value if held is None else held.base
@@ -310,7 +314,8 @@ class _Draft:
     def _wanted(
         self, target: Target, row: KernelFile, intent: Intent, actual: Value | None, base: Value | None
     ) -> Wanted:
-        """A value that the kernel would refuse is no opinion: the file is left as it is. ``actual``: what it holds."""
+        """Returns what is wanted; a value that the kernel would refuse counts as none, and the file is left as it is.
+        ``actual``: what it holds."""
         wanted = intent.wanted(base)
         if wanted.value is not None:
             try:
@@ -330,7 +335,8 @@ class _Draft:
         return wanted
 
     def _paced(self, before: FileState, transition: Transition, look: Look | None) -> Transition:
-        """Without the write, while it is too early to try it again; and with the look at a file in good order."""
+        """Returns the transition without its write while it is too early to try that again, and with the look at a file
+        in good order."""
         retry, state = before.retry, transition.state
         if transition.write is None:
             is_well = state.is_held and retry is None and state is before
@@ -342,7 +348,7 @@ class _Draft:
         return replace(transition, state=state)
 
     def _missing(self, target: Target, before: FileState, intent: Intent, wanted: Wanted) -> FileState:
-        """The file is not there: gone, not there yet, or not on this kernel."""
+        """Returns the state of a file that is not there: gone, not there yet, or not on this kernel."""
         retry = before.retry
         if intent.is_release:
             return FREE

@@ -2,9 +2,9 @@
 
 A write is noted in the undo record before it is made, and read back after it. A file that the runtime wrote by an
 edited request is held as if it had been written here. Invariants: nothing is written that ``plan`` did not show; a file
-whose undo record cannot be kept is not written, unless it is written back to what the record tells of already, which is
-done on a full disk too; what this process holds is what the record would put back. Stopping writes nothing; the next
-start takes over what the record tells of, and its first run looks at all of it. Nothing that the kernel or another
+whose undo record cannot be kept is not written, unless the record covers the value already, and that is done on a full
+disk too; the files that this process holds are those that the record would put back. Stopping writes nothing; the next
+start takes over the files of the record, and its first run looks at all of them. Nothing that the kernel or another
 writer does raises here.
 """
 
@@ -94,11 +94,11 @@ class Reconciler:
         self._released: dict[Target, FileState] = {}  # in this run or before, and the record still tells of them
         self._edition = 0
         self.notices: tuple[Notice, ...] = ()
-        """Those of the plan that was applied last, without takeovers that could not be noted."""
+        """The notices of the plan that was applied last, without takeovers that could not be noted."""
 
     @property
     def states(self) -> FileStates:
-        """What is known of each file."""
+        """The state of each file."""
         return self._states
 
     @property
@@ -112,7 +112,7 @@ class Reconciler:
         return self._systemd.unanswered
 
     def touched(self, path: str) -> None:
-        """Somebody wrote the file at ``path``: the next run looks at it. From any thread."""
+        """Notes that a process wrote the file at ``path``: the next run looks at it. From any thread."""
         self._queue.touched(path)
 
     def follows(self, path: str) -> bool:
@@ -120,7 +120,7 @@ class Reconciler:
         return bool(self._states.at(path))
 
     def respelled(self) -> None:
-        """Shares stand for other weights from now on: those that are held are looked at, and written, once more."""
+        """Notes that shares stand for other weights from now on: held shares are looked at, and written, once more."""
         for entry in self._undo.entries:
             state = self._states.get(entry.target, FREE)
             if state.is_held and entry.name == SHARES:
@@ -128,7 +128,8 @@ class Reconciler:
                 self._queue.touched(state.path)
 
     def plan(self, intents: Intents, changed: Iterable[Target], now_ns: int) -> Plan:
-        """What ``apply`` would write now. ``changed``: files on which the opinions differ from those applied last.
+        """Returns what ``apply`` would write now. ``changed``: files on which the opinions differ from those applied
+        last.
 
         Reads kernel files; changes nothing.
         """
@@ -163,7 +164,7 @@ class Reconciler:
         return tuple(_finished(outcome, sentences, changed) for outcome in outcomes)
 
     def _settle(self, target: Target, transition: Transition) -> None:
-        """The state of a file as it is without a write."""
+        """Takes over the state of a file as it is without a write."""
         is_released = not transition.state.is_held and transition.write is None and transition.reading is not None
         if transition.is_outdated and is_released:
             self._released[target] = FREE
@@ -175,7 +176,7 @@ class Reconciler:
             self._note_lasting(target, transition)
 
     def _note_lasting(self, target: Target, transition: Transition) -> None:
-        """The value stays, and what is written when Koord ends is another one."""
+        """Notes another lasting value of a file whose present value stays."""
         state, reading = transition.state, transition.reading
         assert reading is not None
         try:
@@ -184,7 +185,7 @@ class Reconciler:
             _log.warning("%s/%s is given back otherwise than it is wanted: %s", target.cgroup, target.name, error)
 
     def _take_over(self, target: Target, takeover: Takeover | Inheritance | Leftover) -> bool:
-        """Note what to put back of a file that somebody else wrote; False if it cannot be noted."""
+        """Notes what to put back of a file that another process wrote; False if it cannot be noted."""
         try:
             if isinstance(takeover, Leftover):
                 self._undo.rebase(target, takeover.reading, takeover.base)
@@ -245,9 +246,9 @@ class Reconciler:
         return self._verify(plan.now_ns, write, transition, base)
 
     def _note(self, plan: Plan, write: PlannedWrite, transition: Transition) -> Value:
-        """Note what to put back of the file, which is returned, and of those that the kernel changes along with it.
+        """Notes what to put back of the file, which is returned, and of those that the kernel changes along with it.
 
-        Looks once more: an earlier write of this run, or someone else, may have changed the file. Raises UndoError.
+        Looks once more: an earlier write of this run, or another writer, may have changed the file. Raises UndoError.
         """
         for other in disturbed_by(write.target):
             along = plan.transitions.get(other)
@@ -268,7 +269,7 @@ class Reconciler:
         systemd_value: Value | None = None,
         lasting: Value | msgspec.UnsetType | None = msgspec.UNSET,
     ) -> Value:
-        """As the record's. Raises UndoError only where the write would leave what the record does not tell of."""
+        """As the record's. Raises UndoError only where the write would leave a value that the record does not cover."""
         try:
             return self._undo.remember(target, reading, ours, systemd_value, lasting)
         except UndoError:
@@ -305,7 +306,8 @@ class Reconciler:
         return (DONE, "") if as_written else (f"{FAILED} readback", f"reads back {reading.value!s}")
 
     def _sync_systemd(self, changed: set[Target], now_ns: int) -> Mapping[Target, str]:
-        """Tell systemd of what was written and freed; whatever it writes from now on for a file of ours is ours too."""
+        """Tells systemd of the files that were written and freed; a value that systemd writes from now on for a held
+        file is ours too."""
         synced = self._systemd.after(changed, self._states, now_ns)
         for target, one in synced.items():
             state = self._states.get(target, FREE)
@@ -335,7 +337,7 @@ class Reconciler:
         return changed
 
     def _changed_by_systemd(self, target: Target, state: FileState) -> Value | None:
-        """What the file holds instead of what was put back; None if it holds that, or is gone."""
+        """Returns what the file holds instead of the value that was put back; None if it holds that, or is gone."""
         if not state.is_held:
             return None
         with contextlib.suppress(ReadError, ParseError):
@@ -357,7 +359,7 @@ class Reconciler:
         self._forget(target)
 
     def _own(self, target: Target, written: Reading, value: Value) -> None:
-        """The kernel made ``value`` of what was written: that is ours as well."""
+        """Notes that the kernel made ``value`` of what was written: that is ours as well."""
         with contextlib.suppress(UndoError):
             self._undo.remember(target, written, value)
 
@@ -369,7 +371,7 @@ class Reconciler:
 
 
 def _adopted(entry: Entry) -> FileState:
-    """What the record says of an earlier run's file; which of its values is there, the first look tells."""
+    """Returns the state of an earlier run's file by the record; the first look tells which of its values is there."""
     ours = entry.ours[0] if entry.ours else None
     return FileState(
         Phase.HELD,
@@ -391,14 +393,14 @@ def _is_news_to_systemd(takeover: Takeover | Inheritance | Leftover) -> bool:
 
 
 def _log_notice(notice: Notice) -> None:
-    """What stays as it is for long, in the log, once; the journal has every time."""
+    """Logs a problem that may stay for long, once; the journal has every time."""
     is_news = not notice.is_repeated and notice.result in (UNREADABLE, YIELDED)
     level = logging.WARNING if is_news else logging.DEBUG
     _log.log(level, "%s: %s: %s", notice.path, notice.result, notice.why)
 
 
 def _finished(outcome: Outcome, sentences: Mapping[Target, str], changed: Mapping[Target, Value]) -> Outcome:
-    """The outcome, with what telling systemd made of it."""
+    """Returns the outcome with the result of telling systemd."""
     target = outcome.write.target
     if not outcome.write.final or outcome.result != DONE:
         return outcome

@@ -18,7 +18,7 @@ from koord.host.files import Target, Value
 from koord.host.writer import Reading
 
 Speakers = tuple[tuple[int, str], ...]
-"""(stage, strategy) of those whose opinions on a file are followed."""
+"""(stage, strategy) of each opinion on a file that is followed."""
 Look = tuple[int, bytes]
 """Inode and content of a file."""
 NEVER_NS = 1 << 63
@@ -46,14 +46,15 @@ class Retry(msgspec.Struct, frozen=True):
 class FileState(msgspec.Struct, frozen=True):
     """One file. Only ``retry`` says something of a FREE one.
 
-    ``base`` is what someone else wrote last, ``written`` what Koord wrote or found there (of a CONTESTED file: what it
-    would write), ``systemd_value`` what systemd was told last: it may write that again at any time, for reasons of its
-    own. ``since_ns``: monotonic, since when it is in its phase; 0 = not known. ``follows``: the value changes with
-    another file's, and may be anything. ``adopted``: an earlier run left it, and no strategy of this one has spoken of
-    it yet, or a write did not read back: which of its values the file has, the record tells at the next look.
-    ``restored_times``: how often in a row a foreign value was put right, each soon after the last; the last
-    ``restored_same_times`` of them it was the same one, ``restored_value``. ``contested``: why the file is left alone.
-    ``good``: what it looked like in good order. ``lasting``: of a temporary value, what is written when Koord ends.
+    ``base`` is what another writer wrote last, ``written`` what Koord wrote or found there (of a CONTESTED file: what
+    it would write), ``systemd_value`` what systemd was told last: systemd may write that again at any time, for reasons
+    of its own. ``since_ns``: monotonic, since when it is in its phase; 0 = not known. ``follows``: the value changes
+    with another file's, and may be anything. ``adopted``: an earlier run left it, and no strategy of this run has
+    decided on it yet, or a write did not read back: the record tells at the next look which of its values the file has.
+    ``restored_times``: how often in a row another writer's value was put right, each soon after the last;
+    ``restored_same_times``: how often in a row it was the same value, ``restored_value``. ``contested``: why the file
+    is left alone. ``good``: the look at the file in good order. ``lasting``: for a temporary value, what is written
+    when Koord ends.
     """
 
     phase: Phase = Phase.FREE
@@ -104,7 +105,7 @@ def backoff_ns(failures: int) -> int:
 
 
 class FileStates(Mapping[Target, FileState]):
-    """The states of all files of which something is known. ``at`` may be called from any thread."""
+    """The states of all files that have one. ``at`` may be called from any thread."""
 
     def __init__(self, states: Mapping[Target, FileState]) -> None:
         self._states: dict[Target, FileState] = {}
@@ -131,7 +132,7 @@ class FileStates(Mapping[Target, FileState]):
         return self._frozen
 
     def put(self, target: Target, state: FileState) -> None:
-        """Replace what is known of ``target``; of a FREE file without a retry, that is nothing."""
+        """Replaces the state of ``target``; a FREE file without a retry has none."""
         before = self._states.get(target, FREE)
         if state is before:
             return
@@ -169,7 +170,7 @@ class FileStates(Mapping[Target, FileState]):
         return len(self._in_turn)
 
     def longest_unseen(self, count: int) -> Iterator[Target]:
-        """Of the held and contested files, the ``count`` that were not seen for longest."""
+        """Returns the ``count`` held and contested files that were not seen for longest."""
         return islice(self._in_turn, count)
 
     def seen(self, target: Target) -> None:

@@ -1,10 +1,10 @@
 """When systemd is told of the values of its units: after each run's writes, and again while it could not be told.
 
-Invariants: whatever is held of a unit, and whatever it does not know yet, is told together, because systemd writes all
-that it knows of a unit whenever it is told something. What could not be told is told later even if it was given back
-meanwhile: systemd may still know the value of ours. A unit that is held from an earlier run is told with the first
+Invariants: all held values of a unit, and all that it does not know yet, are told together, because systemd writes all
+that it knows of a unit whenever it is told something. A value that could not be told is told later even if it was given
+back meanwhile: systemd may still know the value of ours. A unit that is held from an earlier run is told with the first
 tick: that run may have ended before it told. A bus that does not answer is left alone for ``AGAIN_AFTER_NS``, so that
-it costs few ticks its time limit. Without a systemd nothing is done here. Nothing raises.
+few ticks wait for it. Without a systemd nothing is done here. Nothing raises.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class SystemdSync:
-    """``held``: what an earlier run left."""
+    """``held``: the files that an earlier run left."""
 
     def __init__(self, units: Units | None, held: Iterable[Target]) -> None:
         self._units = units

@@ -1,4 +1,4 @@
-"""What is wanted of kernel files, as the reconciler sees it: it knows no strategy, only what they come to.
+"""The wanted values of kernel files, as the reconciler sees them: it knows no strategy, only their result.
 
 Pure. Invariant: the same intent and base give the same wanted value, so a plan can be made twice.
 """
@@ -17,11 +17,11 @@ from koord.model.formulas import AT_MOST, COMPOSED, FORMULA, NO_INPUTS, Inputs
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What shall become of one file. ``value`` None: it is released, or, if ``keep``, left alone.
+    """The wanted value of one file. ``value`` None: the file is released, or, if ``keep``, left alone.
 
     ``by``: the strategies behind it; ``inputs`` name a formula that makes ``value`` of them; ``pod``:
     ``namespace/name`` whose file it is; ``refused``: (strategy, why) of opinions that are not followed. ``lasting``:
-    what it would be without what is temporary in ``value``; None: nothing is.
+    the value without its temporary part; None: no part of it is temporary.
     """
 
     value: Value | None = None
@@ -38,7 +38,8 @@ W = TypeVar("W", bound=Wanted)
 
 
 def within_quota(wanted: W, burst_us: Value | None, quota_us: Value | None) -> W:
-    """What becomes of a burst that would be ``burst_us``: the kernel takes none above the quota, and any without one.
+    """Returns what is wanted of a burst that would be ``burst_us``: the kernel takes none above the quota, and any
+    without one.
 
     ``wanted`` itself if it fits.
     """
@@ -50,9 +51,9 @@ def within_quota(wanted: W, burst_us: Value | None, quota_us: Value | None) -> W
 
 
 def no_wider(wanted: W, base: Value | None, actual: Value | None, why: str) -> W:
-    """What becomes of a CPU set while, because of ``why``, none may get a CPU that it does not have.
+    """Returns what is wanted of a CPU set while, because of ``why``, no set may get a CPU that it does not have.
 
-    ``actual``: what the file holds; "" is the set above it, of which anything is a part. ``wanted`` itself if it fits.
+    ``actual``: what the file holds; "" is the set above it, of which every set is a part. ``wanted`` itself if it fits.
     """
     after = base if wanted.value is None else wanted.value
     if wanted.keep or not isinstance(actual, str) or not isinstance(after, str) or not actual:
@@ -67,7 +68,7 @@ def no_wider(wanted: W, base: Value | None, actual: Value | None, why: str) -> W
 
 
 class Intent(Protocol):
-    """The opinions on one file. ``by``: who has one; ``speakers``: the same with their stages."""
+    """The opinions on one file. ``by``: the strategies that have one; ``speakers``: the same with their stages."""
 
     @property
     def speakers(self) -> Speakers: ...
@@ -75,10 +76,10 @@ class Intent(Protocol):
     def by(self) -> tuple[str, ...]: ...
     @property
     def is_release(self) -> bool:
-        """Does nobody want a value, so that a file that is missing is no problem?"""
+        """Returns whether no strategy wants a value, so that a file that is missing is no problem."""
 
     def wanted(self, base: Value | None) -> Wanted:
-        """What they come to on ``base``, what someone else wrote last; None: that cannot be told."""
+        """Returns their result on ``base``, the last value of another writer; None: that cannot be told."""
 
 
 class Intents(Protocol):
