@@ -10,7 +10,6 @@ for ``SILENT_S``, lets the list that it gave before grow old where it is used.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from msgspec import structs
 
@@ -18,6 +17,7 @@ from koord.kube.client import STALL_S, Selection
 from koord.kube.informer import Informer, Lister, as_read
 from koord.kube.kind import POD
 from koord.model.core import ANNOTATION_MIRROR, ANNOTATION_SOURCE, SOURCE_API, ObjectList, Pod, is_of_api
+from qosd.cluster.ticks import set_within
 from qosd.pods.http import FetchError
 from qosd.pods.kubelet import KubeletPod, of_pod
 
@@ -48,9 +48,7 @@ class APIPods:
     async def pods(self) -> ObjectList[KubeletPod]:
         self._wanted.set()
         informer = self._informer
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_S):
-                await self._has_answered.wait()
+        await set_within(self._has_answered, FIRST_S)
         if problem := self._problem():
             raise FetchError(f"the API server's pods of node {self._node_name}", problem)
         found = tuple([of_pod(_as_kubelet_has_it(pod)) for pod in informer.objects.values() if pod.metadata.uid])

@@ -10,13 +10,11 @@ says the same a minute later, and evictions have another way.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 import time
 from collections.abc import Callable
 from random import random as uniform
-from typing import Protocol
 
 from koord.http2.client import UnaryError
 from koord.http2.grpc import DEADLINE_EXCEEDED, NOT_FOUND, PERMISSION_DENIED, UNAUTHENTICATED, UNAVAILABLE
@@ -37,11 +35,9 @@ from koord.service import optionvalues
 from qosd.cluster import collectpolicy, freshfigures
 from qosd.cluster.freshfigures import Level
 from qosd.cluster.nodeidentity import NodeIdentity, NoIdentity
+from qosd.cluster.ticks import MeasuredNode, after_each_tick, set_within
 from qosd.clusterstatus import ClusterPart, PartState
-from qosd.metrics import Metrics
 from qosd.model.snapshot import NodeSnapshot
-from qosd.report import TickReport
-from qosd.sense.build import Sense
 from qosd.sense.node import NodeRow
 
 NAME = "NodeLink"
@@ -56,24 +52,6 @@ _BACKOFF = Backoff(base_s=2.0, max_s=30.0)
 _SERVICE = pb.DESCRIPTOR.services_by_name["NodeLink"].full_name
 _REPORT, _EVICT_POD = f"/{_SERVICE}/Report", f"/{_SERVICE}/EvictPod"
 _log = logging.getLogger(__name__)
-
-
-class Loop(Protocol):
-    @property
-    def report(self) -> TickReport: ...
-
-
-class MeasuredNode(Protocol):
-    """The part of ``qosd.node.Node`` that reports are made of."""
-
-    @property
-    def loop(self) -> Loop: ...
-    @property
-    def sense(self) -> Sense: ...
-    @property
-    def metrics(self) -> Metrics: ...
-    @property
-    def after_tick(self) -> list[Callable[[], None]]: ...
 
 
 class NoLink(Exception):
@@ -110,16 +88,13 @@ class NodeLink:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        self._node.after_tick.append(self._look)
-        try:
+        with after_each_tick(self._node.after_tick, self._look):
             while True:
                 try:
                     await self._speak()
                 except (NoLink, NoIdentity, UnaryError, KubeError) as error:
                     self._fail(error)
                     await asyncio.sleep(_BACKOFF.delay_s(self._failures, self._random))
-        finally:
-            self._node.after_tick.remove(self._look)
 
     def status(self) -> ClusterPart:
         age_s = None if self._reported_s is None else self._clock() - self._reported_s
@@ -161,7 +136,7 @@ class NodeLink:
                 link.close()
 
     async def _report_by(self, link: TLSClient) -> None:
-        """Until the identity is due."""
+        """Reports until the identity is due."""
         while not self._identity.is_due():
             await self._report(link)
             self._link = link
@@ -205,9 +180,7 @@ class NodeLink:
 
     async def _pause(self) -> None:
         self._woken.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(REPORT_INTERVAL_S):
-                await self._woken.wait()
+        await set_within(self._woken, REPORT_INTERVAL_S)
 
     def _look(self) -> None:
         """After a tick: has what was told last moved? One without new samples, which an event brings, shows nothing."""

@@ -12,13 +12,12 @@ once, until something else does.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from random import random as uniform
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from koord.kube.backoff import Random
 from koord.kube.errors import APIError, KubeError
@@ -33,11 +32,9 @@ from qosd.cluster.nodemetric import NodeReport, NotMeasured
 from qosd.cluster.nodestate import of as node_state
 from qosd.cluster.objectwriter import ObjectWriter, Patching
 from qosd.cluster.schedule import Schedule
+from qosd.cluster.ticks import MeasuredNode, after_each_tick, set_within
 from qosd.clusterstatus import ClusterPart, PartState
-from qosd.metrics import Metrics
 from qosd.model.snapshot import NodeSnapshot
-from qosd.report import TickReport
-from qosd.sense.store import SampleStore
 
 LOOK_EVERY_S = 10.0
 """How often the use is compared with what was written last, and no sooner after that."""
@@ -51,29 +48,6 @@ TICK_MAX_AGE_S = 30.0
 _NANOSECONDS = 1_000_000_000
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-
-
-class Loop(Protocol):
-    @property
-    def report(self) -> TickReport: ...
-
-
-class Sensing(Protocol):
-    @property
-    def store(self) -> SampleStore: ...
-
-
-class MeasuredNode(Protocol):
-    """The part of ``Node`` that reports are made of."""
-
-    @property
-    def loop(self) -> Loop: ...
-    @property
-    def sense(self) -> Sensing: ...
-    @property
-    def metrics(self) -> Metrics: ...
-    @property
-    def after_tick(self) -> list[Callable[[], None]]: ...
 
 
 def has_moved(written: CPUMemory, now: CPUMemory, allocatable: CPUMemory) -> bool:
@@ -108,18 +82,16 @@ class Reporter:
         self._usage: CPUMemory | None = None
         self._state = _WrittenState()
         self._seen: tuple[object, int] | None = None
-        self._wake = asyncio.Event()
+        self._woken = asyncio.Event()
         self._said: dict[str, str] = {}
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        self._node.after_tick.append(self._look)
-        try:
+        with after_each_tick(self._node.after_tick, self._look):
             while True:
-                await self._wait()
+                await set_within(self._woken, min(LOOK_EVERY_S, self._due_s() - self._clock()))
+                self._woken.clear()
                 await self._turn()
-        finally:
-            self._node.after_tick.remove(self._look)
 
     def status(self) -> ClusterPart:
         """For people."""
@@ -133,12 +105,6 @@ class Reporter:
 
     # when
 
-    async def _wait(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(LOOK_EVERY_S, max(0.0, self._due_s() - self._clock()))):
-                await self._wake.wait()
-        self._wake.clear()
-
     def _look(self) -> None:
         """After a tick: does somebody wait for what it has come to?"""
         report = self._node.loop.report
@@ -148,7 +114,7 @@ class Reporter:
         if self._seen is None or self._seen[0] is not states or self._seen[1] != generation:
             self._seen = states, generation
             if self._state.is_waited_for(node_state(report)):
-                self._wake.set()
+                self._woken.set()
 
     def _due_s(self) -> float:
         return self._schedule.due_s(self._policy().report_interval_s)

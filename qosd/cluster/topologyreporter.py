@@ -29,6 +29,7 @@ from koord.kube.kind import NODE_RESOURCE_TOPOLOGY, Key, Kind, T
 from koord.model.noderesourcetopology import NodeResourceTopology
 from qosd.cluster import nodetopology, topologyobject
 from qosd.cluster.nodetopology import Desired, Hardware, Inputs
+from qosd.cluster.ticks import after_each_tick, set_within
 from qosd.clusterstatus import ClusterPart, PartState
 from qosd.node import Node
 
@@ -86,15 +87,12 @@ class TopologyReporter:
 
     async def run(self) -> None:
         """Reports until it is cancelled."""
-        self._node.after_tick.append(self._look)
-        try:
+        with after_each_tick(self._node.after_tick, self._look):
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._informer.run(), name=f"{_NAME}: informer")
                 while True:
                     await self._sleep(await self._report())
-                    await self._changed()
-        finally:
-            self._node.after_tick.remove(self._look)
+                    await set_within(self._woken, self._hardware_due_s - self._time())
 
     def status(self) -> ClusterPart:
         age_s = None if self._reported_s is None else self._time() - self._reported_s
@@ -124,14 +122,6 @@ class TopologyReporter:
         if self._written is not None and self._written[0] is not self._informer.get(self._key):
             self._written = None
         self._look()
-
-    async def _changed(self) -> None:
-        """Returns when there is something to look at."""
-        try:
-            async with asyncio.timeout(max(0.0, self._hardware_due_s - self._time())):
-                await self._woken.wait()
-        except TimeoutError:
-            pass
 
     def _sources(self) -> tuple[object, ...]:
         """What the report is made of: the same objects as long as nothing changes."""
