@@ -1,18 +1,16 @@
-"""What the policy asks for and nobody does: one sentence for each object of NodeSLO that has such fields.
+"""Says which fields of the policy have no effect on this node: one sentence for each object of NodeSLO that has such.
 
-Told is what somebody set otherwise than it is by default: a NodeSLO that the cluster renders spells out every default,
-and asks for nothing by that. An object that is switched off in so many words (``enable: false``) is not told either.
-What an unknown host may still have (kubelet has made no cgroup yet) is not held against a field.
+A field is told if somebody set it to another value than the default: a NodeSLO that the cluster renders spells out
+every default, and asks for nothing by that. The fields of an object that is switched off in so many words
+(``enable: false``) are not told. While the host is not known (kubelet has made no cgroup yet), it lacks no file.
 
-Invariant: pure; a field that has an effect by anybody who acts by it is not told.
+Invariant: pure; a field by which at least one hook or strategy acts is not told.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from koord.host.files import row
 from koord.host.kernelfile import Probe
@@ -20,27 +18,14 @@ from koord.model import leaves, schema, slo_defaults
 from koord.model.slo import NodeSLOSpec
 from koord.model.slo_extensions import EXTENSIONS
 from qosd.model.policy import EffectivePolicy
-from qosd.policy.slofields import CLASSES, EXCEPTIONS, FIELDS, STRATEGY, SWITCHES, Effect, Gap, SLOField, Use
+from qosd.policy import slofields
+from qosd.policy.slofields import GAPS_BY_VALUE, SWITCHES, Gap, Use
 
-_ROWS: Mapping[str, SLOField] = MappingProxyType({each.path: each for each in FIELDS})
-_OF_CLASS = re.compile(rf"{STRATEGY}\.(?:{'|'.join(CLASSES)})(?=\.)")
-_ITEM = re.compile(r"\[\d+\]")
 _NOTHING: tuple[object, ...] = ({}, ())
 
 
-def row_of(path: str) -> SLOField | None:
-    """The row of the field at ``path``, of whatever class and item; None for what no struct has."""
-    return _ROWS.get(_pattern(path))
-
-
-def effect_of(field: SLOField, path: str) -> Effect:
-    """Who acts by the field at ``path``, or why nobody does."""
-    prefixes = (path[: match.start()] for match in re.finditer(r"\.|$", path))
-    return next((EXCEPTIONS[prefix] for prefix in prefixes if prefix in EXCEPTIONS), field.effect)
-
-
 def without_effect(stated: NodeSLOSpec, policy: EffectivePolicy) -> Iterator[str]:
-    """What of ``stated``, as it was said and checked, has no effect by ``policy`` on this node, and why."""
+    """Yields what of ``stated``, the checked document, has no effect under ``policy`` on this node, and why."""
     picture = _picture(stated, policy)
     found: dict[tuple[str, str], list[leaves.LeafValue]] = {}
     for setting in leaves.of_value(stated):
@@ -66,70 +51,55 @@ class _Picture:
     policy: EffectivePolicy
 
     def is_default(self, setting: leaves.LeafValue) -> bool:
-        """Does it say what applies anyway?"""
+        """Returns whether the field is empty or says the default."""
         is_said = setting.path in self.defaults and self.defaults[setting.path] == setting.value
         return is_said or setting.value in _NOTHING
 
     def why_idle(self, setting: leaves.LeafValue) -> str:
-        """Why nothing follows from the field, "" if something does or the object is meant to be off."""
-        field = row_of(setting.path)
-        if field is None:
-            return ""
+        """Returns why nothing follows from the field; "" if something does, or the object is meant to be off."""
+        field = slofields.pattern(setting.path)
+        effect = GAPS_BY_VALUE.get(field, {}).get(str(setting.value)) or slofields.effect_of(setting.path)
         switch, off = self._switch(setting.path)
-        if switch and switch != setting.path and self.stated.get(switch) == off:
+        is_switch = switch in ("", setting.path)
+        if effect is None or (not is_switch and self.stated.get(switch) == off):
             return ""
-        gap = field.gaps.get(str(setting.value))
-        effect = gap or effect_of(field, setting.path)
         if isinstance(effect, Gap):
             return effect.why
-        if switch and switch != setting.path and self.merged.get(switch) == off:
+        if not is_switch and self.merged.get(switch) == off:
             return f"{_name(switch)} is {_shown(off)}"
-        reasons = [self._why_not(use, setting.path) for use in effect]
+        reasons = [next(self._lacking(use, _parent(setting.path)), "") for use in effect]
         return "" if "" in reasons else "; ".join(dict.fromkeys(reasons))
 
     def _switch(self, path: str) -> tuple[str, object]:
-        """The path of the switch of the object that the field is in, and its value that is off; ("", None) = none."""
-        pattern = _pattern(path)
+        """Returns the path of the switch of the field's object, and its value that is off; ("", None) without one."""
+        field = slofields.pattern(path)
         for place, (name, off) in SWITCHES.items():
-            if pattern.startswith(f"{place}."):
+            if field.startswith(f"{place}."):
                 depth = place.count(".") + 1
                 return ".".join((*path.split(".")[:depth], name)), off
         return "", None
 
-    def _why_not(self, use: Use, path: str) -> str:
-        """What ``use`` lacks; "" = nothing."""
-        parent, checks = _parent(path), (self._shut, self._unmet, self._absent)
-        return next((why for check in checks if (why := check(use, parent))), "")
-
-    def _shut(self, use: Use, parent: str) -> str:
-        """Who keeps it from acting: a feature gate, or the switch of a hook."""
-        if use.gate:
-            is_on, source = self.policy.gate(use.gate)
-            if not is_on:
-                return f"feature gate {use.gate} is off ({source})"
-        return "" if not use.by or self.policy.enabled(use.by) else f"hook {use.by} is off (node.hooks)"
-
-    def _unmet(self, use: Use, parent: str) -> str:
-        """What of the same object keeps it from acting."""
+    def _lacking(self, use: Use, parent: str) -> Iterator[str]:
+        """Yields what keeps ``use`` from acting by the object at ``parent``."""
+        gate = self.policy.gate(use.gate) if use.gate else None
+        if gate is not None and not gate.is_on:
+            yield f"feature gate {use.gate} is off ({gate.source})"
+        if use.by and not self.policy.enabled(use.by):
+            yield f"hook {use.by} is off (node.hooks)"
         for name, values in use.when.items():
-            value = self.merged.get(f"{parent}.{name}")
-            if value not in values:
-                return f"{name} is {_shown(value)}"
+            if (value := self.merged.get(f"{parent}.{name}")) not in values:
+                yield f"{name} is {_shown(value)}"
         missing = [name for name in use.fields if self.merged.get(f"{parent}.{name}") is None]
         if missing:
-            return f"it needs {' and '.join(missing)} too"
-        return f"{use.unless} takes its place" if use.unless and f"{parent}.{use.unless}" in self.merged else ""
-
-    def _absent(self, use: Use, parent: str) -> str:
-        """What the node lacks for it."""
-        if use.by_group:
-            group = resctrl_group(parent)
-            return "" if group in self.policy.host.resctrl_groups else f"there is no resctrl group {group}"
-        if not use.files or any(self._has(name) for name in use.files):
-            return ""
-        files = f"no {use.files[0]}" if len(use.files) == 1 else f"none of {', '.join(use.files)}"
-        by_vendors = ", which only vendor kernels have" if all(map(self._is_vendors, use.files)) else ""
-        return f"this node has {files}{by_vendors}"
+            yield f"it needs {' and '.join(missing)} too"
+        if use.unless and f"{parent}.{use.unless}" in self.merged:
+            yield f"{use.unless} takes its place"
+        if use.by_group and (group := _resctrl_group(parent)) not in self.policy.host.resctrl_groups:
+            yield f"there is no resctrl group {group}"
+        if use.files and not any(map(self._has, use.files)):
+            files = f"no {use.files[0]}" if len(use.files) == 1 else f"none of {', '.join(use.files)}"
+            by_vendors = ", which only vendor kernels have" if all(map(self._is_vendors, use.files)) else ""
+            yield f"this node has {files}{by_vendors}"
 
     def _has(self, name: str) -> bool:
         found, host = row(name), self.policy.host
@@ -150,13 +120,9 @@ def _picture(stated: NodeSLOSpec, policy: EffectivePolicy) -> _Picture:
     return _Picture(said, by_default, together, policy)
 
 
-def resctrl_group(path: str) -> str:
-    """The name of the resctrl group of the class whose settings are at ``path``: ``LSR`` of ``lsrClass``."""
+def _resctrl_group(path: str) -> str:
+    """Returns the resctrl group of the class whose settings are at ``path``: ``LSR`` of ``lsrClass``."""
     return path.split(".")[1].removesuffix("Class").upper()
-
-
-def _pattern(path: str) -> str:
-    return _ITEM.sub("[]", _OF_CLASS.sub(f"{STRATEGY}.*", path))
 
 
 def _parent(path: str) -> str:

@@ -107,7 +107,7 @@ KINDS: tuple[OwnedKind, ...] = (
         Schemas(
             bounds=_NODE_SLO_BOUNDS,
             sentences={
-                **{f"spec.{field.path}": field.meaning for field in slofields.FIELDS},
+                **{f"spec.{field}": meaning for field, meaning in slofields.MEANINGS.items()},
                 "spec.extensions": "Settings of further components by their names, or all of those under `Object`.",
             },
             defaults={

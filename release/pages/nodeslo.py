@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import inspect
@@ -19,19 +19,21 @@ from koord.model.schema import json_name
 from koord.model.slo_rules import FieldPair
 from qosd.metrics import Metrics
 from qosd.model.policy import HostFacts
-from qosd.policy import sloeffects
 from qosd.policy.slofields import (
     APPLICATION,
     BURST,
     CLASSES,
     EXCEPTIONS,
+    GAPS_BY_VALUE,
+    MEANINGS,
     STRATEGY,
     SYSTEM,
     THRESHOLDS,
     Effect,
     Gap,
-    SLOField,
     Use,
+    effect_of,
+    pattern,
 )
 from qosd.policy.source import PolicySource
 from qosd.strategies import speakers
@@ -198,18 +200,19 @@ def _section(title: str, about: str, path: str) -> str:
 
 
 def _table(path: str) -> str:
-    """The fields of the object at ``path``, and below them the reasons of those by which no part acts."""
-    found = list(_fields_below(path))
-    return table(_HEAD, [_line(field, kind, path) for field, kind in found]) + _gaps([each for each, _ in found], path)
+    """The fields of the object at ``path``, and below them the reasons of those that have no effect."""
+    fields = _fields_below(path)
+    return table(_HEAD, [_line(field, kind, path) for field, kind in fields.items()]) + _gaps(fields, path)
 
 
-def _gaps(fields: Sequence[SLOField], parent: str) -> str:
+def _gaps(fields: Collection[str], parent: str) -> str:
+    """Returns why nobody acts by some of ``fields``."""
     by_gap: dict[Gap, list[str]] = {}
     for field in fields:
-        name = field.path.removeprefix(f"{parent}.")
-        if isinstance(field.effect, Gap):
-            by_gap.setdefault(field.effect, []).append(f"`{name}`")
-        for value, gap in field.gaps.items():
+        name, effect = field.removeprefix(f"{parent}."), effect_of(field)
+        if isinstance(effect, Gap):
+            by_gap.setdefault(effect, []).append(f"`{name}`")
+        for value, gap in GAPS_BY_VALUE.get(field, {}).items():
             by_gap.setdefault(gap, []).append(f"`{name}: {value}`")
     lines = []
     for gap, names in by_gap.items():
@@ -219,7 +222,7 @@ def _gaps(fields: Sequence[SLOField], parent: str) -> str:
 
 
 def _extensions() -> str:
-    return f"{_EXTENSIONS}\n{_table(_KOORD)}" if list(_fields_below(_KOORD)) else _EXTENSIONS
+    return f"{_EXTENSIONS}\n{_table(_KOORD)}" if _fields_below(_KOORD) else _EXTENSIONS
 
 
 def _strategy() -> str:
@@ -235,46 +238,39 @@ def _strategy() -> str:
 
 def _class_table(concern: str) -> str:
     path, lines = f"{_CLASS}.{concern}", []
-    found = list(_fields_below(path))
-    for field, kind in found:
+    fields = _fields_below(path)
+    for field, kind in fields.items():
         name, _, *rest = _line(field, kind, path)
-        defaults = [_default(field.path.replace("*", cls)) for cls in _POD_CLASSES]
-        lines.append([name, *defaults, _neutral(field.path), *rest])
+        defaults = [_default(field.replace("*", cls)) for cls in _POD_CLASSES]
+        lines.append([name, *defaults, _neutral(field), *rest])
     excepted = [
         f"* `{place.removeprefix(f'{STRATEGY}.')}`: {_gap(effect)}"
         for place, effect in EXCEPTIONS.items()
         if f".{concern}" in place and isinstance(effect, Gap)
     ]
-    below = _gaps([field for field, _ in found], path) or ("\n" if excepted else "")
+    below = _gaps(fields, path) or ("\n" if excepted else "")
     return "\n".join([table(_CLASS_HEAD, lines) + below, *excepted])
 
 
-def _fields_below(path: str) -> Iterator[tuple[SLOField, inspect.Type]]:
-    """The rows of the fields of an object, with their types; of a class those of all classes alike."""
-    for leaf in _LEAVES:
-        pattern = leaf.path.replace(f"{STRATEGY}.{CLASSES[0]}.", f"{_CLASS}.")
-        field = sloeffects.row_of(leaf.path)
-        if field is not None and pattern.startswith(f"{path}.") and pattern == field.path:
-            yield field, leaf.kind
+def _fields_below(path: str) -> dict[str, inspect.Type]:
+    """Returns the fields of the object at ``path`` with their types; those of a class as patterns, for all classes."""
+    fields = {pattern(leaf.path): leaf.kind for leaf in _LEAVES}
+    return {field: kind for field, kind in fields.items() if field.startswith(f"{path}.")}
 
 
-def _line(field: SLOField, kind: inspect.Type, parent: str) -> list[str]:
-    return [
-        f"`{field.path.removeprefix(f'{parent}.')}`",
-        _default(field.path),
-        _bounds(kind),
-        field.meaning,
-        *_effect(field),
-    ]
+def _line(field: str, kind: inspect.Type, parent: str) -> list[str]:
+    return [f"`{field.removeprefix(f'{parent}.')}`", _default(field), _bounds(kind), MEANINGS[field], *_effect(field)]
 
 
-def _effect(field: SLOField) -> tuple[str, str, str]:
-    """Who acts, behind which gates, and what that takes."""
-    if isinstance(field.effect, Gap):
-        return f"*{field.effect.status}*", "", ""
-    who = code(name for use in field.effect for name in _names(use))
-    gates = code(use.gate for use in field.effect if use.gate)
-    return who or NONE, gates, _takes(field.effect)
+def _effect(field: str) -> tuple[str, str, str]:
+    """Returns who acts, behind which gates, and what that takes."""
+    effect = effect_of(field)
+    assert effect is not None
+    if isinstance(effect, Gap):
+        return f"*{effect.status}*", "", ""
+    who = code(name for use in effect for name in _names(use))
+    gates = code(use.gate for use in effect if use.gate)
+    return who or NONE, gates, _takes(effect)
 
 
 def _names(use: Use) -> Sequence[str]:

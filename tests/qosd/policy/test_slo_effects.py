@@ -14,8 +14,8 @@ from koord.model.featuregates import ALL_ALPHA, GATES
 from qosd.hooks.table import HOOK_NAMES
 from qosd.metrics import Metrics
 from qosd.model.policy import EffectivePolicy, HostFacts, NodeSettings
-from qosd.policy import sloeffects
-from qosd.policy.slofields import CLASSES, EXCEPTIONS, FIELDS, SWITCHES, Gap, SLOField, Use
+from qosd.policy import sloeffects, slofields
+from qosd.policy.slofields import CLASSES, EFFECTS, EXCEPTIONS, GAPS_BY_VALUE, MEANINGS, SWITCHES, Gap, Use
 from qosd.policy.source import PolicySource
 from qosd.strategies import speakers
 
@@ -314,18 +314,18 @@ def pattern(path: str) -> str:
 
 
 def test_every_field_has_its_row_and_no_row_is_of_nothing() -> None:
-    rows = [field.path for field in FIELDS]
-    assert len(rows) == len(set(rows))
-    assert set(rows) == {pattern(path) for path in ALL}
-    assert all(sloeffects.row_of(path.replace("[]", "[3]")) is not None for path in ALL)
-    assert all(any(path == prefix or path.startswith(f"{prefix}.") for path in ALL) for prefix in EXCEPTIONS)
-    assert {f"{place}.{name}" for place, (name, _) in SWITCHES.items()} <= set(rows)
+    patterns = {pattern(path) for path in ALL}
+    assert MEANINGS.keys() == patterns
+    assert all(slofields.effect_of(path.replace("[]", "[3]")) is not None for path in ALL)
+    for prefix in (*EXCEPTIONS, *EFFECTS):
+        assert any(path == prefix or path.startswith(f"{prefix}.") for path in (*ALL, *patterns)), prefix
+    assert {*GAPS_BY_VALUE, *(f"{place}.{name}" for place, (name, _) in SWITCHES.items())} <= patterns
 
 
 USES = {
-    f"{field.path} {use.by or use.gate}": use
-    for field in (*FIELDS, *(SLOField(path, "x.", effect) for path, effect in EXCEPTIONS.items()))
-    for use in (() if isinstance(field.effect, Gap) else field.effect)
+    f"{path} {use.by or use.gate}": use
+    for path, effect in (*EFFECTS.items(), *EXCEPTIONS.items())
+    for use in (() if isinstance(effect, Gap) else effect)
 }
 
 
@@ -337,10 +337,10 @@ def test_whoever_acts_is_known(use: Use) -> None:
     assert set(use.files) <= ROWS.keys()
 
 
-@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.path)
-def test_every_meaning_is_a_sentence(field: SLOField) -> None:
-    assert re.fullmatch(r"[A-Z0-9].*\.", field.meaning)
-    assert "|" not in field.meaning
+@pytest.mark.parametrize("meaning", MEANINGS.values(), ids=MEANINGS)
+def test_every_meaning_is_a_sentence(meaning: str) -> None:
+    assert re.fullmatch(r"[A-Z0-9].*\.", meaning)
+    assert "|" not in meaning
 
 
 TYPO = "spec: {cpuBurstStrategy: {cpuBurstPercent: 50, policy: auto}}"
