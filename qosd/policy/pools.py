@@ -10,7 +10,7 @@ kubelet reserves stay in the pools. Invariants: pools hold online CPUs only, LS 
 either, and neither is empty while a CPU is online: where nothing is left, others' CPUs are shared, the least protected
 first, kubelet's last, and a warning names whose. To isolated CPUs the kernel balances no load, so that all threads of a
 container would share one of them: that there are any is a warning, too. A pool that the rules file gives is taken as
-given, which is said. A bound pod whose CPU set another writer fights for has the CPUs that it is kept on. What makes no
+given. A bound pod whose CPU set another writer fights for has the CPUs that it is kept on. What makes no
 sense (two pods on one CPU, a CPU that is not there) is a warning.
 """
 
@@ -32,26 +32,17 @@ from qosd.model.snapshot import PodView, live
 from qosd.pods.cpumanager import UNNAMED
 from qosd.policy import packing
 
-_FROM_FILE = "given in the rules file (node.sharedPools)"
 _NO_CPUS = "no CPU is known, so there are no pools"
 
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Both pools by NUMA node, sorted; ``ls_why`` and ``be_why`` say for people what they are made of.
-
-    ``kubelet``: the exclusive CPUs of pods that stay where kubelet's CPU manager put them.
-    """
+    """Both pools by NUMA node, sorted. ``kubelet``: the CPUs of pods that stay on what its CPU manager gave them."""
 
     ls: tuple[Pool, ...] = ()
     be: tuple[Pool, ...] = ()
     kubelet: CPUSet = EMPTY
-    ls_why: str = ""
-    be_why: str = ""
     warnings: tuple[str, ...] = ()
-
-
-_Made = tuple[CPUSet, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +90,13 @@ def compute_pools(
         warnings.append(
             f"CPUs {isolated} are isolated (isolcpus), where the kernel balances no load: they are in no pool"
         )
-    (ls, ls_why), (be, be_why) = _both(online, claims, aside, isolated, warnings)
+    ls, be = _both(online, claims, aside, isolated, warnings)
     if _is_usable("LS", node.ls_pools, online, claims, warnings):
-        ls, ls_why = joined(node.ls_pools) & online, _FROM_FILE
+        ls = joined(node.ls_pools) & online
     if _is_usable("BE", node.be_pools, online, claims, warnings):
-        be, be_why = joined(node.be_pools) & online, _FROM_FILE
+        be = joined(node.be_pools) & online
     kubelets = _union(claim.cpus for claim in claims if claim.by_kubelet)
-    return Pools(by_node(topology, ls), by_node(topology, be), kubelets, ls_why, be_why, tuple(warnings))
+    return Pools(by_node(topology, ls), by_node(topology, be), kubelets, tuple(warnings))
 
 
 def reserved(topology: Topology, node: NodeSettings) -> CPUSet:
@@ -230,19 +221,15 @@ def _be(online: CPUSet, claims: Sequence[_Claim], aside: CPUSet, isolated: CPUSe
 
 def _both(
     online: CPUSet, claims: Sequence[_Claim], aside: CPUSet, isolated: CPUSet, warnings: list[str]
-) -> tuple[_Made, _Made]:
-    """The LS and the BE pool, each with what it is made of."""
+) -> tuple[CPUSet, CPUSet]:
+    """Returns the LS and the BE pool."""
     be, shared = _be(online, claims, aside, isolated)
-    besides = _besides(claims, aside, isolated)
     if shared:
         warnings.append(f"no CPU is left for the LS and BE pools: they share the {shared} {be}{_used_by(claims, be)}")
-    be_why = f"{shared}, as no other CPU is left" if shared else "all CPUs outside LSE" + besides
     ls = be - _union(claim.cpus for claim in claims if not claim.by_kubelet)
-    if ls:
-        return (ls, be_why if shared else "all CPUs outside LSE and LSR" + besides), (be, be_why)
-    if not shared:
+    if not ls and not shared:
         warnings.append(f"no CPU is left for the LS pool: it shares CPUs {be}{_used_by(claims, be)}")
-    return (be, "the BE pool, as no other CPU is left"), (be, be_why)
+    return ls or be, be
 
 
 def _union(sets: Iterable[CPUSet]) -> CPUSet:
@@ -250,12 +237,6 @@ def _union(sets: Iterable[CPUSet]) -> CPUSet:
     for cpus in sets:
         total |= cpus
     return total
-
-
-def _besides(claims: Iterable[_Claim], aside: CPUSet, isolated: CPUSet) -> str:
-    kubelets = _union(claim.cpus for claim in claims if claim.by_kubelet)
-    parts = (("kubelet's exclusive", kubelets), ("reserved and system-QoS", aside), ("isolated", isolated))
-    return "".join(f", without {what} {cpus}" for what, cpus in parts if cpus)
 
 
 def _used_by(claims: Iterable[_Claim], cpus: CPUSet) -> str:

@@ -122,16 +122,9 @@ class TestTheTable:
         node = policy(reservation={"resources": {"cpu": milli}}).node
         assert str(reserved(machine(16, nodes=2, smt=True), node)) == cpus
 
-    def test_pools_of_the_rules_file_win_and_that_is_said(self) -> None:
+    def test_pools_of_the_rules_file_win(self) -> None:
         found = pools(LSR, sharedPools={"ls": [{"cpuset": "8-9"}]})
         assert both(found) == ("8-9", "0-15")
-        assert found.ls_why == "given in the rules file (node.sharedPools)"
-        assert found.be_why == "all CPUs outside LSE"
-
-    def test_what_they_are_made_of(self) -> None:
-        found = pools(LSE, kubelet={"g": "4-5"}, cpuManagerPolicy="static", **SYSTEM_AND_RESERVED)
-        rest = ", without kubelet's exclusive 4-5, without reserved and system-QoS 14-15"
-        assert (found.ls_why, found.be_why) == (f"all CPUs outside LSE and LSR{rest}", f"all CPUs outside LSE{rest}")
 
 
 class TestBoundPodsThatAnotherWriterMoves:
