@@ -34,7 +34,6 @@ from qosd.decide.runner import (
 from qosd.model.besteffort import NO_LIMITS, BestEffortLimits
 from qosd.model.policy import EffectivePolicy
 from qosd.model.snapshot import Aggregate, NodeSnapshot, PodView, Window
-from qosd.predict import gauges
 from qosd.predict.predictor import NOT_STATED, Predictor
 from qosd.report import NOT_DECIDED, TickReport
 from qosd.sense import window
@@ -166,7 +165,7 @@ class NodeLoop:
     def _predict(self, snapshot: NodeSnapshot, allocatable: ParsedAmounts) -> None:
         prediction = self._predictor.observe(snapshot, allocatable)
         if prediction is not None:
-            self._sense.store.put(PredictionRow.panel, snapshot.monotonic_ns, gauges.rows(prediction))
+            self._sense.store.put(PredictionRow.panel, snapshot.monotonic_ns, prediction.rows())
 
     def _with_acts(self, snapshot: NodeSnapshot) -> NodeSnapshot:
         """Returns ``snapshot`` with the state that the acts until now have left."""

@@ -9,9 +9,9 @@ handed over before stays the policy's to keep.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from koord.kube.client import Selection
 from koord.kube.informer import Informer, Lister, as_read
@@ -21,25 +21,15 @@ from koord.model import nodestate
 from koord.model.core import Node
 from koord.model.nodemetric import NodeMetric
 from qosd.clusterstatus import ClusterPart, PartState
+from qosd.policy.clusterpolicy import ClusterPolicy
 
 _BATCH = 16
-
-
-class Policy(Protocol):
-    """``qosd.policy.clusterpolicy.ClusterPolicy``."""
-
-    def take_slo(self, spec: Mapping[str, Any] | None, generation: int) -> None: ...
-    def refuse_slo(self, why: str) -> None: ...
-    def take_node(self, node: Node | None) -> None: ...
-    def refuse_node(self, why: str) -> None: ...
-    def lost(self, why: str) -> None: ...
-    def reached(self) -> None: ...
 
 
 class ClusterFeed:
     """``clock``: monotonic seconds."""
 
-    def __init__(self, client: Lister, node_name: str, policy: Policy, clock: Callable[[], float]) -> None:
+    def __init__(self, client: Lister, node_name: str, policy: ClusterPolicy, clock: Callable[[], float]) -> None:
         self._key, self._policy, self._clock = Key("", node_name), policy, clock
         self._stream = EventStream()
         selection = Selection(fields=f"metadata.name={node_name}")

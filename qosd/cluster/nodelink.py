@@ -205,8 +205,8 @@ class NodeLink:
         self._why = why
 
 
-class Evictions:
-    """Evicts through the manager, and reads by itself."""
+class NodeLinkEvictions:
+    """Evicts through the manager, since a pod's account may evict nothing itself, and reads by itself."""
 
     def __init__(self, link: NodeLink, client: Client) -> None:
         self._link, self._client = link, client

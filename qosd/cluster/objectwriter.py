@@ -6,36 +6,21 @@ request: the caller makes the next one, with newer content. Fails with KubeError
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
-from koord.kube.client import Body, CallLimits, PatchType
-from koord.kube.kind import Key, Kind, T
+from koord.kube.client import CallLimits, Client, PatchType
+from koord.kube.kind import Key, Kind
 from koord.kube.ratelimit import RateLimit
 
 WRITE_EVERY_S, WRITES_AT_ONCE = 10.0, 2
 _TRY_S = 10.0
 
 
-class Patching(Protocol):
-    """The part of ``Client`` that is needed."""
-
-    def with_limits(self, limits: CallLimits) -> Self: ...
-
-    async def patch(
-        self,
-        kind: Kind[T],
-        key: Key,
-        body: Body | Sequence[Mapping[str, Any]],
-        type: PatchType = PatchType.MERGE,
-        subresource: str = "",
-    ) -> T: ...
-
-
 class ObjectWriter:
-    def __init__(self, client: Patching, kind: Kind[Any], key: Key, clock: Callable[[], float]) -> None:
+    def __init__(self, client: Client, kind: Kind[Any], key: Key, clock: Callable[[], float]) -> None:
         self._client = client.with_limits(CallLimits(tries=1, timeout_s=_TRY_S))
         self._kind, self._key = kind, key
         self._rate = RateLimit(1 / WRITE_EVERY_S, WRITES_AT_ONCE, clock)

@@ -20,6 +20,7 @@ from random import random as uniform
 from typing import TypeVar
 
 from koord.kube.backoff import Random
+from koord.kube.client import Client
 from koord.kube.errors import APIError, KubeError
 from koord.kube.kind import NODE_METRIC, Key
 from koord.model import nodestate
@@ -30,11 +31,10 @@ from qosd.cluster import collectpolicy, nodemetric
 from qosd.cluster.collectpolicy import EffectivePolicy
 from qosd.cluster.nodemetric import NodeReport, NotMeasured
 from qosd.cluster.nodestate import of as node_state
-from qosd.cluster.objectwriter import ObjectWriter, Patching
+from qosd.cluster.objectwriter import ObjectWriter
 from qosd.cluster.schedule import Schedule
 from qosd.cluster.ticks import MeasuredNode, after_each_tick, set_within
 from qosd.clusterstatus import ClusterPart, PartState
-from qosd.model.snapshot import NodeSnapshot
 
 LOOK_EVERY_S = 10.0
 """How often the use is compared with what was written last, and no sooner after that."""
@@ -65,7 +65,7 @@ class Reporter:
 
     def __init__(
         self,
-        client: Patching,
+        client: Client,
         node_name: str,
         node: MeasuredNode,
         metric: Callable[[], NodeMetric | None],
@@ -145,7 +145,8 @@ class Reporter:
             return False
         policy, store = self._policy(), self._node.sense.store
         now = await self._in_thread(lambda: nodemetric.node_usage(snapshot, store, policy))
-        return now is not None and has_moved(written, now, _allocatable(snapshot))
+        allocatable = CPUMemory(snapshot.allocatable_cpu_milli, snapshot.policy.allocatable_memory_bytes)
+        return now is not None and has_moved(written, now, allocatable)
 
     async def _write_report(self) -> None:
         await self._writer.turn()
@@ -233,7 +234,3 @@ class _WrittenState:
 
     def is_worth_writing(self, state: NodeState, is_due: bool) -> bool:
         return self.is_waited_for(state) or (is_due and state != self._written)
-
-
-def _allocatable(snapshot: NodeSnapshot) -> CPUMemory:
-    return CPUMemory(snapshot.allocatable_cpu_milli, snapshot.policy.allocatable_memory_bytes)

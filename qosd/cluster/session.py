@@ -27,7 +27,7 @@ from koord.model import locations
 from qosd.cluster.apieviction import evicting_by_api
 from qosd.cluster.apipods import APIPods
 from qosd.cluster.feed import ClusterFeed
-from qosd.cluster.nodelink import Evictions, NodeLink
+from qosd.cluster.nodelink import NodeLink, NodeLinkEvictions
 from qosd.cluster.reporter import Reporter
 from qosd.cluster.supervision import keep_running
 from qosd.cluster.topologyreporter import TopologyReporter
@@ -71,8 +71,9 @@ class Session:
 
     async def run(self) -> None:
         """Until it is cancelled."""
+        api = NodeLinkEvictions(self.link, self.client) if self._is_pod else self.client
         try:
-            with evicting_by_api(self._node.actuator.evictions, self._evictions(), self.recorder):
+            with evicting_by_api(self._node.actuator.evictions, api, self.recorder):
                 async with asyncio.TaskGroup() as group:
                     for name, run in self._parts():
                         group.create_task(keep_running(name, run, self._node.metrics.cluster_crashes), name=name)
@@ -93,10 +94,6 @@ class Session:
         """Of a pod the manager is in its own namespace."""
         namespace = _own_namespace(environ) if self._is_pod else locations.NAMESPACE
         return NodeLink(self.client, self.node_name, self._node, self.feed.node_metric, namespace)
-
-    def _evictions(self) -> Client | Evictions:
-        """A pod's account may evict nothing itself: koord-manager does it, of pods on this node."""
-        return Evictions(self.link, self.client) if self._is_pod else self.client
 
     def _parts(self) -> list[Part]:
         return [

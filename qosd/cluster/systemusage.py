@@ -70,7 +70,8 @@ def read(snapshot: NodeSnapshot, store: SampleStore, sources: Sources, since_ns:
     own = store.series(sources.system, "", since_ns)
     unattributed = dict(store.series(sources.unattributed, "", since_ns))
     unreadable = {at_ns for at_ns, pods in store.series(SystemRow.unreadable_pods, "", since_ns) if pods}
-    pending = sum(_request(pod, sources) for pod in pending_pods(snapshot, sources.pod))
+    requests = [request_of(pod, sources.resource) or 0 for pod in pending_pods(snapshot, sources.pod)]
+    pending = sum(requests) / sources.per_unit
     applications = _sums(store, sources.host_application, applications_in_kubepods(snapshot), since_ns)
 
     def of_system(at_ns: int) -> float:
@@ -92,11 +93,6 @@ def applications_in_kubepods(snapshot: NodeSnapshot) -> Collection[str]:
     root = snapshot.tiers.get(KubeQoS.GUARANTEED, "")
     applications = snapshot.policy.slo.host_applications or ()
     return {app.name for app in applications if root and f"{app_cgroup(app, tiers)}/".startswith(f"{root}/")}
-
-
-def _request(pod: PodView, sources: Sources) -> float:
-    """0 where nobody tells it."""
-    return (request_of(pod, sources.resource) or 0) / sources.per_unit
 
 
 def _sums(store: SampleStore, metric: Metric, subjects: Collection[str], since_ns: int) -> Mapping[int, float]:

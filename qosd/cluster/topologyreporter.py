@@ -16,16 +16,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from http import HTTPStatus
 from random import random as uniform
-from typing import Any, Protocol
+from typing import Any
 
 from koord.host import cpumodel, numamemory
 from koord.host.cgroup import Tree
 from koord.host.kernelfile import ParseError
 from koord.kube.backoff import Backoff, Random
-from koord.kube.client import Selection
+from koord.kube.client import Client, Selection
 from koord.kube.errors import APIError, KubeError
-from koord.kube.informer import Informer, Lister, Pace, as_read
-from koord.kube.kind import NODE_RESOURCE_TOPOLOGY, Key, Kind, T
+from koord.kube.informer import Informer, Pace, as_read
+from koord.kube.kind import NODE_RESOURCE_TOPOLOGY, Key
 from koord.model.noderesourcetopology import NodeResourceTopology
 from qosd.cluster import nodetopology, topologyobject
 from qosd.cluster.nodetopology import Desired, Hardware, Inputs
@@ -45,13 +45,6 @@ _NAME = NODE_RESOURCE_TOPOLOGY.name
 _log = logging.getLogger(__name__)
 
 
-class Topologies(Lister, Protocol):
-    """The part of ``koord.kube.client.Client`` that is needed here."""
-
-    async def create(self, kind: Kind[T], body: Mapping[str, Any]) -> T: ...
-    async def patch(self, kind: Kind[T], key: Key, body: Mapping[str, Any]) -> T: ...
-
-
 class TopologyReporter:
     """Lives in the running event loop; ``run`` may be called again when it has ended.
 
@@ -59,7 +52,7 @@ class TopologyReporter:
 
     def __init__(
         self,
-        client: Topologies,
+        client: Client,
         node_name: str,
         node: Node,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,

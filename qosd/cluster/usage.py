@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from math import fsum
+from operator import itemgetter
 
 from qosd.model.metric import Metric
 from qosd.sense.ring import NANOSECONDS, nearest_rank
@@ -28,7 +29,7 @@ def begin_ns(now_ns: int, window_s: float) -> int:
 
 def since(samples: Samples, since_ns: int) -> Samples:
     """Those that are not older than ``since_ns``."""
-    return samples[bisect_left(samples, since_ns, key=_instant_ns) :]
+    return samples[bisect_left(samples, since_ns, key=itemgetter(0)) :]
 
 
 def mean(samples: Samples) -> float | None:
@@ -55,7 +56,3 @@ def means(store: SampleStore, metric: Metric, since_ns: int) -> Mapping[str, flo
     """By object, of those that have a newest sample and one since then."""
     histories = store.histories(metric, since_ns)
     return {subject: value for subject, samples in histories.items() if (value := mean(samples)) is not None}
-
-
-def _instant_ns(sample: tuple[int, float]) -> int:
-    return sample[0]

@@ -65,7 +65,9 @@ def _add_report(message: inspect.GetNodeResponse, report: TickReport, tree: Tree
         node = snapshot.policy.node
         message.observed_unix_ns = snapshot.wall_ns
         message.capacity.CopyFrom(_capacity(snapshot))
-        message.usage.extend(_usage(snapshot))
+        for metric in _USAGE:
+            if (value := snapshot.value(metric)) is not None:
+                message.usage.add(metric=metric.name, unit=metric.unit, value=value, help=metric.help)
         left = snapshot.limits.pools if snapshot.limits.scheduling.cpus else ()
         message.pools.extend([*_pools("LS", node.ls_pools), *_pools("BE", node.be_pools), *_pools("best-effort", left)])
 
@@ -83,15 +85,6 @@ def _capacity(snapshot: NodeSnapshot) -> inspect.Capacity:
         cpu_requests_milli=sum(pod.cpu_request_milli or 0 for pod in pods),
         memory_requests_bytes=sum(pod.memory_request_bytes or 0 for pod in pods),
     )
-
-
-def _usage(snapshot: NodeSnapshot) -> list[inspect.Usage]:
-    """Those of _USAGE that have a sample."""
-    return [
-        inspect.Usage(metric=metric.name, unit=metric.unit, value=value, help=metric.help)
-        for metric in _USAGE
-        if (value := snapshot.value(metric)) is not None
-    ]
 
 
 def _pools(name: str, pools: Iterable[Pool]) -> list[inspect.Pool]:

@@ -44,10 +44,10 @@ def build(inputs: PodInputs, previous: tuple[PodInputs, PodView] | None) -> PodV
         return previous[1]
     old = None if previous is None else previous[1]
     context = _context(inputs, old)
-    kube_qos = _kube_qos(inputs, context)
+    kubelet, request = inputs.kubelet or UNLISTED, context.request
+    kube_qos = kubelet.kube_qos or context.kube_qos or KubeQoS.BURSTABLE
     running = inputs.sandbox is not None and inputs.sandbox.state == SANDBOX_READY
     derived = qos.derive(context.raw_qos, kube_qos, running=running, rules=inputs.derivation)
-    kubelet, request = inputs.kubelet or UNLISTED, context.request
     views = _containers(inputs, request.cgroup_parent, old)
     cgroup = request.cgroup_parent if cgroup_parent.parse(request.cgroup_parent) is not None else ""
     return PodView(
@@ -106,10 +106,6 @@ def _containers_shares(inputs: PodInputs) -> int | None:
 
 def _detail(inputs: PodInputs) -> Detail:
     return inputs.details.get(inputs.sandbox.id, _SILENT) if inputs.sandbox is not None else _SILENT
-
-
-def _kube_qos(inputs: PodInputs, context: PodContext) -> KubeQoS:
-    return (inputs.kubelet or UNLISTED).kube_qos or context.kube_qos or KubeQoS.BURSTABLE
 
 
 def _containers(inputs: PodInputs, parent: str, old: PodView | None) -> tuple[ContainerView, ...]:

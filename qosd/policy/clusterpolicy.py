@@ -38,7 +38,7 @@ from koord.model.core import Node
 from koord.model.problem import Problem
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec
-from qosd.policy.kept import CopyUnusable, Kept, PolicyDocument
+from qosd.policy.kept import CopyUnusable, Keeper, PolicyDocument
 from qosd.policy.nodeobject import NodeFacts
 from qosd.policy.overlay import NOT_SET, ClusterOverrides, bad_settings
 from qosd.policy.provenance import Origin, Provenance
@@ -69,7 +69,7 @@ class LastKnown(Generic[T]):
 class WatchedObject(Generic[T]):
     """One object of the API server's: its last good word, when that held last, and why it may not hold now."""
 
-    def __init__(self, kind: str, kept: Kept | None) -> None:
+    def __init__(self, kind: str, kept: Keeper | None) -> None:
         self.kind = kind
         self.word: LastKnown[T] | None = None
         self.refused = ""
@@ -155,8 +155,8 @@ class ClusterPolicy:
         changed: Callable[[], object],
         *,
         is_expected: bool = False,
-        kept_slo: Kept | None = None,
-        kept_node: Kept | None = None,
+        kept_slo: Keeper | None = None,
+        kept_node: Keeper | None = None,
         now_unix_s: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -17,7 +17,6 @@ import stat
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from koord.model.schema import MAX_JSON
 from koord.service import wholefile
@@ -39,16 +38,6 @@ class PolicyDocument:
     text: str
     source: str
     taken_unix_s: float
-
-
-class Kept(Protocol):
-    """``Keeper``, as who has documents sees it."""
-
-    problem: str
-
-    def recall(self) -> PolicyDocument | None: ...
-
-    def keep(self, document: PolicyDocument) -> None: ...
 
 
 class CopyUnusable(Exception):

@@ -24,7 +24,7 @@ from koord.service.config import ConfigError, parse_yaml, read_text
 from qosd.metrics import Metrics
 from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.policy import nodefile
-from qosd.policy.kept import MAX_BYTES, CopyUnusable, Kept, PolicyDocument
+from qosd.policy.kept import MAX_BYTES, CopyUnusable, Keeper, PolicyDocument
 from qosd.policy.overlay import NOT_SET, NodePolicy, bad_settings
 from qosd.policy.provenance import Origin, Provenance
 
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 class RulesFile:
     """The file at ``path``; ``load`` reads it. ``kept`` remembers the last good document beyond this process."""
 
-    def __init__(self, path: Path, metrics: Metrics, kept: Kept | None, now_unix_s: Callable[[], float]) -> None:
+    def __init__(self, path: Path, metrics: Metrics, kept: Keeper | None, now_unix_s: Callable[[], float]) -> None:
         self._path, self._metrics, self._kept, self._now_unix_s = path, metrics, kept, now_unix_s
         self.provenance = Provenance(Origin.DEFAULTS, str(path))
         self.policy = NodePolicy(source=str(path))

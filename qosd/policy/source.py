@@ -34,7 +34,7 @@ from qosd.model.policy import EffectivePolicy, HostFacts, NodeSettings
 from qosd.model.snapshot import PodView
 from qosd.policy import kubeletpolicy, provenance, scheduling, sloeffects
 from qosd.policy.clusterpolicy import ClusterPolicy
-from qosd.policy.kept import Kept
+from qosd.policy.kept import Keeper
 from qosd.policy.kubeletpolicy import KubeletFacts
 from qosd.policy.overlay import NodePolicy, overlay
 from qosd.policy.pools import Pools, compute_pools
@@ -75,7 +75,7 @@ class PolicySource:
         file: Path,
         host_facts: Callable[[], HostFacts],
         metrics: Metrics,
-        kept: Kept | None = None,
+        kept: Keeper | None = None,
         now_unix_s: Callable[[], float] = time.time,
         gate_flags: Settings = NO_SETTINGS,
         cluster: ClusterPolicy | None = None,

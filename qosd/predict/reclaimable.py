@@ -9,13 +9,14 @@ request counts as needed. ``confidence`` is that of the weakest model the result
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from koord.model.priority import PriorityClass
 from qosd.model.snapshot import PodView
 from qosd.predict.bank import SYSTEM, Bank, Model, class_key, confidence_after, pod_key, workload_key
 from qosd.predict.workload import workload_name
+from qosd.sense.prediction import PredictionRow
 
 CPU_QUANTILE, MEMORY_QUANTILE = 0.95, 0.98
 _RUNNING = "SANDBOX_READY"
@@ -56,6 +57,18 @@ class Prediction:
     peak: Amount
     confidence: float
     unpredicted: tuple[str, ...]
+
+    def rows(self) -> Mapping[str, PredictionRow]:
+        """Returns the prediction as the row of its metrics: that of the node, which has the name ""."""
+        row = PredictionRow(
+            prod_reclaimable_cpu_cores=self.reclaimable.cpu_milli / 1000,
+            prod_reclaimable_memory_bytes=self.reclaimable.memory_bytes,
+            prod_peak_cpu_cores=self.peak.cpu_milli / 1000,
+            prod_peak_memory_bytes=self.peak.memory_bytes,
+            prediction_confidence_ratio=self.confidence,
+            unpredicted_pods=float(len(self.unpredicted)),
+        )
+        return {"": row}
 
 
 def predict(bank: Bank, pods: Iterable[PodView], allocatable: Amount, now_s: float, settings: Settings) -> Prediction:

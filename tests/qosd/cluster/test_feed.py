@@ -13,6 +13,7 @@ import pytest
 from koord.model.core import Node
 from qosd.cluster.feed import ClusterFeed
 from qosd.clusterstatus import PartState
+from qosd.policy.clusterpolicy import ClusterPolicy
 from tests.kube.server import Fault, Server
 from tests.kube.support import NODES, client
 from tests.support.waiting import until
@@ -21,7 +22,7 @@ SLOS, METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodeslos", "/apis/slo.koordin
 OWN, OTHER = "node-1", "node-2"
 
 
-class Policy:
+class Policy(ClusterPolicy):
     """Keeps what it is told, in order. ``fails``: the next word of a NodeSLO is one error of our own."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ from koord_manager.nodelink.signer import Signer
 from koord_manager.nodelink.signing import Agents
 from qosd.cluster import freshfigures, nodeidentity, nodelink
 from qosd.cluster.freshfigures import Level
-from qosd.cluster.nodelink import Evictions, NodeLink, has_moved
+from qosd.cluster.nodelink import NodeLink, NodeLinkEvictions, has_moved
 from qosd.clusterstatus import PartState
 from qosd.metrics import Metrics
 from tests.koord_manager.nodelink.rig import AGENT, APIServer, Rig, pods_token, rig
@@ -378,7 +378,7 @@ async def test_evictions_through_the_manager() -> None:
         await until(lambda: len(made.view.pods.objects) == 3)
         await cluster.more()
         made.server.protected.add("kept")
-        evictions = Evictions(cluster.link, made.api)
+        evictions = NodeLinkEvictions(cluster.link, made.api)
         for name, status, blocked_by_pdb in (("kept", 429, True), ("other", 403, False), ("unknown", 404, False)):
             with pytest.raises(APIError) as error:
                 await evictions.evict(Key("shop", name), f"uid-of-{name}")

@@ -11,13 +11,13 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import msgspec
 import pytest
 
 from koord.host.reconcile.state import FileState, Phase
-from koord.kube.client import Body, CallLimits, PatchType
+from koord.kube.client import Body, CallLimits, Client, PatchType
 from koord.kube.errors import APIError, KubeError, Unreachable
 from koord.kube.kind import NODE_METRIC, Key, Kind, T
 from koord.model import core
@@ -117,7 +117,8 @@ class Cluster:
         self.after_tick: list[Callable[[], None]] = []
         self.metric: NodeMetric | None = metric()
         self.api = API(self.clock)
-        self.reporter = Reporter(self.api, "n1", self, lambda: self.metric, self.clock, lambda: 1.0, Inline())
+        self.client = cast(Client, self.api)
+        self.reporter = Reporter(self.client, "n1", self, lambda: self.metric, self.clock, lambda: 1.0, Inline())
 
     @property
     def sense(self) -> History:
@@ -289,7 +290,9 @@ async def test_a_disk_that_stalls_delays_no_report() -> None:
     with ThreadPoolExecutor(1) as cluster.disk:
         cluster.disk.submit(stalled.wait)
         try:
-            reporter = Reporter(cluster.api, "n1", cluster, lambda: cluster.metric, lambda: cluster.clock() + began_s)
+            reporter = Reporter(
+                cluster.client, "n1", cluster, lambda: cluster.metric, lambda: cluster.clock() + began_s
+            )
             began_s = 0.0
             cluster.tick()
             running = asyncio.create_task(reporter.run())

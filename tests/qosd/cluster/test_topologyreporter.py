@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 from msgspec import structs
 
-from koord.kube.client import Selection
+from koord.kube.client import Client, Selection
 from koord.kube.errors import APIError, KubeError, Unreachable
 from koord.kube.kind import NODE_RESOURCE_TOPOLOGY, Key, Kind, T
 from koord.kube.reading import Kept, ListPage, Transform, WatchEvent, WatchEventType, read_entry
@@ -286,7 +286,7 @@ async def test_a_disk_that_stalls_delays_no_report(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as disk:
         disk.submit(stalled.wait)
         rig.node.disk = disk
-        rig.reporter = TopologyReporter(rig.cluster, NAME, cast(Node, rig.node))
+        rig.reporter = TopologyReporter(cast(Client, rig.cluster), NAME, cast(Node, rig.node))
         try:
             async with reporting(rig):
                 assert rig.stored

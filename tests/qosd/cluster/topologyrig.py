@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from koord.host.cgroup import Tree
 from koord.model.kubeletconfig import KubeletConfig
-from qosd.cluster.topologyreporter import Topologies, TopologyReporter
+from qosd.cluster.topologyreporter import TopologyReporter
 from qosd.node import Node
 from tests.qosd.cluster.topologies import NODE, ONE_SOCKET, inputs
 
@@ -21,7 +21,7 @@ from tests.qosd.cluster.topologies import NODE, ONE_SOCKET, inputs
 class Rig:
     """``root``: where the machine is. 16 GiB, four CPUs, no pods."""
 
-    def __init__(self, root: Path, client: Topologies) -> None:
+    def __init__(self, root: Path, client: Any) -> None:
         made = inputs()
         self.root = root
         self.memory_kb(16 << 20)

@@ -17,7 +17,7 @@ from koord.service import wholefile
 from qosd.metrics import Metrics
 from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.policy import kept
-from qosd.policy.kept import CopyUnusable, PolicyDocument
+from qosd.policy.kept import CopyUnusable, Keeper, PolicyDocument
 from qosd.policy.provenance import Origin
 from qosd.policy.source import PolicySource
 from tests.support.waiting import until
@@ -27,17 +27,14 @@ BAD = "node: {guaranteedAs: nobody}\n"
 TAKEN_S = 1_700_000_000.0
 
 
-class Disk:
+class Disk(Keeper):
     """Keeps at once, in ``file``."""
 
     def __init__(self, file: Path) -> None:
-        self.file, self.problem = file, ""
-
-    def recall(self) -> PolicyDocument | None:
-        return kept.read(self.file)
+        self._file, self.problem = file, ""
 
     def keep(self, document: PolicyDocument) -> None:
-        wholefile.write(kept.encode(document), self.file)
+        wholefile.write(kept.encode(document), self._file)
 
 
 class Node:

@@ -10,7 +10,6 @@ import pytest
 from koord.model.qos import QoSClass
 from koord.model.slo import HostApplication
 from qosd.model.metric import CGROUP_SCOPES, Scope
-from qosd.predict import gauges
 from qosd.predict.bank import Bank
 from qosd.predict.reclaimable import Amount, Settings, predict
 from qosd.sense.cycles import CyclesCollector
@@ -124,7 +123,7 @@ def test_every_collector_produces_what_its_rows_declare(world: World) -> None:
 
 def test_the_prediction_and_the_collectors_rows(v2: World) -> None:
     prediction = predict(Bank(), (), Amount(), 0.0, Settings())
-    assert same_names(PredictionRow.panel, gauges.rows(prediction)[""])
+    assert same_names(PredictionRow.panel, prediction.rows()[""])
     Sampler([], v2.store, v2.clock).sample((), TIERS)
     assert set(v2.store.newest()) == set(CollectorRow.panel.metrics)
 
