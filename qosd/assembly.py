@@ -40,13 +40,13 @@ from qosd.metrics import Metrics
 from qosd.model.besteffort import BestEffortLimits
 from qosd.model.policy import HostFacts
 from qosd.node import BEST_EFFORT, JOURNAL, MODELS, NODE_OBJECT, NODE_SLO, POLICY, UNDO, Node
-from qosd.nri.plugin import Plugin
+from qosd.nri.plugin import NRIPlugin
 from qosd.nri.service import Hooks
 from qosd.options import Options
 from qosd.originals import OriginalsRecorder
 from qosd.pods.cpumanager import CPUManagerFile
-from qosd.pods.cri import Runtime
-from qosd.pods.http import Access
+from qosd.pods.cri import CRIClient
+from qosd.pods.http import KubeletAccess
 from qosd.pods.kubelet import SERVING_CERTIFICATES, KubeletClient
 from qosd.pods.kubeletconfig import KubeletConfigSource
 from qosd.pods.podlists import PodLists
@@ -167,7 +167,7 @@ def _add_front_ends(node: Node) -> None:
             has_resctrl_group=partial(hostfacts.has_resctrl_group, tree), as_listed=node.pods.as_listed,
         )  # fmt: skip
         socket = Path(options.nri_socket)
-        node.plugin = Plugin(socket, served, lambda attached: None, index=options.nri_plugin_index)
+        node.plugin = NRIPlugin(socket, served, lambda attached: None, index=options.nri_plugin_index)
 
 
 def _undo_record(options: Options, lock_fd: int | None) -> tuple[UndoRecord, str]:
@@ -236,17 +236,17 @@ def _raised_limit() -> int:
     return wanted
 
 
-def _runtime(options: Options, loop: asyncio.AbstractEventLoop) -> Runtime | None:
+def _runtime(options: Options, loop: asyncio.AbstractEventLoop) -> CRIClient | None:
     if not options.runtime_endpoint:
         return None
-    return Runtime(options.runtime_endpoint, options.runtime_timeout, loop)
+    return CRIClient(options.runtime_endpoint, options.runtime_timeout, loop)
 
 
 def _kubelet(options: Options, metrics: Metrics) -> KubeletClient | None:
     if not options.kubelet_endpoint:
         return None
     own = SERVING_CERTIFICATES if options.kubelet_insecure_tls else ()
-    access = Access(
+    access = KubeletAccess(
         options.kubelet_endpoint,
         token_file=_file(options.kubelet_token_file),
         cert_file=_file(options.kubelet_cert_file),

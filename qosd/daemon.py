@@ -42,7 +42,7 @@ from qosd.policy.watching import PolicyWatch
 from qosd.tickscheduler import TickReason
 
 if TYPE_CHECKING:
-    from qosd.cluster.session import Session
+    from qosd.cluster.session import ClusterSession
 
 _SWITCH_S = 0.001  # how long the node's thread may keep a hook call from Python's interpreter
 _NANOSECONDS = 1e9
@@ -148,11 +148,11 @@ async def _follow_cluster(node: Node, environ: Mapping[str, str]) -> None:
         await asyncio.sleep(_SESSION_PAUSE_S)
 
 
-def _session_class() -> type[Session]:
+def _session_class() -> type[ClusterSession]:
     """Imports the session's class, in a thread: that takes tenths of a second, in which hooks go on being answered."""
-    from qosd.cluster.session import Session  # noqa: PLC0415 - only who has a cluster pays for it
+    from qosd.cluster.session import ClusterSession  # noqa: PLC0415 - only who has a cluster pays for it
 
-    return Session
+    return ClusterSession
 
 
 def _tick_of(node: Node, ticked: Callable[[], None]) -> Callable[[TickReason], Awaitable[None]]:

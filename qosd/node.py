@@ -38,7 +38,7 @@ from qosd.loop import NodeLoop, TickInputs
 from qosd.metrics import Metrics
 from qosd.model.pod import PodContext
 from qosd.model.snapshot import PodView
-from qosd.nri.plugin import Plugin
+from qosd.nri.plugin import NRIPlugin
 from qosd.options import Options
 from qosd.pods.cpumanager import CPUManagerFile
 from qosd.pods.kubeletconfig import KubeletConfigSource
@@ -99,7 +99,7 @@ class Node:
     start_gate: StartGate = field(default_factory=StartGate)
     front_ends: FrontEnds = field(init=False)
     hooks: HookServer = field(init=False)
-    plugin: Plugin | None = None
+    plugin: NRIPlugin | None = None
     cluster_status: Callable[[], ClusterStatus | None] = field(default=lambda: None)
     """None without a cluster, and until the connection to it is made."""
     is_uninstalled: Callable[[], bool] = field(default=lambda: False)

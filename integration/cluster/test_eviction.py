@@ -29,20 +29,20 @@ from qosd.act.cristop import CRIStop
 from qosd.act.evictor import EvictionRefused, Evictor
 from qosd.act.journal import Journal, JournalEntry
 from qosd.cluster.apieviction import CALL_S, evicting_by_api
-from qosd.cluster.evictionrequest import BOUNDS, Bounds, EvictionRequest, NotByAPI
+from qosd.cluster.evictionrequest import BOUNDS, EvictionBounds, EvictionRequest, NotByAPI
 from qosd.decide.decision import Decision, Eviction, Stage
 from qosd.decide.reliefstate import Relief
 from qosd.decide.runner import Decisions, StrategyResult, StrategyStatus
 from qosd.decide.shortage import Resource, Shortage, Victims
 from qosd.model.snapshot import EvictionPhase
-from qosd.pods.cri import Runtime
+from qosd.pods.cri import CRIClient
 
 PODS = objects.pods_of("default")
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 EVENTS = "/api/v1/namespaces/default/events"
 NODE_A, NODE_B = "node-a", "node-b"
 CROWD, EARLY, RESTARTS = 400, 50, 4
-SHORT = Bounds(refused_s=2.0, unanswered_s=5.0, gone_s=20.0, pause_s=0.1)
+SHORT = EvictionBounds(refused_s=2.0, unanswered_s=5.0, gone_s=20.0, pause_s=0.1)
 WHY = "beMemoryEvict: 162.4 MiB of memory must be freed (72 % of the pods' limit is in use); evict: {}"
 _S = 1_000_000_000
 
@@ -101,7 +101,11 @@ def allow(admin: Api, name: str, allowed: int) -> None:
 
 
 async def requested(
-    plane: ControlPlane, eviction: Eviction, node: str = NODE_A, bounds: Bounds = SHORT, told: Callable[[], Any] = str
+    plane: ControlPlane,
+    eviction: Eviction,
+    node: str = NODE_A,
+    bounds: EvictionBounds = SHORT,
+    told: Callable[[], Any] = str,
 ) -> tuple[str, list[str]]:
     """How the request ends, and the refusals on its way. ``told``: called for each refusal."""
     steps: list[str] = []
@@ -183,9 +187,9 @@ async def test_an_api_server_that_comes_back(plane: ControlPlane, admin: Api) ->
     eviction = bound(plane, admin, "patient")
     admin.close()
     await asyncio.to_thread(plane.api_server.stop)
-    away, _ = await requested(plane, eviction, bounds=Bounds(unanswered_s=1.0))
+    away, _ = await requested(plane, eviction, bounds=EvictionBounds(unanswered_s=1.0))
     assert away.startswith("NotByAPI: the API server has not done it in 1 s: Cannot connect")
-    request = asyncio.create_task(requested(plane, eviction, bounds=Bounds(unanswered_s=60.0)))
+    request = asyncio.create_task(requested(plane, eviction, bounds=EvictionBounds(unanswered_s=60.0)))
     await asyncio.to_thread(plane.api_server.start)
     assert (await request)[0] == "the API server has agreed"
 
@@ -210,7 +214,7 @@ async def test_an_api_server_that_has_not_read_its_pods_yet(plane: ControlPlane,
 
 async def all_requested(plane: ControlPlane, evictions: Sequence[Eviction]) -> set[str]:
     """How the requests end, all made at once by one client."""
-    bounds = Bounds(unanswered_s=60.0)
+    bounds = EvictionBounds(unanswered_s=60.0)
     async with node_client(plane, NODE_A) as client:
         requests = [
             EvictionRequest(client, each, Key(*each.pod.split("/")), bounds, lambda *_: None) for each in evictions
@@ -253,9 +257,9 @@ class Rig:
 
 
 @asynccontextmanager
-async def evicting(plane: ControlPlane, node: Node, directory: Path, bounds: Bounds) -> AsyncIterator[Rig]:
+async def evicting(plane: ControlPlane, node: Node, directory: Path, bounds: EvictionBounds) -> AsyncIterator[Rig]:
     loop = asyncio.get_running_loop()
-    runtime = Runtime(f"unix://{node.runtime}", 5.0, loop)
+    runtime = CRIClient(f"unix://{node.runtime}", 5.0, loop)
     undo = UndoRecord(directory / "undo", "boot")
     with Journal(directory / "journal") as journal:
         evictor = Evictor(undo, journal, CRIStop(runtime, cgroups.existing), loop)

@@ -30,7 +30,7 @@ from koord.overcommit.report import FreshUsage
 from qosd.cluster import freshfigures
 from qosd.cluster.certificaterequest import key_and_request
 from qosd.cluster.freshfigures import Level
-from qosd.cluster.nodelink import NodeLink
+from qosd.cluster.nodelink import NodeLinkClient
 from qosd.clusterstatus import PartState
 from qosd.metrics import Metrics
 
@@ -139,11 +139,11 @@ async def client(managed: Managed, node: str, token: str) -> AsyncIterator[Clien
 @asynccontextmanager
 async def linked(
     managed: Managed, node: str, claimed: str = "", token: str = ""
-) -> AsyncIterator[tuple[NodeLink, FakeNode]]:
+) -> AsyncIterator[tuple[NodeLinkClient, FakeNode]]:
     """A link of ``node`` that says it is ``claimed``."""
     async with client(managed, node, token) as api:
         fake = FakeNode()
-        link = NodeLink(api, claimed or node, fake, lambda: None)
+        link = NodeLinkClient(api, claimed or node, fake, lambda: None)
         running = asyncio.create_task(link.run())
         try:
             yield link, fake

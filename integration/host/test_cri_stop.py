@@ -17,7 +17,7 @@ from koord.pb.cri import api_pb2 as pb
 from qosd.act.cristop import CRIStop
 from qosd.act.evictor import EvictionFailed
 from qosd.decide.decision import Eviction
-from qosd.pods.cri import Runtime
+from qosd.pods.cri import CRIClient
 
 DEAF = ("/bin/sh", "-c", "trap '' TERM; echo started; while :; do sleep 1; done")
 GRACE_S = 1
@@ -27,7 +27,7 @@ _STILL_RUNNING = r"^container \w+ .* is running: .*StopContainer: .*; container 
 
 @asynccontextmanager
 async def stopping(containerd: Containerd, exit_s: float = 20.0) -> AsyncIterator[CRIStop]:
-    runtime = Runtime(f"unix://{containerd.socket}", 5.0, asyncio.get_running_loop())
+    runtime = CRIClient(f"unix://{containerd.socket}", 5.0, asyncio.get_running_loop())
     try:
         yield CRIStop(runtime, cgroups.existing, exit_s=exit_s)
     finally:

@@ -22,7 +22,7 @@ from qosd.hookserver.server import REGISTERED, HookServer, listening
 from qosd.metrics import Metrics
 from qosd.model.pod import PodContext
 from qosd.model.policy import HostFacts
-from qosd.nri.plugin import Plugin
+from qosd.nri.plugin import NRIPlugin
 from qosd.nri.service import Hooks
 from qosd.originals import OriginalsRecorder
 from qosd.policy.source import PolicySource
@@ -51,7 +51,7 @@ class Attached:
             announced=self.announced.append,
             originals=originals,
         )
-        self.plugin = Plugin(plugin_socket, hooks, self.heard.append)
+        self.plugin = NRIPlugin(plugin_socket, hooks, self.heard.append)
 
     def wait(self, attachments: int) -> None:
         """Until the runtime has taken the plugin in for the ``attachments``-th time."""

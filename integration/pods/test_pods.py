@@ -22,7 +22,7 @@ from integration.harness.cri import Cri
 from integration.harness.pods import Container, Pod, container_resources
 from koord.model.qos import DerivationRules, QoSClass
 from qosd.model.snapshot import PodView
-from qosd.pods.cri import Runtime
+from qosd.pods.cri import CRIClient
 from qosd.pods.source import POLL_S, PodSource
 from tests.support.waiting import until
 
@@ -47,7 +47,7 @@ class Seen:
 async def following(containerd: Containerd, root: str) -> AsyncIterator[tuple[PodSource, Seen]]:
     loop, seen = asyncio.get_running_loop(), Seen()
     source: PodSource
-    runtime = Runtime(f"unix://{containerd.socket}", 5.0, loop)
+    runtime = CRIClient(f"unix://{containerd.socket}", 5.0, loop)
     source = PodSource(runtime, None, DerivationRules, lambda: seen.note(source.current))
     source.follow(cgroups.hierarchies()["cpu"], (root, f"{root}/burstable", f"{root}/besteffort"))
     source.start()

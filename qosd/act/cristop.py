@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from qosd.act.evictor import EvictionFailed
 from qosd.decide.decision import Eviction
-from qosd.pods.cri import CONTAINER_CREATED, Container, Runtime, RuntimeUnreachable
+from qosd.pods.cri import CONTAINER_CREATED, Container, CRIClient, RuntimeUnreachable
 
 EXIT_S = 30.0
 """The time that killed processes have to exit: one with much memory takes seconds, a frozen one waits to be thawed."""
@@ -33,7 +33,7 @@ class CRIStop:
     """Evicts by ``runtime``. ``exists``: is there a cgroup at that path (``/kubepods/…``)?"""
 
     def __init__(
-        self, runtime: Runtime, exists: Callable[[str], bool], *, exit_s: float = EXIT_S, settle_s: float = SETTLE_S
+        self, runtime: CRIClient, exists: Callable[[str], bool], *, exit_s: float = EXIT_S, settle_s: float = SETTLE_S
     ) -> None:
         self._runtime, self._exists = runtime, exists
         self._exit_s, self._settle_s = exit_s, settle_s
@@ -71,7 +71,7 @@ class EvictedPod:
     It tells for every way of evicting whether the eviction has come about.
     """
 
-    def __init__(self, eviction: Eviction, runtime: Runtime, exists: Callable[[str], bool]) -> None:
+    def __init__(self, eviction: Eviction, runtime: CRIClient, exists: Callable[[str], bool]) -> None:
         self._eviction, self._runtime, self._exists = eviction, runtime, exists
         self.unstopped: Sequence[Container] = ()
         self._answers: dict[tuple[str, str], str] = {}  # to the stop of container id in that state

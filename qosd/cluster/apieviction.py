@@ -31,7 +31,7 @@ from koord.kube.recorder import EventRecorder, EventType, Subject
 from koord.model.eventreasons import EVICTED, NOT_EVICTED
 from qosd.act.cristop import CRIStop, EvictedPod
 from qosd.act.evictor import EvictionFailed, Evictor
-from qosd.cluster.evictionrequest import BOUNDS, Bounds, EvictionRequest, Evictions, NotByAPI
+from qosd.cluster.evictionrequest import BOUNDS, EvictionBounds, EvictionClient, EvictionRequest, NotByAPI
 from qosd.decide.decision import Eviction
 from qosd.model.snapshot import EvictionPhase
 
@@ -53,13 +53,13 @@ class APIEviction:
 
     def __init__(
         self,
-        api: Evictions,
+        api: EvictionClient,
         stop: CRIStop,
         events: Events,
         emergency: Callable[[], str],
         left_s: Callable[[str], float],
         tell_step: Callable[[Eviction, str, str], None],
-        bounds: Bounds = BOUNDS,
+        bounds: EvictionBounds = BOUNDS,
     ) -> None:
         self._api, self._stop, self._events = api, stop, events
         self._emergency, self._left_s, self._tell_step, self._bounds = emergency, left_s, tell_step, bounds
@@ -128,7 +128,7 @@ class APIEviction:
 
 @contextlib.contextmanager
 def evicting_by_api(
-    evictor: Evictor, api: Client | Evictions, recorder: EventRecorder, bounds: Bounds = BOUNDS
+    evictor: Evictor, api: Client | EvictionClient, recorder: EventRecorder, bounds: EvictionBounds = BOUNDS
 ) -> Iterator[None]:
     """``evictor`` evicts by ``api`` for as long as the block lasts.
 

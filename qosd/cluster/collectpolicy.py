@@ -31,7 +31,7 @@ class AggregateWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class EffectivePolicy:
+class EffectiveCollectPolicy:
     """``aggregate_s``: the window of plain means. ``problems``: what of the spec is not followed."""
 
     aggregate_s: float
@@ -41,7 +41,7 @@ class EffectivePolicy:
     problems: tuple[str, ...] = ()
 
 
-def effective(policy: CollectPolicy | None) -> EffectivePolicy:
+def effective(policy: CollectPolicy | None) -> EffectiveCollectPolicy:
     stated, problems = policy or CollectPolicy(), list[str]()
     aggregate_s = _at_least(
         "aggregateDurationSeconds",
@@ -62,7 +62,7 @@ def effective(policy: CollectPolicy | None) -> EffectivePolicy:
             f"{_PATH}.aggregateDurationSeconds: {aggregate_s} is more than the {POD_RETENTION_S:g} s that are kept of"
             f" pods, so means are of the last {POD_RETENTION_S:g} s"
         )
-    return EffectivePolicy(
+    return EffectiveCollectPolicy(
         min(aggregate_s, POD_RETENTION_S),
         report_interval_s,
         _windows(stated.node_aggregate_policy or AggregatePolicy(), problems),

@@ -1,11 +1,12 @@
 """The request of an eviction, made as often as it may be: what each answer of an API server means to it.
 
-Invariants: every wait is bounded by ``Bounds``; the last try is at the bound, never after it; a refusal counts as one
-only if somebody who may forbid it does: a PodDisruptionBudget, or an admission webhook or policy. A credential that may
-not evict is none. A pod that is not found counts as absent only if reading it says so too: a manager that evicts may
-know less than the API server. A node's credential is forbidden to read a pod that is not there (node authorizer since
-Kubernetes 1.32), which says so as well. A server that starts knows of no pod, and allows nothing, that it has not read
-yet: such an answer counts only once it is ready. Fails with NotByAPI or EvictionRefused.
+Invariants: every wait is bounded by ``EvictionBounds``; the last try is at the bound, never after it; a refusal counts
+as one only if it comes from a party that may forbid the eviction: a PodDisruptionBudget, or an admission webhook or
+policy. A credential that may not evict is no refusal. A pod that is not found counts as absent only if reading it says
+so too: a manager that evicts may know less than the API server. Where a pod is not there, the node authorizer (since
+Kubernetes 1.32) forbids a node's credential to read it, which says the same. A server that starts knows no pod that it
+has not read yet, and allows nothing: such an answer counts only once the server is ready. Fails with NotByAPI or
+EvictionRefused.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _PAUSE = Backoff(base_s=0.2, max_s=2.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class EvictionBounds:
     """``pause_s``: between two looks at what is left of the pod, and at whether there is an emergency."""
 
     refused_s: float = 30.0
@@ -49,10 +50,10 @@ class Bounds:
     pause_s: float = 0.25
 
 
-BOUNDS = Bounds()
+BOUNDS = EvictionBounds()
 
 
-class Evictions(Protocol):
+class EvictionClient(Protocol):
     """The part of ``koord.kube.client.Client`` that evicts. All raise KubeError."""
 
     async def evict(self, key: Key, uid: str) -> None: ...
@@ -69,10 +70,10 @@ class EvictionRequest:
 
     def __init__(
         self,
-        api: Evictions,
+        api: EvictionClient,
         eviction: Eviction,
         key: Key,
-        bounds: Bounds,
+        bounds: EvictionBounds,
         tell_step: Callable[[Eviction, str, str], None],
     ) -> None:
         self._api, self._eviction, self._key, self._bounds = api, eviction, key, bounds

@@ -58,7 +58,7 @@ class NoLink(Exception):
     """There is no manager to speak with; the message says why."""
 
 
-class NodeLink:
+class NodeLinkClient:
     """``metric``: the node's NodeMetric, whose policy says what counts as memory. ``namespace``: the manager's."""
 
     def __init__(
@@ -208,7 +208,7 @@ class NodeLink:
 class NodeLinkEvictions:
     """Evicts through the manager, since a pod's account may evict nothing itself, and reads by itself."""
 
-    def __init__(self, link: NodeLink, client: Client) -> None:
+    def __init__(self, link: NodeLinkClient, client: Client) -> None:
         self._link, self._client = link, client
 
     async def evict(self, key: Key, uid: str) -> None:

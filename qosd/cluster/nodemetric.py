@@ -33,7 +33,7 @@ from koord.model.quantity import Format
 from koord.model.slo import HostApplication
 from koord.overcommit.amounts import ZERO, CPUMemory
 from qosd.cluster import systemusage, usage
-from qosd.cluster.collectpolicy import AggregateWindow, EffectivePolicy
+from qosd.cluster.collectpolicy import AggregateWindow, EffectiveCollectPolicy
 from qosd.cluster.systemusage import SystemUsage
 from qosd.cluster.usage import Samples
 from qosd.model.metric import Metric, Scope
@@ -88,7 +88,7 @@ class _Series(NamedTuple):
         return _both(usage.mean(usage.since(self.cpu, since_ns)), usage.mean(usage.since(self.memory, since_ns)))
 
 
-def report(snapshot: NodeSnapshot, store: SampleStore, policy: EffectivePolicy) -> NodeReport:
+def report(snapshot: NodeSnapshot, store: SampleStore, policy: EffectiveCollectPolicy) -> NodeReport:
     """Raises NotMeasured."""
     _check_age(snapshot)
     problems: list[str] = []
@@ -122,7 +122,7 @@ def report(snapshot: NodeSnapshot, store: SampleStore, policy: EffectivePolicy) 
     return NodeReport(status, node_mean, tuple(problems))
 
 
-def node_usage(snapshot: NodeSnapshot, store: SampleStore, policy: EffectivePolicy) -> CPUMemory | None:
+def node_usage(snapshot: NodeSnapshot, store: SampleStore, policy: EffectiveCollectPolicy) -> CPUMemory | None:
     """That of ``report`` alone; None if there would be none."""
     try:
         _check_age(snapshot)
@@ -143,7 +143,7 @@ def _check_age(snapshot: NodeSnapshot) -> None:
 
 
 def _memory_metrics(
-    snapshot: NodeSnapshot, store: SampleStore, policy: EffectivePolicy, problems: list[str]
+    snapshot: NodeSnapshot, store: SampleStore, policy: EffectiveCollectPolicy, problems: list[str]
 ) -> Mapping[Scope, Metric]:
     if policy.memory is not MemoryCollectPolicy.PAGE_CACHE:
         return _PLAIN

@@ -73,7 +73,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Desired:
+class DesiredTopology:
     """``annotations_if_absent`` and ``policies`` () are of what is not known: what stands there stays.
 
     ``labels``: None takes one away. ``zones`` hold our resources alone, in the order of their names.
@@ -87,11 +87,11 @@ class Desired:
     annotations_if_absent: Mapping[str, str] = field(default_factory=dict)
 
 
-def desired(inputs: Inputs) -> Desired:
+def desired(inputs: Inputs) -> DesiredTopology:
     node, policy = inputs.node, inputs.policy.node
     manager = _cpu_manager_policy(inputs)
     is_told = inputs.kubelet is not None
-    return Desired(
+    return DesiredTopology(
         annotations={
             documents.CPU_TOPOLOGY: _json(_cpu_topology(inputs.topology)),
             documents.CPU_BASIC_INFO: _json(_cpu_basic_info(inputs.topology, inputs.hardware.cpu_model)),

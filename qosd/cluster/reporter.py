@@ -28,7 +28,7 @@ from koord.model.nodemetric import NodeMetric
 from koord.model.nodestate import NodeState
 from koord.overcommit.amounts import CPUMemory
 from qosd.cluster import collectpolicy, nodemetric
-from qosd.cluster.collectpolicy import EffectivePolicy
+from qosd.cluster.collectpolicy import EffectiveCollectPolicy
 from qosd.cluster.nodemetric import NodeReport, NotMeasured
 from qosd.cluster.nodestate import of as node_state
 from qosd.cluster.objectwriter import ObjectWriter
@@ -119,7 +119,7 @@ class Reporter:
     def _due_s(self) -> float:
         return self._schedule.due_s(self._policy().report_interval_s)
 
-    def _policy(self) -> EffectivePolicy:
+    def _policy(self) -> EffectiveCollectPolicy:
         metric = self._metric()
         return collectpolicy.effective(None if metric is None else metric.spec.metric_collect_policy)
 
@@ -175,7 +175,7 @@ class Reporter:
         retry_after_s = error.retry_after_s if isinstance(error, APIError) else None
         self._schedule.failed(self._clock(), self._random, retry_after_s)
 
-    def _measured(self, policy: EffectivePolicy) -> NodeReport:
+    def _measured(self, policy: EffectiveCollectPolicy) -> NodeReport:
         snapshot = self._node.loop.report.snapshot
         if snapshot is None:
             raise NotMeasured("there was no tick yet")

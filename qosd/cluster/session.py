@@ -27,7 +27,7 @@ from koord.model import locations
 from qosd.cluster.apieviction import evicting_by_api
 from qosd.cluster.apipods import APIPods
 from qosd.cluster.feed import ClusterFeed
-from qosd.cluster.nodelink import NodeLink, NodeLinkEvictions
+from qosd.cluster.nodelink import NodeLinkClient, NodeLinkEvictions
 from qosd.cluster.reporter import Reporter
 from qosd.cluster.supervision import keep_running
 from qosd.cluster.topologyreporter import TopologyReporter
@@ -42,7 +42,7 @@ QPS, BURST = 5.0, 10
 Part = tuple[str, Callable[[], Awaitable[None]]]
 
 
-class Session:
+class ClusterSession:
     """Lives in the running event loop. ``policy``: the layer of the node's policy that the cluster says."""
 
     def __init__(self, node: Node, options: Options, environ: Mapping[str, str]) -> None:
@@ -90,10 +90,10 @@ class Session:
         parts = (*feed.status(), *(replace(part, name=f"{part.name} report") for part in reports), self.link.status())
         return ClusterStatus(self._credentials.server, self.node_name, feed.is_reachable, feed.silent_s, parts)
 
-    def _node_link(self, environ: Mapping[str, str]) -> NodeLink:
+    def _node_link(self, environ: Mapping[str, str]) -> NodeLinkClient:
         """Of a pod the manager is in its own namespace."""
         namespace = _own_namespace(environ) if self._is_pod else locations.NAMESPACE
-        return NodeLink(self.client, self.node_name, self._node, self.feed.node_metric, namespace)
+        return NodeLinkClient(self.client, self.node_name, self._node, self.feed.node_metric, namespace)
 
     def _parts(self) -> list[Part]:
         return [

@@ -19,13 +19,13 @@ from koord.model.mergepatch import Patch
 from koord.model.noderesourcetopology import NodeResourceTopology, Zone
 from koord.model.priority import CPU, MEMORY
 from koord.model.quantity import QuantityError
-from qosd.cluster.nodetopology import HUGE_PAGES, NO_POLICY, Desired, by_name
+from qosd.cluster.nodetopology import HUGE_PAGES, NO_POLICY, DesiredTopology, by_name
 
 OURS = frozenset({CPU, MEMORY, *HUGE_PAGES})
 """The resources of a zone that nobody else writes."""
 
 
-def document(name: str, wanted: Desired) -> dict[str, Any]:
+def document(name: str, wanted: DesiredTopology) -> dict[str, Any]:
     """The whole object, for a node that has none."""
     return {
         "metadata": {
@@ -39,7 +39,7 @@ def document(name: str, wanted: Desired) -> dict[str, Any]:
     }
 
 
-def patch(stored: NodeResourceTopology, wanted: Desired) -> Patch:
+def patch(stored: NodeResourceTopology, wanted: DesiredTopology) -> Patch:
     """The merge patch after which ``stored`` says what it is to say; {} if it does.
 
     It holds good for this very version of the object, since a patch replaces the list of zones as a whole.
@@ -61,7 +61,7 @@ def _plain(zones: Sequence[Zone]) -> Any:
     return msgspec.json.decode(msgspec.json.encode(zones))
 
 
-def _metadata(stored: NodeResourceTopology, wanted: Desired) -> Patch:
+def _metadata(stored: NodeResourceTopology, wanted: DesiredTopology) -> Patch:
     metadata = stored.metadata
     changes: Patch = {}
     annotations = {

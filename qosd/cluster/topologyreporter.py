@@ -28,7 +28,7 @@ from koord.kube.informer import Informer, Pace, as_read
 from koord.kube.kind import NODE_RESOURCE_TOPOLOGY, Key
 from koord.model.noderesourcetopology import NodeResourceTopology
 from qosd.cluster import nodetopology, topologyobject
-from qosd.cluster.nodetopology import Desired, Hardware, Inputs
+from qosd.cluster.nodetopology import DesiredTopology, Hardware, Inputs
 from qosd.cluster.ticks import after_each_tick, set_within
 from qosd.clusterstatus import ClusterPart, PartState
 from qosd.node import Node
@@ -190,7 +190,7 @@ class TopologyReporter:
         else:
             self._hardware_problem, self._hardware_due_s = "", self._time() + HARDWARE_S
 
-    async def _write(self, wanted: Desired) -> None:
+    async def _write(self, wanted: DesiredTopology) -> None:
         """Raises KubeError."""
         followed = self._informer.get(self._key)
         stored = followed if self._written is None else self._written[1]

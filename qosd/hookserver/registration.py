@@ -27,19 +27,19 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class SandboxAdvice:
     """Of which sandboxes the answer is waited for: of all, or of those with one of ``awaited_handlers``."""
 
     sandboxes: bool
     awaited_handlers: frozenset[str]
 
     @classmethod
-    def by(cls, policy: EffectivePolicy) -> Advice:
+    def by(cls, policy: EffectivePolicy) -> SandboxAdvice:
         annotates = policy.enabled("resctrl") and policy.gate(resctrl.GATE).is_on and policy.node.rdt_verified
         return cls(not annotates, policy.node.sandbox_sizing_handlers)
 
 
-def content(socket: Path, failure_policy: str, stages: Sequence[str], advice: Advice) -> str:
+def content(socket: Path, failure_policy: str, stages: Sequence[str], advice: SandboxAdvice) -> str:
     """The file's JSON; ``failure_policy`` is Fail or Ignore, ``stages`` are names as in ``PreCreateContainer``."""
     entry = {"remote-endpoint": str(socket), "failure-policy": failure_policy, "runtime-hooks": list(stages)}
     if advice.sandboxes:
@@ -54,11 +54,11 @@ class Registration:
     def __init__(self, directory: Path, socket: Path, failure_policy: str, stages: Sequence[str]) -> None:
         self._directory, self._socket = directory, socket
         self._failure_policy, self._stages = failure_policy, stages
-        self._advice: Advice | None = None
+        self._advice: SandboxAdvice | None = None
 
     def keep(self, policy: EffectivePolicy) -> None:
         """A directory that refuses the file is said, and leaves the hooks served."""
-        advice = Advice.by(policy)
+        advice = SandboxAdvice.by(policy)
         if advice == self._advice:
             return
         self._advice = advice

@@ -19,14 +19,14 @@ Method = Callable[[bytes], bytes]
 MAX_UNSENT_BYTES = 8 << 20
 
 
-class Connection(asyncio.Protocol):
+class NRIConnection(asyncio.Protocol):
     """``methods`` by (service, method); ``ended`` is called once, with the reason, when the connection is over."""
 
     def __init__(self, methods: Mapping[tuple[str, str], Method], ended: Callable[[str], None]) -> None:
         self._methods, self._ended = methods, ended
         self._transport: asyncio.Transport | None = None
         self._trunk = mux.Demultiplexer()
-        self._streams = {mux.PLUGIN_SERVICE: ttrpc.Reader(), mux.RUNTIME_SERVICE: ttrpc.Reader()}
+        self._streams = {mux.PLUGIN_SERVICE: ttrpc.MessageReader(), mux.RUNTIME_SERVICE: ttrpc.MessageReader()}
         self._calls: dict[int, asyncio.Future[bytes]] = {}
         self._next_stream = 1
         self._reason = ""

@@ -18,8 +18,8 @@ from pathlib import Path
 from koord.pb.nri import api_pb2 as nri
 from koord.service.inotify import DirectoryWatch
 from qosd.nri import ttrpc
-from qosd.nri.connection import Connection
-from qosd.nri.service import Hooks, Peer, Session
+from qosd.nri.connection import NRIConnection
+from qosd.nri.service import Hooks, Peer, PluginService
 
 RUNTIME_SERVICE = "nri.pkg.api.v1alpha1.Runtime"
 NRI_VERSION = "v0.12.0"  # of the protocol that protos/nri/api.proto follows
@@ -42,7 +42,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class NRIStatus:
     """``peer``: the runtime while attached. ``failure``: why we are not, or why the last time ended; "" = never."""
 
     socket: Path
@@ -51,7 +51,7 @@ class Status:
     failure: str
 
 
-class Plugin:
+class NRIPlugin:
     """``index``: two digits, the order in which the runtime calls its plugins. ``chance`` returns 0..1."""
 
     def __init__(
@@ -72,8 +72,8 @@ class Plugin:
         self._failure = ""
 
     @property
-    def status(self) -> Status:
-        return Status(self._socket, self._peer, self._attachments, self._failure)
+    def status(self) -> NRIStatus:
+        return NRIStatus(self._socket, self._peer, self._attachments, self._failure)
 
     @property
     def runtime(self) -> str:
@@ -148,9 +148,9 @@ class Plugin:
             if not ended.done():
                 ended.set_result(reason)
 
-        methods = Session(self._hooks, attach).methods()
+        methods = PluginService(self._hooks, attach).methods()
         async with asyncio.timeout(self._patience.answer_s):
-            _, connection = await loop.create_unix_connection(lambda: Connection(methods, end), str(self._socket))
+            _, connection = await loop.create_unix_connection(lambda: NRIConnection(methods, end), str(self._socket))
         try:
             await self._register(connection, answered)
             raise ConnectionError(await ended)
@@ -158,7 +158,7 @@ class Plugin:
             connection.close("koord-qosd lets go")
             self._detach()
 
-    async def _register(self, connection: Connection, answered: asyncio.Event) -> None:
+    async def _register(self, connection: NRIConnection, answered: asyncio.Event) -> None:
         """Return when the runtime has configured us, or the connection is over."""
         request = nri.RegisterPluginRequest(
             plugin_name=self._name, plugin_idx=self._index, NRI_version=NRI_VERSION

@@ -201,7 +201,7 @@ class Hooks:
         return pod, policy, edits
 
 
-class Session:
+class PluginService:
     """The methods of one connection; ``configured`` is called when the runtime has taken us in."""
 
     def __init__(self, hooks: Hooks, configured: Callable[[Peer], None]) -> None:

@@ -44,7 +44,7 @@ class Message(NamedTuple):
     payload: bytes
 
 
-class Reader:
+class MessageReader:
     """Cuts one connection's byte stream into messages; holds at most one incomplete message."""
 
     def __init__(self) -> None:

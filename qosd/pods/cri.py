@@ -121,7 +121,7 @@ class Detail:
     cpus: str = ""
 
 
-class Runtime:
+class CRIClient:
     """A client of one CRI endpoint (``unix:///path``); every call is bounded by ``timeout_s``."""
 
     def __init__(self, endpoint: str, timeout_s: float, loop: asyncio.AbstractEventLoop) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from koord.http2.grpc import UNIMPLEMENTED
-from qosd.pods.cri import Runtime, RuntimeUnreachable, RuntimeVersion
+from qosd.pods.cri import CRIClient, RuntimeUnreachable, RuntimeVersion
 
 RETRY_S, RECHECK_S = 2.0, 60.0
 _PROBE_S = 1.0  # a stream that ends well before that has no events (cri-o without enable_pod_events)
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 class RuntimeEvents:
     """``on_event(id)``: something happened to that container or sandbox; "" = anything may have, a stream began."""
 
-    def __init__(self, runtime: Runtime, on_event: Callable[[str], None]) -> None:
+    def __init__(self, runtime: CRIClient, on_event: Callable[[str], None]) -> None:
         self._runtime, self._on_event = runtime, on_event
         self._without: RuntimeVersion | None = None
         self.heard = False

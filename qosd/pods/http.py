@@ -32,7 +32,7 @@ class FetchError(ConnectionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class KubeletAccess:
     """How a server is reached. The files are read for every request, since they rotate.
 
     ``cert_file``: our certificate, and its key unless ``key_file`` has that.
@@ -47,7 +47,7 @@ class Access:
     """Not empty: the server is known by its certificate, the first in one of these files, and not by an authority."""
 
 
-async def get(access: Access, path: str, timeout_s: float) -> bytes:
+async def get(access: KubeletAccess, path: str, timeout_s: float) -> bytes:
     """The body of ``base_url`` + ``path``. Raises FetchError."""
     url = access.base_url.rstrip("/") + path
     try:
@@ -72,7 +72,7 @@ def bracketed(url: str) -> str:
     return f"{scheme}{slashes}[{host}]:{port}{slash}{path}"
 
 
-async def _get(access: Access, url: str) -> bytes:
+async def _get(access: KubeletAccess, url: str) -> bytes:
     parts = urlsplit(bracketed(url))
     secure = parts.scheme == "https"
     if parts.hostname is None or parts.scheme not in ("http", "https"):
@@ -98,7 +98,7 @@ async def _get(access: Access, url: str) -> bytes:
     return body
 
 
-def _check_certificate(access: Access, url: str, shown: bytes | None) -> None:
+def _check_certificate(access: KubeletAccess, url: str, shown: bytes | None) -> None:
     """Raises FetchError unless it is one that kubelet keeps. That the server has its key, the handshake has shown."""
     known, missing = [], []
     for path in access.certificates:
@@ -117,7 +117,7 @@ def _check_certificate(access: Access, url: str, shown: bytes | None) -> None:
     raise FetchError(url, why, is_untrusted=True)
 
 
-def _request(access: Access, secure: bool, host: str, target: str) -> bytes:
+def _request(access: KubeletAccess, secure: bool, host: str, target: str) -> bytes:
     lines = [f"GET {target} HTTP/1.0", f"Host: {host}", "Accept: application/json"]
     if access.token_file is not None and secure:
         lines.append(f"Authorization: Bearer {access.token_file.read_text(encoding='ascii').strip()}")
@@ -146,7 +146,7 @@ async def _body(url: str, reader: asyncio.StreamReader) -> bytes:
     return bytes(body)
 
 
-def _context(access: Access) -> ssl.SSLContext:
+def _context(access: KubeletAccess) -> ssl.SSLContext:
     """Raises OSError, of which ``ssl.SSLError`` is one."""
     context = _unidentified(access)
     if access.cert_file is not None:
@@ -154,7 +154,7 @@ def _context(access: Access) -> ssl.SSLContext:
     return context
 
 
-def _unidentified(access: Access) -> ssl.SSLContext:
+def _unidentified(access: KubeletAccess) -> ssl.SSLContext:
     if not access.certificates:
         return ssl.create_default_context(cafile=None if access.ca_file is None else str(access.ca_file))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without the system's certificates: reading them takes 30 ms

@@ -22,7 +22,7 @@ from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU, QuantityError
 from qosd.model.pod import OVERHEAD, Resources, RuntimeRequest, SpecContainer
 from qosd.model.snapshot import NO_FACTS, Owner, PodFacts
-from qosd.pods.http import Access, FetchError, get
+from qosd.pods.http import FetchError, KubeletAccess, get
 
 TERMINAL = ("Succeeded", "Failed")
 SERVING_CERTIFICATES = ("pki/kubelet-server-current.pem", "pki/kubelet.crt")
@@ -89,7 +89,7 @@ class KubeletClient:
 
     def __init__(
         self,
-        access: Access,
+        access: KubeletAccess,
         timeout_s: float,
         observe: Callable[[str, int, float], None] = lambda path, status, seconds: None,
         clock: Callable[[], float] = time.monotonic,

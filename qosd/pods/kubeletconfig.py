@@ -20,7 +20,7 @@ from qosd.pods.http import FetchError
 AGAIN_S, RETRY_S = 600.0, 60.0
 
 
-class Kubelet(Protocol):
+class KubeletConfigReader(Protocol):
     """``KubeletClient``, as far as it is needed here."""
 
     async def config(self) -> Mapping[str, Any]: ...
@@ -29,7 +29,9 @@ class Kubelet(Protocol):
 class KubeletConfigSource:
     """``kubelet`` None: nobody is asked. ``changed`` is called when ``current`` is another."""
 
-    def __init__(self, kubelet: Kubelet | None, memory_total_bytes: Callable[[], int], changed: Callable[[], object]):
+    def __init__(
+        self, kubelet: KubeletConfigReader | None, memory_total_bytes: Callable[[], int], changed: Callable[[], object]
+    ):
         self._kubelet, self._memory_total_bytes, self._changed = kubelet, memory_total_bytes, changed
         self._task: asyncio.Task[None] | None = None
         self.current: KubeletConfig | None = None
@@ -56,12 +58,12 @@ class KubeletConfigSource:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
-    async def _run(self, kubelet: Kubelet) -> None:
+    async def _run(self, kubelet: KubeletConfigReader) -> None:
         while True:
             has_told = await self.look(kubelet)
             await asyncio.sleep(AGAIN_S if has_told else RETRY_S)
 
-    async def look(self, kubelet: Kubelet) -> bool:
+    async def look(self, kubelet: KubeletConfigReader) -> bool:
         """Ask once; whether kubelet has told."""
         try:
             answer = await kubelet.config()

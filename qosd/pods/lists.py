@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
-from qosd.pods.cri import AT_ONCE, CONTAINER_CREATED, CONTAINER_RUNNING, Container, Detail, Runtime, Sandbox
+from qosd.pods.cri import AT_ONCE, CONTAINER_CREATED, CONTAINER_RUNNING, Container, CRIClient, Detail, Sandbox
 from qosd.pods.cri import RuntimeUnreachable as Unreachable
 
 RECHECKED = AT_ONCE  # details asked again at a safety list
@@ -21,7 +21,7 @@ _LIVE = (CONTAINER_CREATED, CONTAINER_RUNNING)
 class RuntimeLists:
     """``exists(cgroup)``: whether the cgroup tree has that directory; False where nobody watches it."""
 
-    def __init__(self, runtime: Runtime, exists: Callable[[str], bool]) -> None:
+    def __init__(self, runtime: CRIClient, exists: Callable[[str], bool]) -> None:
         self._runtime, self._exists = runtime, exists
         self.sandboxes: dict[str, Sandbox] = {}
         self.containers: dict[str, tuple[Container, ...]] = {}

@@ -23,7 +23,7 @@ from pathlib import Path
 from koord.model.qos import DerivationRules
 from qosd.model.pod import RuntimeRequest
 from qosd.model.snapshot import PodView
-from qosd.pods.cri import Runtime, RuntimeUnreachable, RuntimeVersion
+from qosd.pods.cri import CRIClient, RuntimeUnreachable, RuntimeVersion
 from qosd.pods.events import RuntimeEvents
 from qosd.pods.http import FetchError
 from qosd.pods.kubelet import KubeletPod
@@ -56,7 +56,7 @@ class PodSource:
 
     def __init__(
         self,
-        runtime: Runtime | None,
+        runtime: CRIClient | None,
         kubelet: PodLister | None,
         derivation: Callable[[], DerivationRules],
         changed: Callable[[], None],

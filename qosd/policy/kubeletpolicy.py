@@ -18,7 +18,7 @@ from qosd.pods.cpumanager import CPUManagerFile
 from qosd.pods.kubeletconfig import KubeletConfigSource
 
 
-class KubeletFacts(NamedTuple):
+class KubeletSettings(NamedTuple):
     """``policy``: of the CPU manager, as its state file said last, and whether it ``gives_cpus`` to containers alone;
     ``untold``: why the file does not say it now. ``configured``: the policy of kubelet's configuration, "" = not told;
     ``is_awaited``: kubelet is asked for its configuration for the first time."""
@@ -32,23 +32,23 @@ class KubeletFacts(NamedTuple):
     reserved: Reserved = NOTHING_RESERVED
 
 
-def said_by(cpu_manager: CPUManagerFile, config: KubeletConfigSource) -> KubeletFacts:
+def said_by(cpu_manager: CPUManagerFile, config: KubeletConfigSource) -> KubeletSettings:
     """The facts as they are now."""
     state = cpu_manager.current
-    return KubeletFacts(
+    return KubeletSettings(
         state.policy, state.gives_cpus, cpu_manager.untold, cpu_manager.is_absent,
         config.cpu_manager_policy, config.is_awaited, config.reserved,
     )  # fmt: skip
 
 
-def overlay(node: NodeSettings, kubelet: KubeletFacts) -> NodeSettings:
+def overlay(node: NodeSettings, kubelet: KubeletSettings) -> NodeSettings:
     """``node`` with what kubelet says."""
     unknown = _unknown(kubelet, node.cpu_manager_policy)
     manager = CPUManagerPolicy.STATIC if kubelet.gives_cpus or unknown else node.cpu_manager_policy
     return replace(node, cpu_manager_policy=manager, cpus_unknown=unknown, kubelet_reserved=kubelet.reserved)
 
 
-def _unknown(kubelet: KubeletFacts, stated: CPUManagerPolicy) -> str:
+def _unknown(kubelet: KubeletSettings, stated: CPUManagerPolicy) -> str:
     """Why it is unknown which CPUs kubelet gave exclusively; "" = it is known. ``stated``: the rules file's policy."""
     if kubelet.configured == NONE or (kubelet.gives_cpus and not kubelet.untold):
         return ""

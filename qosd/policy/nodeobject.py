@@ -60,7 +60,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
         return nodeamounts.kubelets_allocatable(self.annotations, self.allocatable, bad)
 
 
-class SystemQOSResource(msgspec.Struct, frozen=True, rename="camel"):
+class NodeSystemQOS(msgspec.Struct, frozen=True, rename="camel"):
     """Annotation ``system-qos-resource``."""
 
     cpuset: CPUSet | None = None
@@ -68,7 +68,7 @@ class SystemQOSResource(msgspec.Struct, frozen=True, rename="camel"):
 
 
 _RESERVATION = document(RESERVATION, NodeReservation)
-_SYSTEM_QOS = document(SYSTEM_QOS_RESOURCE, SystemQOSResource)
+_SYSTEM_QOS = document(SYSTEM_QOS_RESOURCE, NodeSystemQOS)
 
 
 def over(settings: NodeSettings, facts: NodeFacts, bad: Bad) -> NodeSettings:
@@ -96,7 +96,7 @@ def _reservation(facts: NodeFacts, bad: Bad) -> Changes:
 
 def _system_qos(facts: NodeFacts, bad: Bad) -> Changes:
     """Where nothing is said of it, the CPUs are exclusive."""
-    stated = of_object(facts.annotations, _SYSTEM_QOS, SystemQOSResource, bad)
+    stated = of_object(facts.annotations, _SYSTEM_QOS, NodeSystemQOS, bad)
     if stated is None or not stated.cpuset:
         return {}
     return {"system_cpuset": str(stated.cpuset), "system_exclusive": stated.cpuset_exclusive is not False}

@@ -15,7 +15,7 @@ from qosd.model.snapshot import NodeSnapshot
 from qosd.predict import checkpoint
 from qosd.predict.bank import Bank
 from qosd.predict.checkpoint import CheckpointUnusable
-from qosd.predict.reclaimable import Amount, Prediction, Settings, predict
+from qosd.predict.reclaimable import Amount, PredictionSettings, ProdPrediction, predict
 from qosd.predict.trainer import Trainer
 
 CHECKPOINT_EVERY_S = 600.0
@@ -27,15 +27,15 @@ _log = logging.getLogger(__name__)
 class Predictor:
     """``keep`` takes the models and stores them some time, in another thread."""
 
-    def __init__(self, keep: Callable[[Bank], object], settings: Settings | None = None) -> None:
+    def __init__(self, keep: Callable[[Bank], object], settings: PredictionSettings | None = None) -> None:
         self.bank = Bank()
-        self._keep, self._settings = keep, settings or Settings()
+        self._keep, self._settings = keep, settings or PredictionSettings()
         self._trainer = Trainer(self.bank)
         self._kept_ns: int | None = None
-        self._newest: Prediction | None = None
+        self._newest: ProdPrediction | None = None
 
     @property
-    def newest(self) -> Prediction | None:
+    def newest(self) -> ProdPrediction | None:
         """The prediction of the last full minute."""
         return self._newest
 
@@ -46,7 +46,7 @@ class Predictor:
         except CheckpointUnusable as error:
             return (str(error),)
 
-    def observe(self, snapshot: NodeSnapshot, stated: ParsedAmounts = NOT_STATED) -> Prediction | None:
+    def observe(self, snapshot: NodeSnapshot, stated: ParsedAmounts = NOT_STATED) -> ProdPrediction | None:
         """Take one tick; the new prediction when a minute is full and the pods are known. ``stated``: see below."""
         if not self._trainer.observe(snapshot):
             return None

@@ -42,7 +42,7 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PredictionSettings:
     """``cold_start_s``: for how long a model must have learnt before it is trusted."""
 
     margin_percent: float = 10.0
@@ -50,7 +50,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class ProdPrediction:
     """``peak`` includes the system's and the margin. ``unpredicted``: prod pods that count with their requests."""
 
     reclaimable: Amount
@@ -71,7 +71,9 @@ class Prediction:
         return {"": row}
 
 
-def predict(bank: Bank, pods: Iterable[PodView], allocatable: Amount, now_s: float, settings: Settings) -> Prediction:
+def predict(
+    bank: Bank, pods: Iterable[PodView], allocatable: Amount, now_s: float, settings: PredictionSettings
+) -> ProdPrediction:
     """Prod's reclaimable amount and peak, at Unix time ``now_s``, on a node with ``allocatable``."""
     prod = [pod for pod in pods if pod.priority_class is PriorityClass.PROD and pod.state == _RUNNING]
     by_pod = _by_pod(bank, prod, now_s, settings)
@@ -80,7 +82,7 @@ def predict(bank: Bank, pods: Iterable[PodView], allocatable: Amount, now_s: flo
     trusted = [model for model in classes if model is not None and _is_trusted(model, now_s, settings)]
     if len(trusted) < len(classes):
         weakest = min((model.confidence(now_s) if model else 0.0 for model in classes), default=0.0)
-        return Prediction(Amount(), needed, weakest, by_pod.names)
+        return ProdPrediction(Amount(), needed, weakest, by_pod.names)
     peak = Amount()
     for model in trusted:
         peak = peak.plus(_peak(model, settings))
@@ -91,7 +93,7 @@ def predict(bank: Bank, pods: Iterable[PodView], allocatable: Amount, now_s: flo
     first = by_pod.offered.least(allocatable.above(by_pod.predicted))
     second = requests.above(peak).least(allocatable.above(peak))
     confidence = min([*(model.confidence(now_s) for model in trusted), *by_pod.confidences])
-    return Prediction(first.least(second), peak.most(needed), confidence, by_pod.names)
+    return ProdPrediction(first.least(second), peak.most(needed), confidence, by_pod.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class _ByPod:
     confidences: tuple[float, ...]
 
 
-def _by_pod(bank: Bank, prod: Iterable[PodView], now_s: float, settings: Settings) -> _ByPod:
+def _by_pod(bank: Bank, prod: Iterable[PodView], now_s: float, settings: PredictionSettings) -> _ByPod:
     offered, predicted, unpredicted = Amount(), Amount(), Amount()
     names: list[str] = []
     confidences: list[float] = []
@@ -121,18 +123,18 @@ def _by_pod(bank: Bank, prod: Iterable[PodView], now_s: float, settings: Setting
     return _ByPod(offered, predicted, unpredicted, tuple(names), tuple(confidences))
 
 
-def _model_of(bank: Bank, pod: PodView, now_s: float, settings: Settings) -> Model | None:
+def _model_of(bank: Bank, pod: PodView, now_s: float, settings: PredictionSettings) -> Model | None:
     """The pod's own model if it has learnt enough, else its workload's, else None."""
     keys = (pod_key(pod.uid), workload_key(pod.namespace, workload_name(pod.name)))
     models = (bank.get(key) for key in keys)
     return next((model for model in models if model is not None and _is_trusted(model, now_s, settings)), None)
 
 
-def _is_trusted(model: Model, now_s: float, settings: Settings) -> bool:
+def _is_trusted(model: Model, now_s: float, settings: PredictionSettings) -> bool:
     return not model.is_empty and model.confidence(now_s) >= confidence_after(settings.cold_start_s)
 
 
-def _peak(model: Model, settings: Settings) -> Amount:
+def _peak(model: Model, settings: PredictionSettings) -> Amount:
     margin = 1 + settings.margin_percent / 100
     return Amount(model.cpu.percentile(CPU_QUANTILE) * 1000 * margin, model.memory.percentile(MEMORY_QUANTILE) * margin)
 

@@ -20,10 +20,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from qosd.tuning.history import ContainerHistory, PodHistory
-from qosd.tuning.series import Band, Series, is_high, mean, per_sample, percentile, span_s, total
+from qosd.tuning.series import Hysteresis, Series, is_high, mean, per_sample, percentile, span_s, total
 
-THROTTLED, QUEUED = Band(0.10, 0.05), Band(1.2, 1.05)
-FULL, SLOWED, REQUESTS = Band(0.95, 0.90), Band(1.0, 0.1), Band(2.0, 1.5)
+THROTTLED, QUEUED = Hysteresis(0.10, 0.05), Hysteresis(1.2, 1.05)
+FULL, SLOWED, REQUESTS = Hysteresis(0.95, 0.90), Hysteresis(1.0, 0.1), Hysteresis(2.0, 1.5)
 _FILLED = 0.85
 _LEAST_CORES, _LEAST_BYTES = 0.05, 32 << 20
 """A smaller request counts as this: nobody need hear of a container that uses less than twice as much."""

@@ -21,14 +21,14 @@ Series = Sequence[tuple[int, float]]
 OVER_NS = 60 * NANOSECONDS
 
 
-class Band(NamedTuple):
+class Hysteresis(NamedTuple):
     """The two marks."""
 
     on: float
     off: float
 
 
-def is_high(series: Series, band: Band) -> bool:
+def is_high(series: Series, band: Hysteresis) -> bool:
     """Is the figure high now? False before there is a minute of samples."""
     state = False
     for mean_over_minute in _trailing_means(series):

@@ -25,7 +25,7 @@ from qosd.metrics import Metrics
 from qosd.model.besteffort import NO_LIMITS
 from qosd.model.policy import HostFacts
 from qosd.nri.service import SERVICE as NRI
-from qosd.nri.service import Hooks, Session
+from qosd.nri.service import Hooks, PluginService
 from qosd.originals import OriginalsRecorder
 from tests.qosd.contexts import V2, policy
 from tests.qosd.hookserver.test_server import BE_POD
@@ -209,7 +209,7 @@ def test_nri_notes_what_it_edits(noted: Noted) -> None:
         lambda target: "0-7",
         originals=noted.originals,
     )
-    methods = Session(hooks_, lambda peer: None).methods()
+    methods = PluginService(hooks_, lambda peer: None).methods()
     of = nris.be()
     spec = nris.resources(shares=2)
     made = nris.container(of, spec, {"io.kubernetes.container.restartCount": "2"})
@@ -240,7 +240,7 @@ class NriRuntime:
             lambda target: "0-7",
             originals=noted.originals,
         )
-        self._methods = Session(hooks_, lambda peer: None).methods()
+        self._methods = PluginService(hooks_, lambda peer: None).methods()
         self.pod, self.noted = nris.be(), noted
         self.container = nris.container(self.pod, nris.resources(shares=2))
         self.key = ContainerKey("uid", self.container.name, 0)

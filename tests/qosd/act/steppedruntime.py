@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from qosd.pods.cri import Container, Detail, Runtime, Sandbox
+from qosd.pods.cri import Container, CRIClient, Detail, Sandbox
 
 Answer = TypeVar("Answer")
 Step = Callable[[], Awaitable[None]]
@@ -20,7 +20,7 @@ async def around(step: Step, call: Callable[[], Awaitable[Answer]]) -> Answer:
     return answer
 
 
-class SteppedRuntime(Runtime):
+class SteppedRuntime(CRIClient):
     def __init__(self, endpoint: str, step: Step) -> None:
         super().__init__(endpoint, 2.0, asyncio.get_running_loop())
         self._step = step

@@ -15,7 +15,7 @@ from koord.pb.cri import api_pb2 as cri
 from qosd.act.cristop import ROUNDS, CRIStop
 from qosd.act.evictor import EvictionFailed
 from qosd.decide.decision import Eviction
-from qosd.pods.cri import Runtime
+from qosd.pods.cri import CRIClient
 from tests.fakes.runtime import FakeRuntime
 from tests.support.waiting import HANG_S
 
@@ -47,7 +47,7 @@ class Node:
     @asynccontextmanager
     async def served(self, socket: Path, timeout_s: float = 2.0) -> AsyncIterator[CRIStop]:
         async with self.fake.serving(socket) as endpoint:
-            runtime = Runtime(endpoint, timeout_s, asyncio.get_running_loop())
+            runtime = CRIClient(endpoint, timeout_s, asyncio.get_running_loop())
             try:
                 yield CRIStop(runtime, self.exists, exit_s=EXIT_S, settle_s=SETTLE_S)
             finally:
@@ -279,7 +279,7 @@ async def test_a_runtime_that_is_away(tmp_path: Path, failing: bool) -> None:
     node = Node(tmp_path)
     async with node.served(tmp_path / "s") as served:
         node.fake.failing = failing
-        absent = Runtime(f"unix://{tmp_path}/absent", 0.1, asyncio.get_running_loop())
+        absent = CRIClient(f"unix://{tmp_path}/absent", 0.1, asyncio.get_running_loop())
         executor = served if failing else CRIStop(absent, node.exists, settle_s=SETTLE_S)
         with pytest.raises(EvictionFailed, match="not initialized yet" if failing else "absent: .*cannot connect"):
             await executor.evict(ORDER)

@@ -8,23 +8,23 @@ import msgspec
 import pytest
 
 from koord.model.nodemetric import CollectPolicy, MemoryCollectPolicy
-from qosd.cluster.collectpolicy import EffectivePolicy, effective
+from qosd.cluster.collectpolicy import EffectiveCollectPolicy, effective
 
 PATH = "NodeMetric spec.metricCollectPolicy"
 PLAIN, CACHE = MemoryCollectPolicy.NO_PAGE_CACHE, MemoryCollectPolicy.PAGE_CACHE
 DEFAULT_WINDOWS = [("5m0s", 300.0), ("10m0s", 600.0), ("30m0s", 1800.0)]
 
 
-def read(**stated: Any) -> EffectivePolicy:
+def read(**stated: Any) -> EffectiveCollectPolicy:
     return effective(msgspec.convert(stated, CollectPolicy))
 
 
-def windows(policy: EffectivePolicy) -> list[tuple[str, float]]:
+def windows(policy: EffectiveCollectPolicy) -> list[tuple[str, float]]:
     return [(each.duration, each.length_s) for each in policy.windows]
 
 
 @pytest.mark.parametrize("policy", [effective(None), read()], ids=["no policy", "an empty one"])
-def test_upstreams_defaults(policy: EffectivePolicy) -> None:
+def test_upstreams_defaults(policy: EffectiveCollectPolicy) -> None:
     assert (policy.aggregate_s, policy.report_interval_s, policy.memory, policy.problems) == (300, 60, PLAIN, ())
     assert windows(policy) == DEFAULT_WINDOWS
 

@@ -14,7 +14,7 @@ from koord.kube.kind import POD, Key, Kind
 from koord.kube.reading import StatusCause
 from koord.model.core import ObjectMeta, Pod
 from qosd.act.evictor import EvictionRefused
-from qosd.cluster.evictionrequest import Bounds, EvictionRequest, NotByAPI
+from qosd.cluster.evictionrequest import EvictionBounds, EvictionRequest, NotByAPI
 from qosd.decide.decision import Eviction
 from tests.kube import virtualtime
 
@@ -90,7 +90,9 @@ def requested(api: Answers) -> tuple[str, list[tuple[str, str]]]:
     steps: list[tuple[str, str]] = []
 
     async def request() -> str:
-        made = EvictionRequest(api, ORDER, KEY, Bounds(), lambda _, result, why: steps.append((str(result), why)))
+        made = EvictionRequest(
+            api, ORDER, KEY, EvictionBounds(), lambda _, result, why: steps.append((str(result), why))
+        )
         try:
             return await made.made()
         except (NotByAPI, EvictionRefused) as error:

@@ -29,7 +29,7 @@ from koord_manager.nodelink.signer import Signer
 from koord_manager.nodelink.signing import Agents
 from qosd.cluster import freshfigures, nodeidentity, nodelink
 from qosd.cluster.freshfigures import Level
-from qosd.cluster.nodelink import NodeLink, NodeLinkEvictions, has_moved
+from qosd.cluster.nodelink import NodeLinkClient, NodeLinkEvictions, has_moved
 from qosd.clusterstatus import PartState
 from qosd.metrics import Metrics
 from tests.koord_manager.nodelink.rig import AGENT, APIServer, Rig, pods_token, rig
@@ -71,7 +71,7 @@ class Cluster:
     def __init__(self, made: Rig) -> None:
         self.rig, self.node = made, MeasuredNode()
         self.lead(f"m_1@127.0.0.1:{made.link.port}")
-        self.link = NodeLink(made.api, "n1", self.node, lambda: None)
+        self.link = NodeLinkClient(made.api, "n1", self.node, lambda: None)
 
     def lead(self, holder: str, ca: str | None = None) -> None:
         """What the Lease says."""

@@ -16,7 +16,7 @@ from koord.kube.credentials import CHECK_S
 from qosd.act.cristop import CRIStop
 from qosd.assembly import assemble
 from qosd.cluster.apieviction import APIEviction
-from qosd.cluster.session import Session
+from qosd.cluster.session import ClusterSession
 from qosd.metrics import Metrics
 from qosd.node import Node
 from qosd.tickscheduler import TickReason
@@ -34,7 +34,7 @@ class Rig:
     machine: Machine
     server: Server
     node: Node
-    session: Session
+    session: ClusterSession
 
     @property
     def kubeconfig(self) -> Path:
@@ -76,7 +76,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
         node = assemble(options, metrics, machine.locator())
         try:
             server.put(NODES, "", OWN, status={"capacity": {"cpu": "4"}, "allocatable": {"cpu": "4"}})
-            session = Session(node, options, {})
+            session = ClusterSession(node, options, {})
             yield Rig(machine, server, node, session)
             await session.close()
         finally:

@@ -13,7 +13,7 @@ from msgspec import structs
 from koord.model import core
 from koord.model.kubeletconfig import KubeletConfig
 from koord.model.noderesourcetopology import NodeResourceTopology
-from qosd.cluster.nodetopology import Desired, desired
+from qosd.cluster.nodetopology import DesiredTopology, desired
 from qosd.cluster.topologyobject import document, patch
 from tests.kube.server import merged
 from tests.qosd.cluster.topologies import GIB, NODE, TWO_SOCKETS, inputs, memory
@@ -26,7 +26,7 @@ UNTOLD = desired(inputs(topology=TWO_SOCKETS, memory=memory(16 * GIB, 16 * GIB),
 """kubelet has not told its configuration."""
 
 
-def stored(wanted: Desired = WANTED) -> dict[str, Any]:
+def stored(wanted: DesiredTopology = WANTED) -> dict[str, Any]:
     """The object as the API server has it."""
     made = deepcopy(document("n1", wanted))
     made["metadata"]["resourceVersion"] = "7"
@@ -37,7 +37,7 @@ def read(content: Any) -> NodeResourceTopology:
     return core.read(NodeResourceTopology, json.dumps(content).encode())
 
 
-def mended(content: Any, wanted: Desired = WANTED) -> Any:
+def mended(content: Any, wanted: DesiredTopology = WANTED) -> Any:
     """The object once it has been patched, which it takes once."""
     after = merged(content, patch(read(content), wanted))
     assert patch(read(after), wanted) == {}

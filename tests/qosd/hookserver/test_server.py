@@ -171,7 +171,7 @@ async def test_large_messages_pass_both_ways(tmp_path: Path) -> None:
 
 def test_registration_is_what_both_proxies_read(tmp_path: Path) -> None:
     directory = tmp_path / "hookserver.d"
-    held = registration.Advice(False, frozenset({"kata"}))
+    held = registration.SandboxAdvice(False, frozenset({"kata"}))
     file = registration.write(directory, registration.content(Path("/run/koord/h.sock"), "Fail", REGISTERED, held))
     assert json.loads(file.read_text()) == {
         "remote-endpoint": "/run/koord/h.sock",

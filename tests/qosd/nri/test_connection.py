@@ -13,19 +13,19 @@ import pytest
 from koord.pb.nri import api_pb2 as nri
 from koord.pb.nri import ttrpc_pb2 as pb
 from qosd.nri import mux, ttrpc
-from qosd.nri.connection import Connection
+from qosd.nri.connection import NRIConnection
 from tests.qosd.nri.runtimes import PLUGIN, RUNTIME, Attached, Runtime, packed
 
 ECHO = {(PLUGIN, "Echo"): lambda message: message, (PLUGIN, "Huge"): lambda message: bytes(mux.MAX_SENT_BYTES)}
 
 
 @asynccontextmanager
-async def connected(tmp_path: Path) -> AsyncIterator[tuple[Connection, Attached, list[str]]]:
+async def connected(tmp_path: Path) -> AsyncIterator[tuple[NRIConnection, Attached, list[str]]]:
     """A connection, the runtime's end of it, and the reasons for which it ended."""
     reasons: list[str] = []
     async with Runtime(tmp_path / "nri.sock").listening() as runtime:
         _, connection = await asyncio.get_running_loop().create_unix_connection(
-            lambda: Connection(ECHO, reasons.append), str(runtime.path)
+            lambda: NRIConnection(ECHO, reasons.append), str(runtime.path)
         )
         try:
             yield connection, await runtime.plugin(), reasons

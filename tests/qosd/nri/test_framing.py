@@ -26,7 +26,7 @@ MESSAGES = st.lists(
 def received(pieces: list[bytes]) -> list[tuple[int, int, int, bytes]]:
     """Every message in ``pieces``: (connection, stream, type, payload)."""
     trunk = mux.Demultiplexer()
-    readers = {mux.PLUGIN_SERVICE: ttrpc.Reader(), mux.RUNTIME_SERVICE: ttrpc.Reader()}
+    readers = {mux.PLUGIN_SERVICE: ttrpc.MessageReader(), mux.RUNTIME_SERVICE: ttrpc.MessageReader()}
     return [
         (connection, *message)
         for piece in pieces
@@ -51,7 +51,7 @@ def test_a_frame_longer_than_any_peer_may_send_is_refused(length: int) -> None:
 )
 def test_a_message_that_no_caller_may_send_is_refused(header: bytes, why: str) -> None:
     with pytest.raises(ttrpc.TtrpcError, match=why):
-        list(ttrpc.Reader().feed(header))
+        list(ttrpc.MessageReader().feed(header))
 
 
 @pytest.mark.parametrize("payload", [b"\xff", b"\x0a\xff", b"\x12\x03ab"])
@@ -92,7 +92,7 @@ def test_noise_is_refused_or_waited_for_and_nothing_else(noise: bytes) -> None:
     readers: dict[int, Any] = {}
     try:
         for connection, data in trunk.feed(noise):
-            for message in readers.setdefault(connection, ttrpc.Reader()).feed(data):
+            for message in readers.setdefault(connection, ttrpc.MessageReader()).feed(data):
                 ttrpc.read_request(message.payload)
     except (mux.MuxError, ttrpc.TtrpcError):
         pass

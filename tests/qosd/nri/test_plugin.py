@@ -14,7 +14,7 @@ from koord.pb.nri import api_pb2 as nri
 from qosd.metrics import Metrics
 from qosd.model.besteffort import NO_LIMITS
 from qosd.model.policy import HostFacts
-from qosd.nri.plugin import Patience, Plugin
+from qosd.nri.plugin import NRIPlugin, Patience
 from qosd.nri.service import Hooks
 from tests.qosd.contexts import policy
 from tests.qosd.nri.containers import container, lsr, said
@@ -29,7 +29,7 @@ class Daemon:
         self.heard: list[bool] = []
         self.told = asyncio.Event()
         hooks = Hooks(lambda: (policy(HostFacts()), NO_LIMITS), Metrics(), lambda: self.heard[-1], lambda target: "")
-        self.plugin = Plugin(socket, hooks, self._attached, patience=patience)
+        self.plugin = NRIPlugin(socket, hooks, self._attached, patience=patience)
 
     def _attached(self, attached: bool) -> None:
         self.heard.append(attached)

@@ -16,7 +16,7 @@ from qosd.model.besteffort import NO_LIMITS
 from qosd.model.pod import PodContext
 from qosd.model.policy import EffectivePolicy, HostFacts
 from qosd.nri import mux
-from qosd.nri.service import SERVICE, Hooks, Peer, Session, events
+from qosd.nri.service import SERVICE, Hooks, Peer, PluginService, events
 from tests.qosd.contexts import EXTENDED, STATUS, policy
 from tests.qosd.nri.containers import be, container, ls, lsr, pod, resources, said
 
@@ -40,7 +40,7 @@ class Called:
             self._changed,
             as_listed=lambda request: structs.replace(request, cpu_request_milli=listed_milli),
         )
-        self.methods = Session(hooks, self.peers.append).methods()
+        self.methods = PluginService(hooks, self.peers.append).methods()
 
     def _changed(self) -> None:
         self.changes += 1

@@ -12,8 +12,8 @@ from typing import Any
 
 from koord.model.qos import DerivationRules
 from qosd.model.snapshot import ContainerView, PodView
-from qosd.pods.cri import Runtime
-from qosd.pods.http import Access
+from qosd.pods.cri import CRIClient
+from qosd.pods.http import KubeletAccess
 from qosd.pods.kubelet import KubeletClient
 from qosd.pods.source import PodSource
 from tests.fakes.runtime import TIERS, FakeRuntime
@@ -81,8 +81,8 @@ async def node(
         owned: set[str] = set()
         derivation = [DerivationRules()]
         source = PodSource(
-            Runtime(f"unix://{tmp_path}/cri", 1.0, asyncio.get_running_loop()) if cri else None,
-            KubeletClient(Access(url), 1.0) if kubelet else None,
+            CRIClient(f"unix://{tmp_path}/cri", 1.0, asyncio.get_running_loop()) if cri else None,
+            KubeletClient(KubeletAccess(url), 1.0) if kubelet else None,
             lambda: derivation[0],
             lambda: changes.append(source.current),
             modified=written.append,

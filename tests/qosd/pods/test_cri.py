@@ -14,14 +14,14 @@ from koord.model import runtimestatus
 from koord.pb.cri import api_pb2 as cri
 from qosd.hooks.normalization import ANNOTATION
 from qosd.model.pod import Resources
-from qosd.pods.cri import Detail, Runtime, RuntimeUnreachable, RuntimeVersion, detail_of_container, detail_of_sandbox
+from qosd.pods.cri import CRIClient, Detail, RuntimeUnreachable, RuntimeVersion, detail_of_container, detail_of_sandbox
 from tests.fakes.runtime import FakeRuntime
 
 
 @asynccontextmanager
-async def client_of(fake: FakeRuntime, socket: Path) -> AsyncIterator[Runtime]:
+async def client_of(fake: FakeRuntime, socket: Path) -> AsyncIterator[CRIClient]:
     async with fake.serving(socket) as endpoint:
-        runtime = Runtime(endpoint, 2.0, asyncio.get_running_loop())
+        runtime = CRIClient(endpoint, 2.0, asyncio.get_running_loop())
         try:
             yield runtime
         finally:
@@ -38,7 +38,7 @@ async def test_a_runtime_that_does_not_answer_is_named(tmp_path: Path, failing: 
             with pytest.raises(RuntimeUnreachable, match="ContainerStatus"):
                 await runtime.container_detail("x")
     else:
-        runtime = Runtime(f"unix://{tmp_path}/absent", 1.0, asyncio.get_running_loop())
+        runtime = CRIClient(f"unix://{tmp_path}/absent", 1.0, asyncio.get_running_loop())
         with pytest.raises(RuntimeUnreachable, match=r"absent: Version: .*cannot connect"):
             await runtime.version()
 

@@ -13,7 +13,7 @@ import pytest
 
 from koord.pb.cri import api_pb2 as cri
 from qosd.pods import events
-from qosd.pods.cri import Runtime
+from qosd.pods.cri import CRIClient
 from qosd.pods.events import RuntimeEvents
 from tests.support.waiting import until
 
@@ -49,7 +49,7 @@ async def listening(path: Path, service: _Streaming) -> AsyncIterator[tuple[Runt
     server.add_generic_rpc_handlers((service,))
     server.add_insecure_port(f"unix:{path}")
     await server.start()
-    runtime = Runtime(f"unix://{path}", 2.0, asyncio.get_running_loop())
+    runtime = CRIClient(f"unix://{path}", 2.0, asyncio.get_running_loop())
     heard: list[str] = []
     reader = RuntimeEvents(runtime, heard.append)
     task = asyncio.create_task(reader.run())

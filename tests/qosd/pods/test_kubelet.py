@@ -27,7 +27,7 @@ from qosd.model.pod import Resources
 from qosd.model.snapshot import Owner
 from qosd.pods import cpumanager
 from qosd.pods.cpumanager import UNNAMED, CPUManagerFile, CPUManagerState, read_state
-from qosd.pods.http import Access, FetchError, bracketed
+from qosd.pods.http import FetchError, KubeletAccess, bracketed
 from qosd.pods.kubelet import KubeletClient, KubeletContainer, read_pods
 
 NONE = "{}: No such file or directory; {}: No such file or directory"
@@ -82,14 +82,14 @@ class Server:
 async def test_answers_that_are_none(reply: bytes, says: str) -> None:
     async with Server(reply).serving() as url:
         with pytest.raises(FetchError, match=says) as failed:
-            await KubeletClient(Access(url), 0.3).pods()
+            await KubeletClient(KubeletAccess(url), 0.3).pods()
         assert url in str(failed.value)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "ftp://127.0.0.1", "127.0.0.1:10255", "http://127.0.0.1:x"])
 async def test_addresses_where_nobody_is(url: str) -> None:
     with pytest.raises(FetchError):
-        await KubeletClient(Access(url), 1).pods()
+        await KubeletClient(KubeletAccess(url), 1).pods()
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ async def test_an_ipv6_address_is_connected_to() -> None:
             pytest.skip("needs IPv6 on the loopback")
     server = Server(answer(b'{"items": []}'))
     async with server.serving(host="::1") as url:
-        assert await KubeletClient(Access(url), 1).pods() == ObjectList(())
+        assert await KubeletClient(KubeletAccess(url), 1).pods() == ObjectList(())
     assert "\r\nHost: [::1]:" in server.asked[0]
 
 
@@ -125,7 +125,7 @@ async def test_the_token_is_read_for_every_request(tmp_path: Path) -> None:
     server = Server(answer(b'{"items": []}'))
     (tmp_path / "token").write_text("first\n")
     async with server.serving(context) as url:
-        client = KubeletClient(Access(url, tmp_path / "token", ca_file=certificate), 2)
+        client = KubeletClient(KubeletAccess(url, tmp_path / "token", ca_file=certificate), 2)
         assert await client.pods() == ObjectList(())
         (tmp_path / "token").write_text("second\n")
         await client.pods()
@@ -138,7 +138,7 @@ async def test_the_read_only_port_gets_no_token(tmp_path: Path) -> None:
     server = Server(answer(b'{"items": []}'))
     (tmp_path / "token").write_text("first\n")
     async with server.serving() as url:
-        assert await KubeletClient(Access(url, tmp_path / "token"), 1).pods() == ObjectList(())
+        assert await KubeletClient(KubeletAccess(url, tmp_path / "token"), 1).pods() == ObjectList(())
     assert "Authorization" not in server.asked[0]
 
 
@@ -156,7 +156,7 @@ async def test_every_request_is_timed_with_its_status(reply: bytes, status: int)
     observed: list[tuple[str, int, float]] = []
     clock = iter([10.0, 10.25])
     async with Server(reply).serving() as url:
-        client = KubeletClient(Access(url), 0.3, lambda *request: observed.append(request), lambda: next(clock))
+        client = KubeletClient(KubeletAccess(url), 0.3, lambda *request: observed.append(request), lambda: next(clock))
         with contextlib.suppress(FetchError):
             await client.pods()
     assert observed == [("/pods", status, 0.25)]
@@ -165,10 +165,10 @@ async def test_every_request_is_timed_with_its_status(reply: bytes, status: int)
 async def test_configz() -> None:
     server = Server(answer(b'{"kubeletconfig": {"cpuManagerPolicy": "static", "cgroupRoot": "/"}}'))
     async with server.serving() as url:
-        assert (await KubeletClient(Access(url), 1).config())["cpuManagerPolicy"] == "static"
+        assert (await KubeletClient(KubeletAccess(url), 1).config())["cpuManagerPolicy"] == "static"
         server.reply = answer(b"{}")
         with pytest.raises(FetchError, match="no kubelet configuration"):
-            await KubeletClient(Access(url), 1).config()
+            await KubeletClient(KubeletAccess(url), 1).config()
 
 
 async def test_certificates_are_verified(tmp_path: Path) -> None:
@@ -176,11 +176,11 @@ async def test_certificates_are_verified(tmp_path: Path) -> None:
     server = Server(answer(b'{"items": []}'))
     async with server.serving(context) as url:
         with pytest.raises(FetchError, match="certificate verify failed") as failed:
-            await KubeletClient(Access(url), 2).pods()
+            await KubeletClient(KubeletAccess(url), 2).pods()
         assert (failed.value.is_untrusted, failed.value.status) == (True, 0)
-        assert await KubeletClient(Access(url, ca_file=certificate), 2).pods() == ObjectList(())
+        assert await KubeletClient(KubeletAccess(url, ca_file=certificate), 2).pods() == ObjectList(())
         with pytest.raises(FetchError, match="No such file") as failed:
-            await KubeletClient(Access(url, ca_file=tmp_path / "absent"), 2).pods()
+            await KubeletClient(KubeletAccess(url, ca_file=tmp_path / "absent"), 2).pods()
         assert not failed.value.is_untrusted
 
 
@@ -195,7 +195,7 @@ async def test_who_listens_on_kubelets_port_is_told_nothing_but_with_kubelets_ce
 
     async def refusal(url: str) -> str:
         with pytest.raises(FetchError) as failed:
-            await KubeletClient(Access(url, tmp_path / "token", certificates=(signed, own)), 2).pods()
+            await KubeletClient(KubeletAccess(url, tmp_path / "token", certificates=(signed, own)), 2).pods()
         assert (failed.value.is_untrusted, failed.value.status, failed.value.url) == (True, 0, f"{url}/pods")
         return failed.value.why
 
@@ -209,7 +209,7 @@ async def test_who_listens_on_kubelets_port_is_told_nothing_but_with_kubelets_ce
         assert await refusal(url) == f"its certificate is not kubelet's ({own}): {why}"
     assert server.asked == []
     async with server.serving(kubelets_tls) as url:
-        client = KubeletClient(Access(url, tmp_path / "token", certificates=(signed, own)), 2)
+        client = KubeletClient(KubeletAccess(url, tmp_path / "token", certificates=(signed, own)), 2)
         assert await client.pods() == ObjectList(())
         signed.write_bytes((tmp_path / "other" / "cert.pem").read_bytes())
         await client.pods()
@@ -228,10 +228,10 @@ async def test_a_client_certificate_is_shown_and_read_for_every_request(tmp_path
     in_one = tmp_path / "current.pem"
     async with server.serving(context) as url:
         with pytest.raises(FetchError):
-            await KubeletClient(Access(url, ca_file=certificate), 2).pods()
-        separate = Access(url, cert_file=certificate, key_file=tmp_path / "key.pem", ca_file=certificate)
+            await KubeletClient(KubeletAccess(url, ca_file=certificate), 2).pods()
+        separate = KubeletAccess(url, cert_file=certificate, key_file=tmp_path / "key.pem", ca_file=certificate)
         assert await KubeletClient(separate, 2).pods() == ObjectList(())
-        client = KubeletClient(Access(url, cert_file=in_one, ca_file=certificate), 2)
+        client = KubeletClient(KubeletAccess(url, cert_file=in_one, ca_file=certificate), 2)
         with pytest.raises(FetchError, match="No such file"):
             await client.pods()
         in_one.write_text(certificate.read_text() + (tmp_path / "key.pem").read_text())

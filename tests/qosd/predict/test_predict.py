@@ -22,7 +22,7 @@ from qosd.model.snapshot import NodeSnapshot, PodFacts, PodView
 from qosd.predict import checkpoint
 from qosd.predict.bank import MOST_MODELS, NODE, SYSTEM, Bank, class_key, confidence_after, pod_key, workload_key
 from qosd.predict.predictor import Predictor, allocatable
-from qosd.predict.reclaimable import CPU_QUANTILE, MEMORY_QUANTILE, Amount, Settings, predict
+from qosd.predict.reclaimable import CPU_QUANTILE, MEMORY_QUANTILE, Amount, PredictionSettings, predict
 from qosd.predict.trainer import Trainer
 from qosd.predict.workload import workload_name
 from qosd.sense.node import NodeRow
@@ -34,7 +34,7 @@ from tests.qosd.podviews import snapshot as picture
 GIB = float(2**30)
 START_S = 1_790_000_000.0
 DAY_S = 24 * 3600.0
-SETTINGS = Settings()
+SETTINGS = PredictionSettings()
 POLICY = EffectivePolicy()
 MODELS = "models.json"
 
@@ -481,7 +481,7 @@ def test_what_the_node_states_goes_before_what_the_host_has(stated: ParsedAmount
 @pytest.mark.parametrize("stated", [ParsedAmounts(), ParsedAmounts(300, 1 << 30)], ids=["by the host", "by the Node"])
 def test_nothing_above_allocatable_is_reclaimable(stated: ParsedAmounts) -> None:
     """A day of 0.1 cores leaves a pod of 4 cores most of them, on a node that has them."""
-    predictor, web = Predictor(lambda bank: None, Settings(cold_start_s=0.0)), pod("web")
+    predictor, web = Predictor(lambda bank: None, PredictionSettings(cold_start_s=0.0)), pod("web")
     for second in range(0, 3600, 6):
         taken = on_16_cpus(snapshot(START_S + second, [web], {web.cgroup: 0.1, "": 0.3}, system=0.1))
         predictor.observe(taken, stated)

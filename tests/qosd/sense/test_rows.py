@@ -11,7 +11,7 @@ from koord.model.qos import QoSClass
 from koord.model.slo import HostApplication
 from qosd.model.metric import CGROUP_SCOPES, Scope
 from qosd.predict.bank import Bank
-from qosd.predict.reclaimable import Amount, Settings, predict
+from qosd.predict.reclaimable import Amount, PredictionSettings, predict
 from qosd.sense.cycles import CyclesCollector
 from qosd.sense.meters import REFRESH_TICKS, path_of
 from qosd.sense.node import NodeRow
@@ -122,7 +122,7 @@ def test_every_collector_produces_what_its_rows_declare(world: World) -> None:
 
 
 def test_the_prediction_and_the_collectors_rows(v2: World) -> None:
-    prediction = predict(Bank(), (), Amount(), 0.0, Settings())
+    prediction = predict(Bank(), (), Amount(), 0.0, PredictionSettings())
     assert same_names(PredictionRow.panel, prediction.rows()[""])
     Sampler([], v2.store, v2.clock).sample((), TIERS)
     assert set(v2.store.newest()) == set(CollectorRow.panel.metrics)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from qosd.tuning.advice import FULL, RULES, THROTTLED, Advice, advise
 from qosd.tuning.history import ContainerHistory, PodHistory
-from qosd.tuning.series import Band, Series, is_high, total
+from qosd.tuning.series import Hysteresis, Series, is_high, total
 from tests.fakes.clock import S
 
 MI = 1 << 20
@@ -239,7 +239,7 @@ def test_each_container_has_its_own_and_the_worst_comes_first() -> None:
     ]
 
 
-def answers(series: Series, band: Band, kept_s: int = 300) -> list[bool]:
+def answers(series: Series, band: Hysteresis, kept_s: int = 300) -> list[bool]:
     """What is answered second by second to whoever sees what is kept then."""
     return [is_high(series[max(0, now - kept_s) : now + 1], band) for now in range(len(series))]
 
@@ -258,7 +258,7 @@ def changes(said: Sequence[bool]) -> int:
         (steps(*[(30, 0.2 * (part % 2)) for part in range(30)]), THROTTLED, 1),  # on and off each half minute: 10 %
     ],
 )
-def test_it_does_not_come_and_go(series: Series, band: Band, most: int) -> None:
+def test_it_does_not_come_and_go(series: Series, band: Hysteresis, most: int) -> None:
     assert changes(answers(series, band)) <= most
 
 
@@ -284,7 +284,7 @@ def test_between_the_marks_the_answer_stays(numbers: list[float], level: float) 
     assert changes(settled) == 0
 
 
-def answers_at(judge: Callable[[Series, Band], bool], series: Series, begin: int) -> list[bool]:
+def answers_at(judge: Callable[[Series, Hysteresis], bool], series: Series, begin: int) -> list[bool]:
     return [judge(series[:end], THROTTLED) for end in range(begin, len(series) + 1)]
 
 

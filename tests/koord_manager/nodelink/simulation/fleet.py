@@ -36,7 +36,7 @@ from koord_manager.nodelink.signing import Agents
 from qosd.cluster import session
 from qosd.cluster.certificaterequest import key_and_request
 from qosd.cluster.nodeidentity import NodeIdentity
-from qosd.cluster.nodelink import NodeLink
+from qosd.cluster.nodelink import NodeLinkClient
 from qosd.metrics import Metrics
 from tests.koord_manager.nodelink.rig import AGENT, NAMESPACE, pods_token
 from tests.koord_manager.nodelink.simulation.apiserver import MemoryServer
@@ -163,7 +163,7 @@ class Fleet:
                 running.result()
 
 
-class _AgentLink(NodeLink):
+class _AgentLink(NodeLinkClient):
     """The agent's own, which finds the manager, identifies itself, fails and comes again; only the wire is a model."""
 
     def __init__(self, fleet: Fleet, number: int) -> None:

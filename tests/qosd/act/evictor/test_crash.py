@@ -17,7 +17,7 @@ from qosd.act.evictor import Evictor
 from qosd.decide.decision import Eviction
 from qosd.model.pod import Resources
 from qosd.model.snapshot import ContainerView, PodView
-from qosd.pods.cri import Runtime
+from qosd.pods.cri import CRIClient
 from tests.fakes.clock import S
 from tests.fakes.runtime import FakeRuntime
 from tests.qosd.act.evictor.rig import FAILED, STOPPED, STOPPING, Journal, Notes, start
@@ -66,7 +66,7 @@ class Node:
 
 
 @asynccontextmanager
-async def evicting(runtime: Runtime, node: Node, notes: Notes, journal: Journal) -> AsyncIterator[Evictor]:
+async def evicting(runtime: CRIClient, node: Node, notes: Notes, journal: Journal) -> AsyncIterator[Evictor]:
     executor = CRIStop(runtime, node.exists, exit_s=0.5, settle_s=0.5)
     clock = asyncio.get_running_loop().time
     evictor = Evictor(
@@ -105,7 +105,7 @@ async def test_the_next_run_finishes_what_a_crash_at_any_step_leaves(tmp_path: P
             stops = len(node.fake.stops)
             assert [each.is_stopped for each in notes.evictions] == [not is_cut]
             assert journal.results == ["stopping"] if is_cut else ["stopping", "done"]
-            async with evicting(Runtime(endpoint, 2.0, asyncio.get_running_loop()), node, notes, journal) as evictor:
+            async with evicting(CRIClient(endpoint, 2.0, asyncio.get_running_loop()), node, notes, journal) as evictor:
                 evictor.follow(node.pods())
                 await until(lambda: evictor.under_way["uid-web"].phase is STOPPED)
                 assert evictor.under_way["uid-web"].attempts == 1
@@ -124,13 +124,13 @@ async def test_the_next_run_finishes_what_a_crash_at_any_step_leaves(tmp_path: P
 async def test_a_runtime_that_is_away_fails_the_attempt_and_the_next_succeeds(tmp_path: Path) -> None:
     node, notes, journal = Node(tmp_path), Notes(), Journal()
     async with node.fake.serving(tmp_path / "s") as endpoint:
-        async with evicting(Runtime(endpoint, 2.0, asyncio.get_running_loop()), node, notes, journal) as evictor:
+        async with evicting(CRIClient(endpoint, 2.0, asyncio.get_running_loop()), node, notes, journal) as evictor:
             node.fake.failing = True
             start(evictor, [("memory", node.order)], 1)
             await until(lambda: evictor.under_way["uid-web"].phase is FAILED)
             assert "server is not initialized yet" in evictor.under_way["uid-web"].problem
             node.fake.failing = False
-        async with evicting(Runtime(endpoint, 2.0, asyncio.get_running_loop()), node, notes, journal) as evictor:
+        async with evicting(CRIClient(endpoint, 2.0, asyncio.get_running_loop()), node, notes, journal) as evictor:
             evictor.follow(node.pods())
             await until(lambda: evictor.under_way["uid-web"].phase is STOPPED)
     assert journal.results == ["stopping", "failed", "stopping", "done"]

@@ -15,7 +15,7 @@ from qosd.act.cristop import CRIStop
 from qosd.act.evictor import Evictor, Executor
 from qosd.act.journal import JournalEntry
 from qosd.cluster.apieviction import APIEviction, evicting_by_api
-from qosd.pods.cri import Runtime
+from qosd.pods.cri import CRIClient
 from tests.kube.support import client
 from tests.qosd.cluster.apieviction.webpod import Cluster
 
@@ -34,7 +34,7 @@ def evictor_of(executor: Executor | None) -> Evictor:
 
 
 async def test_an_evictor_evicts_by_the_api_for_as_long_as_the_session_lasts(cluster: Cluster, tmp_path: Path) -> None:
-    stop = CRIStop(Runtime(f"unix://{tmp_path}/s", 1.0, asyncio.get_running_loop()), cluster.exists)
+    stop = CRIStop(CRIClient(f"unix://{tmp_path}/s", 1.0, asyncio.get_running_loop()), cluster.exists)
     evictor = evictor_of(stop)
     async with client(cluster.url) as api:
         with (

@@ -12,16 +12,16 @@ from koord.kube.recorder import EventType, Subject
 from koord.pb.cri import api_pb2 as cri
 from qosd.act.cristop import CRIStop
 from qosd.cluster.apieviction import APIEviction
-from qosd.cluster.evictionrequest import Bounds
+from qosd.cluster.evictionrequest import EvictionBounds
 from qosd.decide.decision import Eviction
-from qosd.pods.cri import Runtime
+from qosd.pods.cri import CRIClient
 from tests.fakes.runtime import FakeRuntime
 from tests.kube.server import JSONObject, Server
 from tests.kube.support import PODS, client
 
 ORDER = Eviction("uid-web", "default/web", "beMemoryEvict: memory is short", "/kubepods/burstable/poduid-web")
-BOUNDS = Bounds(refused_s=0.2, unanswered_s=0.2, gone_s=0.2, pause_s=0.01)
-LONG = Bounds(refused_s=9, unanswered_s=9, gone_s=9, pause_s=0.01)
+BOUNDS = EvictionBounds(refused_s=0.2, unanswered_s=0.2, gone_s=0.2, pause_s=0.01)
+LONG = EvictionBounds(refused_s=9, unanswered_s=9, gone_s=9, pause_s=0.01)
 ENDS = "the API server has agreed, and kubelet ends the pod"
 FALLEN_BACK = "fell back to CRI because"
 LATE = "it is too late in 3 s (beMemoryEvict: 97 % of the node's memory are in use)"
@@ -92,11 +92,11 @@ class Cluster(Server):
 
 @asynccontextmanager
 async def executor(
-    cluster: Cluster, directory: Path, bounds: Bounds = BOUNDS, events: Any = None, url: str = ""
+    cluster: Cluster, directory: Path, bounds: EvictionBounds = BOUNDS, events: Any = None, url: str = ""
 ) -> AsyncIterator[tuple[APIEviction, Events]]:
     events = events or Events()
     async with cluster.fake.serving(directory / "s") as endpoint, client(url or cluster.url, tries=1) as api:
-        runtime = Runtime(endpoint, 2.0, asyncio.get_running_loop())
+        runtime = CRIClient(endpoint, 2.0, asyncio.get_running_loop())
         stop = CRIStop(runtime, cluster.exists, exit_s=0.3, settle_s=0.3)
         try:
             yield (
