@@ -75,7 +75,7 @@ class APIEviction:
         self._say(eviction, key, EVICTED, how)
 
     async def _evict(self, eviction: Eviction, key: Key) -> str:
-        """How it came about, beyond the usual."""
+        """Returns how the eviction came about, beyond the usual way."""
         pod = self._stop.pod(eviction)
         try:
             await self._unless_urgent(self._by_api(eviction, key, pod))
@@ -90,7 +90,7 @@ class APIEviction:
         return ""
 
     async def _unless_urgent(self, course: Coroutine[Any, Any, None]) -> None:
-        """Follow ``course`` as long as there is no emergency. Raises NotByAPI."""
+        """Follows ``course`` as long as there is no emergency. Raises NotByAPI."""
         task = asyncio.create_task(course)
         try:
             while not task.done():
@@ -132,7 +132,7 @@ def evicting_by_api(
 ) -> Iterator[None]:
     """``evictor`` evicts by ``api`` for as long as the block lasts.
 
-    Without a container runtime nobody could see what came of an eviction: then nobody evicts, as without a cluster.
+    Without a container runtime, the end of an eviction cannot be seen: then no pod is evicted, as without a cluster.
     """
     stop = evictor.executor
     if not isinstance(stop, CRIStop):

@@ -41,7 +41,7 @@ class APIPods:
         )  # fmt: skip
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until it is cancelled."""
         await self._wanted.wait()
         await self._informer.run()
 
@@ -55,7 +55,7 @@ class APIPods:
         return ObjectList(found, tuple(informer.unreadable.values()))
 
     def _problem(self) -> str:
-        """Why what is known of the pods is not what is so now; "" if it is."""
+        """Returns why the known pods may not be the present ones; "" if they are."""
         informer = self._informer
         if informer.failure is not None:
             return informer.error
@@ -66,7 +66,9 @@ class APIPods:
 
 
 def _as_kubelet_has_it(pod: Pod) -> Pod:
-    """What a pod of the API says of its source is its author's word, so it is the API whatever that is."""
+    """Returns ``pod`` under the UID that kubelet knows, with the API as its source: any other source is only its
+    author's claim.
+    """
     meta = pod.metadata
     if (uid := meta.annotations.get(ANNOTATION_MIRROR)) is not None:
         meta = structs.replace(meta, uid=uid)

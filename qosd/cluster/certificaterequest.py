@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 
 
 def key_and_request(user: str, group: str) -> tuple[bytes, bytes]:
-    """Both PEM."""
+    """Returns a key and the request of a certificate for it, both PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     attributes = {NameOID.ORGANIZATION_NAME: group, NameOID.COMMON_NAME: user}
     subject = x509.Name([x509.NameAttribute(*attribute) for attribute in attributes.items()])

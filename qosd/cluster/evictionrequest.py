@@ -84,7 +84,7 @@ class EvictionRequest:
         self._refusal = ""
 
     async def made(self) -> str:
-        """What the API server said that means yes. Raises NotByAPI or EvictionRefused."""
+        """Returns the answer of the API server that means yes. Raises NotByAPI or EvictionRefused."""
         while True:
             error = await self._try()
             if error is not None and _may_be_ignorance(error):
@@ -103,7 +103,7 @@ class EvictionRequest:
         return None
 
     async def _try_ready(self, before: KubeError) -> KubeError | None:
-        """Another try if the server says that it is ready."""
+        """Tries again if the server says that it is ready."""
         try:
             await self._api.get_path(_READY)
         except KubeError:
@@ -111,7 +111,7 @@ class EvictionRequest:
         return await self._try()
 
     async def _absence(self, error: KubeError) -> str:
-        """That the API server does not have this pod: ``error`` says so, and so does reading it; else ""."""
+        """Returns that the API server lacks this pod, if ``error`` and reading the pod both say so; else ""."""
         if not isinstance(error, APIError) or not (error.is_not_found or error.is_conflict):
             return ""
         try:
@@ -124,7 +124,7 @@ class EvictionRequest:
         return "" if other.metadata.uid == self._eviction.uid else "the API server has another pod of that name"
 
     def _pause_s(self, error: KubeError) -> float:
-        """How long to wait before the next try. Raises NotByAPI or EvictionRefused."""
+        """Returns how long to wait before the next try. Raises NotByAPI or EvictionRefused."""
         now_s = asyncio.get_running_loop().time()
         if refusal := _refusal(error):
             return self._after_refusal(refusal, _retry_after_s(error) or _REFUSED_PAUSE_S, now_s)
@@ -137,7 +137,7 @@ class EvictionRequest:
         return min(pause_s, self._unanswered_end_s - now_s)
 
     def _after_refusal(self, refusal: str, pause_s: float, now_s: float) -> float:
-        """Each refusal is told once; it is an answer, so the server is there, and may be asked after the pause."""
+        """Tells each refusal once. A refusal is an answer, so the server is there, and may be asked after the pause."""
         if now_s >= self._refused_end_s:
             raise EvictionRefused(f"{refusal}, for {self._bounds.refused_s:g} s")
         if refusal != self._refusal:
@@ -149,7 +149,7 @@ class EvictionRequest:
 
 
 def _refusal(error: KubeError) -> str:
-    """Who forbids it, and why; "" if ``error`` says no such thing."""
+    """Returns which party forbids the eviction, and why; "" if ``error`` is no such refusal."""
     if not isinstance(error, APIError):
         return ""
     if error.blocked_by_pdb:
@@ -164,19 +164,19 @@ def _by_budget(causes: list[str], message: str) -> str:
 
 
 def _retry_after_s(error: KubeError) -> float:
-    """What the server says of the next try; 0 if nothing."""
+    """Returns the pause that the server asks for; 0 if it asks for none."""
     return error.retry_after_s or 0.0 if isinstance(error, APIError) else 0.0
 
 
 def _may_be_ignorance(error: KubeError) -> bool:
-    """Does a server that has not read all its objects say this, too?"""
+    """Returns whether a server that has not read all its objects yet may answer ``error`` too."""
     if not isinstance(error, APIError) or _refusal(error):
         return False
     return error.is_not_found or error.status == HTTPStatus.FORBIDDEN
 
 
 def _is_passing(error: KubeError) -> bool:
-    """May the same request do better in a moment?"""
+    """Returns whether the same request may succeed in a moment."""
     if not isinstance(error, APIError):
         return isinstance(error, Unreachable)
     return error.status in _PASSING or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR

@@ -51,23 +51,23 @@ class ClusterFeed:
 
     @property
     def is_reachable(self) -> bool:
-        """Does the server say what the policy is, as far as anyone knows?"""
+        """Returns whether the server, as far as is known, says now what the policy is."""
         return not any(self._problems.values())
 
     @property
     def silent_s(self) -> float | None:
-        """Since the server last said anything; None: it never did."""
+        """Returns the seconds since the server last said anything; None: it never did."""
         heard = [informer.last_contact_s for informer in self.informers if informer.last_contact_s is not None]
         return self._clock() - max(heard) if heard else None
 
     @property
     def is_uninstalled(self) -> bool:
-        """Has whoever uninstalls Koord left word for this node, after it had given everything back?"""
+        """Returns whether this node's NodeSLO says that Koord has been uninstalled."""
         slo = self.slos.get(self._key)
         return slo is not None and nodestate.UNINSTALLED in slo.metadata.annotations
 
     def node_metric(self) -> NodeMetric | None:
-        """This node's, as the server has it."""
+        """Returns this node's NodeMetric, as the server has it."""
         return self.node_metrics.get(self._key)
 
     def status(self) -> tuple[ClusterPart, ...]:
@@ -84,7 +84,7 @@ class ClusterFeed:
                     self._take(event.kind)
 
     async def _take_first(self, informer: Informer[Any, Any]) -> None:
-        """No event tells that there is none."""
+        """Takes the object as it is once the server has been listed: no event tells that there is none."""
         await informer.synced.wait()
         self._take(informer.kind)
 

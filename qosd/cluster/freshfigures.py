@@ -42,7 +42,7 @@ class RecentLevels:
         self._levels: deque[tuple[int, Level]] = deque()
 
     def mean_with(self, sampled_ns: int, newest: Level) -> Level:
-        """Their mean, with the newest among them."""
+        """Returns the mean of the levels in the window, with the newest among them."""
         since_ns = usage.begin_ns(sampled_ns, WINDOW_S)
         while self._levels and self._levels[0][0] < since_ns:
             self._levels.popleft()
@@ -52,7 +52,7 @@ class RecentLevels:
 
 
 def level(snapshot: NodeSnapshot) -> Level | None:
-    """By the newest samples; None without them."""
+    """Returns the level by the newest samples; None without them."""
     system, others = (
         snapshot.value(metric) for metric in (SystemRow.system_cpu_usage_cores, SystemRow.non_be_pods_cpu_usage_cores)
     )
@@ -80,7 +80,7 @@ def fresh_usage(snapshot: NodeSnapshot, store: SampleStore, memory: MemoryCollec
 def _pods(
     snapshot: NodeSnapshot, store: SampleStore, memory: MemoryCollectPolicy, since_ns: int
 ) -> tuple[FreshPod, ...]:
-    """Two pods of one name, such as one that ends and its successor, are one."""
+    """Returns the use of each pod; two pods of one name, such as one that ends and its successor, are one."""
     with_page_cache = memory is MemoryCollectPolicy.PAGE_CACHE
     cores = usage.means(store, _POD.cpu_usage_cores, since_ns)
     metric = _POD.memory_with_page_cache_bytes if with_page_cache else _POD.memory_usage_bytes

@@ -89,7 +89,7 @@ class NodeIdentity:
         self._said = ""
 
     async def context(self, ca: str) -> ssl.SSLContext:
-        """TLS for a server that ``ca`` (PEM) verifies. Raises KubeError or NoIdentity."""
+        """Returns a TLS context for a server that ``ca`` (PEM) verifies. Raises KubeError or NoIdentity."""
         issued = self._issued
         if issued is None or ca != issued.ca or self._clock() >= issued.issued_s + CERTIFICATE_LIFETIME_S:
             return await self._renewed(ca)
@@ -102,11 +102,14 @@ class NodeIdentity:
         return _context(ca, issued)
 
     def is_due(self) -> bool:
-        """Is it time for another ``context``?"""
+        """Returns whether it is time for another ``context``."""
         return self._clock() >= self._due_s
 
     def reject(self) -> None:
-        """The manager did not accept it. A new one fares no better soon, so it stays until it is some minutes old."""
+        """Takes note that the manager did not accept the certificate.
+
+        A new one fares no better soon, so this one stays until it is some minutes old.
+        """
         if self._issued is not None and self._clock() < self._issued.issued_s + RETRY_S:
             self._due_s = min(self._due_s, self._issued.issued_s + RETRY_S)
         else:
@@ -136,7 +139,7 @@ class NodeIdentity:
         self._said = why
 
     async def _certified(self) -> tuple[bytes, bytes]:
-        """A key and its certificate. Raises KubeError or NoIdentity."""
+        """Returns a key and its certificate. Raises KubeError or NoIdentity."""
         if self._unanswered is None:
             self._unanswered = await self._new_request()
         wanted = self._unanswered
@@ -157,7 +160,7 @@ class NodeIdentity:
         return _Request(key, request, name)
 
     async def _created(self, wanted: _Request) -> Unstructured:
-        """The object as it is, made unless it is there: a server forgets what nobody answers. Raises KubeError."""
+        """Returns the object as it is, made if it is not there: a server forgets unanswered ones. Raises KubeError."""
         body: dict[str, Any] = {
             "apiVersion": CERTIFICATE_SIGNING_REQUEST.api_version,
             "kind": CERTIFICATE_SIGNING_REQUEST.name,
@@ -201,7 +204,7 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 def _certificate(request: Unstructured) -> bytes:
-    """PEM; b"" if it is not there yet. Raises _Unusable for a request that was denied."""
+    """Returns the certificate, PEM; b"" if it is not there yet. Raises _Unusable for a request that was denied."""
     content: Mapping[str, Any] = request.content
     try:
         status = msgspec.convert(content.get("status") or {}, _Status)

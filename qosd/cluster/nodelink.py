@@ -87,7 +87,7 @@ class NodeLinkClient:
         self._why = "it has not been looked for yet"
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until it is cancelled."""
         with after_each_tick(self._node.after_tick, self._look):
             while True:
                 try:
@@ -143,7 +143,7 @@ class NodeLinkClient:
             await self._pause()
 
     async def _leader(self) -> tuple[str, int, str]:
-        """Host, port and the authorities of its certificate. Raises NoLink or KubeError."""
+        """Returns host, port and the authorities of the leader's certificate. Raises NoLink or KubeError."""
         lease = await self._client.get(LEASE, self._lease)
         address, ca = address_of(lease.spec.holder_identity), lease.metadata.annotations.get(CA_ANNOTATION, "")
         if not address or not ca:
@@ -170,7 +170,7 @@ class NodeLinkClient:
         self._reported_s, self._failures, self._why = self._clock(), 0, ""
 
     def _patience_s(self, link: TLSClient) -> float:
-        """For a call: the first one on a link makes the connection, too."""
+        """Returns the timeout of a call: the first one on a link also makes the connection."""
         return CALL_S if link is self._link else CONNECT_S
 
     def _usage(self, snapshot: NodeSnapshot) -> FreshUsage | None:
@@ -183,7 +183,9 @@ class NodeLinkClient:
         await set_within(self._woken, REPORT_INTERVAL_S)
 
     def _look(self) -> None:
-        """After a tick: has what was told last moved? One without new samples, which an event brings, shows nothing."""
+        """Wakes the report after a tick if the level has moved; a tick without new samples, which an event brings,
+        shows none.
+        """
         snapshot = self._node.loop.report.snapshot
         if snapshot is None or snapshot.sampled_ns == self._sampled_ns:
             return
@@ -222,7 +224,7 @@ class NodeLinkEvictions:
 
 
 def has_moved(reported: Level, now: Level, total: Level) -> bool:
-    """Is it worth a report before its time? Of what nobody knows how much there is, never."""
+    """Returns whether the move is worth a report before its time: never if the total is not known."""
     return any(
         abs(after - before) * 100 > MOVED_PERCENT * most > 0
         for before, after, most in zip(reported, now, total, strict=True)
@@ -234,7 +236,7 @@ def _total(snapshot: NodeSnapshot) -> Level:
 
 
 def encoded(node: str, instance: str, sequence: int, sampled_unix_ns: int, usage: FreshUsage) -> bytes:
-    """A ``NodeReport``."""
+    """Returns a ``NodeReport`` as bytes."""
     return pb.NodeReport(
         node=node,
         instance=instance,

@@ -84,7 +84,7 @@ class _Series(NamedTuple):
     memory: Samples
 
     def mean(self, since_ns: int) -> CPUMemory | None:
-        """None unless there are samples of both."""
+        """Returns the mean use; None unless there are samples of both."""
         return _both(usage.mean(usage.since(self.cpu, since_ns)), usage.mean(usage.since(self.memory, since_ns)))
 
 
@@ -123,7 +123,7 @@ def report(snapshot: NodeSnapshot, store: SampleStore, policy: EffectiveCollectP
 
 
 def node_usage(snapshot: NodeSnapshot, store: SampleStore, policy: EffectiveCollectPolicy) -> CPUMemory | None:
-    """That of ``report`` alone; None if there would be none."""
+    """Returns the node's use of ``report`` alone; None if there would be no report."""
     try:
         _check_age(snapshot)
     except NotMeasured:
@@ -133,7 +133,7 @@ def node_usage(snapshot: NodeSnapshot, store: SampleStore, policy: EffectiveColl
 
 
 def _check_age(snapshot: NodeSnapshot) -> None:
-    """What one collector lacks, another would make a wrong difference of."""
+    """Raises NotMeasured if a collector has no fresh samples: a difference to another's samples would be wrong."""
     for name in _COLLECTORS:
         age_s = snapshot.ages_s.get(name)
         if age_s is None:
@@ -165,14 +165,14 @@ def _node(store: SampleStore, memory: Mapping[Scope, Metric], since_ns: int) -> 
 
 
 def _both(cpu_cores: float | None, memory_bytes: float | None) -> CPUMemory | None:
-    """As they are reported; None unless both are known."""
+    """Returns both as they are reported; None unless both are known."""
     if cpu_cores is None or memory_bytes is None:
         return None
     return CPUMemory(int(cpu_cores * 1000), int(memory_bytes))
 
 
 def _resources(amount: CPUMemory) -> ResourceMap:
-    """Spelled as Kubernetes does: "1500m", "5712464Ki"."""
+    """Returns the amounts as Kubernetes spells them: "1500m", "5712464Ki"."""
     memory = quantity.of(amount.memory_bytes, Format.BINARY_SI)
     return ResourceMap({"cpu": str(quantity.of_milli(amount.cpu_milli)), "memory": str(memory)})
 
@@ -185,7 +185,7 @@ def _aggregated(series: _Series, windows: Iterable[AggregateWindow], now_ns: int
 
 
 def _aggregations(series: _Series, window: AggregateWindow, now_ns: int) -> Mapping[str, ResourceMap]:
-    """Empty where the samples cover less than half of the window: they would say too little of it."""
+    """Returns the aggregated usage by name; nothing where the samples cover less than half of the window."""
     if not window.is_kept:
         return {}
     since_ns = usage.begin_ns(now_ns, window.length_s)
@@ -198,7 +198,9 @@ def _aggregations(series: _Series, window: AggregateWindow, now_ns: int) -> Mapp
 
 
 def _numa_usages(store: SampleStore, since_ns: int, cpu: SystemUsage, memory: SystemUsage) -> Iterator[NUMAUsage]:
-    """What is unattributed is counted for the node alone: each NUMA node has of it what it has of the nodes' use."""
+    """Yields the use of each NUMA node. Unattributed use is known for the whole node alone, so it is divided by their
+    use.
+    """
     node_cores, node_bytes = (
         usage.means(store, metric, since_ns) for metric in (NumaRow.cpu_usage_cores, NumaRow.memory_usage_bytes)
     )
@@ -234,7 +236,7 @@ def _plus_share(own: float | None, rest: float, by_node: Mapping[str, float], su
 
 
 def _pods(snapshot: NodeSnapshot, store: SampleStore, memory: Metric, since_ns: int) -> Iterator[PodUsage]:
-    """By name. What two pods of one name use, such as one that ends and its successor, is one figure."""
+    """Yields the use of each pod, by name; two pods of one name, such as one that ends and its successor, are one."""
     cores = usage.means(store, USAGE[Scope.POD].cpu_usage_cores, since_ns)
     memory_bytes = usage.means(store, memory, since_ns)
     by_name: dict[tuple[str, str], dict[str, PodView]] = {}
@@ -266,7 +268,7 @@ def _host_applications(
 
 
 def _priority(app: HostApplication) -> str:
-    """Its own, else that of its QoS class: upstream's manager counts nowhere what an application without one uses."""
+    """Returns the application's own priority class, else that of its QoS class: upstream ignores one without."""
     own = priority.parse(app.priority)
     return (own or priority.effective({}, None, app.qos_class or QoSClass.LS)).value
 
@@ -275,7 +277,7 @@ def _priority(app: HostApplication) -> str:
 
 
 def _predicted(store: SampleStore, now_ns: int, metrics: tuple[Metric, Metric]) -> CPUMemory | None:
-    """None while there is no prediction that was made lately: one needs to know the pods."""
+    """Returns the newest prediction; None if none was made lately, which takes that the pods are known."""
     if not store.series(metrics[0], "", usage.begin_ns(now_ns, _PREDICTION_MAX_AGE_S)):
         return None
     return _both(store.value(metrics[0]), store.value(metrics[1]))

@@ -12,7 +12,7 @@ from qosd.strategies.reconciler import HookReconciler
 
 
 def of(report: TickReport) -> NodeState | None:
-    """None before the first tick."""
+    """Returns the state after ``report``; None before the first tick."""
     if report.snapshot is None:
         return None
     held = [state for state in report.files.states.values() if state.is_held]
@@ -22,6 +22,6 @@ def of(report: TickReport) -> NodeState | None:
 
 
 def _is_held_by_strategy(state: FileState) -> bool:
-    """What an earlier run has left counts by whom that run noted."""
+    """Returns whether a strategy holds the file; one that an earlier run left counts by the strategies noted then."""
     speakers = {name for _, name in state.speakers} or set(state.by.split(", "))
     return speakers != {HookReconciler.name}

@@ -136,7 +136,7 @@ def _cpu_basic_info(topology: Topology, model: CPUModel) -> documents.CPUBasicIn
 
 
 def _pod_cpu_allocs(inputs: Inputs) -> list[documents.PodCPUAlloc]:
-    """The pods that stay on the CPUs that kubelet's CPU manager gave them: the policy's ``kubelet_cpus``.
+    """Returns the pods that stay on the CPUs that kubelet's CPU manager gave them: the policy's ``kubelet_cpus``.
 
     kubelet gives a CPU to one pod only, so a pod's set is among these CPUs, or none of it is.
     """
@@ -162,7 +162,7 @@ def _shared_pools(of_node: Iterable[Pool]) -> list[documents.CPUSharedPool]:
 
 
 def _cpu_manager_policy(inputs: Inputs) -> str:
-    """As far as it is known; the state file knows the policy's name alone."""
+    """Returns the policy as far as it is known; the state file has its name alone."""
     kubelet = inputs.kubelet
     if kubelet is None:
         return _json(documents.KubeletCPUManagerPolicy(inputs.cpu_manager.policy))
@@ -178,7 +178,7 @@ def _cpu_manager_policy(inputs: Inputs) -> str:
 def _reservation(
     topology: Topology, policy: NodeSettings, annotations: Mapping[str, str]
 ) -> documents.ReservationAnnotation:
-    """The Node's own, with the CPUs that are reserved by it or by the policy."""
+    """Returns the Node's own, with the CPUs that are reserved by it or by the policy."""
     try:
         stated = decode.read(_StatedReservation, annotations.get(documents.RESERVATION, "{}"), lambda _: None)
     except decode.BadValue:
@@ -207,7 +207,7 @@ def _topology_policy(kubelet: KubeletConfig) -> str:
 
 
 def _zones(inputs: Inputs) -> tuple[Zone, ...]:
-    """By the numbers of the NUMA nodes, so that a zone's place is its number where numbers have no gaps."""
+    """Returns the zones by the numbers of their NUMA nodes: a zone's place is its number if there are no gaps."""
     topology, memory = inputs.topology, {one.node: one for one in inputs.hardware.memory}
     cpus = {node.id: 0 for node in topology.nodes}
     for cpu in topology.cpus:
@@ -225,7 +225,7 @@ def _zones(inputs: Inputs) -> tuple[Zone, ...]:
 
 
 def _kept_of_each(node: NodeFacts, capacities: Sequence[CPUMemory]) -> CPUMemory:
-    """What kubelet keeps of the node, divided among the zones that have any of it."""
+    """Returns what kubelet reserves of the node, divided among the zones that have any of it."""
     if node.labels.get(documents.LABEL_NUMA_RESERVATION) != "true":
         return ZERO
     total = amounts.read(node.capacity).filled()
@@ -237,7 +237,7 @@ def _kept_of_each(node: NodeFacts, capacities: Sequence[CPUMemory]) -> CPUMemory
 
 
 def _huge_bytes(capacity: tuple[str, Amount]) -> int:
-    """What of a node's capacity is huge pages: kubelet counts it as memory, too, and leaves it out of allocatable."""
+    """Returns the huge pages of a node's capacity: kubelet counts them as memory, but not as allocatable."""
     name, amount = capacity
     try:
         return quantity.memory_bytes(quantity.from_json(amount)) if name.startswith(_HUGE_PAGES_PREFIX) else 0
@@ -246,7 +246,7 @@ def _huge_bytes(capacity: tuple[str, Amount]) -> int:
 
 
 def _zone(number: int, capacity: CPUMemory, kept: CPUMemory, memory: NUMAMemory | None) -> Zone:
-    """``memory``: whose huge pages are told, None: none are."""
+    """Returns the zone of ``numa``. ``memory``: the node's memory with its huge pages; None: none are told."""
     allocatable = (capacity - kept).max(ZERO)
     huge = {} if memory is None else memory.huge_bytes
     resources = [
@@ -268,5 +268,5 @@ def _bytes(number: int) -> Quantity:
 
 
 def by_name(resources: Iterable[ZoneResource]) -> tuple[ZoneResource, ...]:
-    """In the order in which a zone has them."""
+    """Returns the resources in the order in which a zone has them."""
     return tuple(sorted(resources, key=lambda resource: resource.name))

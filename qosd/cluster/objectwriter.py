@@ -30,7 +30,7 @@ class ObjectWriter:
         await self._rate.take()
 
     async def replace_status(self, status: msgspec.Struct) -> None:
-        """Nothing of the status before stays."""
+        """Replaces the status as a whole: no member of the one before stays."""
         replaced = [{"op": "add", "path": "/status", "value": msgspec.to_builtins(status)}]
         await self._client.patch(self._kind, self._key, replaced, PatchType.JSON, "status")
 

@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 def has_moved(written: CPUMemory, now: CPUMemory, allocatable: CPUMemory) -> bool:
-    """Is ``now`` worth a report before its time? Of a resource of which nobody knows how much there is, never."""
+    """Returns whether ``now`` is worth a report before its time: never for a resource whose total is not known."""
     figures = (
         (written.cpu_milli, now.cpu_milli, allocatable.cpu_milli),
         (written.memory_bytes, now.memory_bytes, allocatable.memory_bytes),
@@ -86,7 +86,7 @@ class Reporter:
         self._said: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until it is cancelled."""
         with after_each_tick(self._node.after_tick, self._look):
             while True:
                 await set_within(self._woken, min(LOOK_EVERY_S, self._due_s() - self._clock()))
@@ -94,7 +94,7 @@ class Reporter:
                 await self._turn()
 
     def status(self) -> ClusterPart:
-        """For people."""
+        """Returns the report's state, for people."""
         age_s = None if self._written_s is None else self._clock() - self._written_s
         says = self._said.get("object") or self._said.get("figures") or self._said.get("write") or ""
         state = PartState.OK if age_s is not None and not says else PartState.WAITING
@@ -106,7 +106,7 @@ class Reporter:
     # when
 
     def _look(self) -> None:
-        """After a tick: does somebody wait for what it has come to?"""
+        """Wakes the report after a tick if another component waits for the state that it has come to."""
         report = self._node.loop.report
         if report.snapshot is None:
             return
@@ -188,7 +188,7 @@ class Reporter:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def _write_state(self, metric: NodeMetric, is_due: bool) -> None:
-        """What could not be written is tried again with the next report."""
+        """Writes the node's state if it is due; one that could not be written is tried again with the next report."""
         state = node_state(self._node.loop.report)
         self._state.follow(metric)
         if state is None or not self._state.is_worth_writing(state, is_due):
@@ -204,7 +204,7 @@ class Reporter:
         self._state.write(state)
 
     def _say(self, subject: str, text: str) -> None:
-        """Once, until something else is to be said."""
+        """Logs ``text`` once, until there is something else to say."""
         if text and text != self._said.get(subject):
             _log.warning("%s", text)
         elif not text and self._said.get(subject):
@@ -221,7 +221,7 @@ class _WrittenState:
         self.failed: NodeState | None = None
 
     def follow(self, metric: NodeMetric) -> None:
-        """What the object says counts once: afterwards the cache may be behind what was written here."""
+        """Takes the state that the object says, once per object: later the cache may be behind our writes."""
         if metric.metadata.uid != self._uid:
             self._uid, self.failed = metric.metadata.uid, None
             self._written = nodestate.decoded(metric.metadata.annotations.get(nodestate.ANNOTATION))

@@ -33,5 +33,5 @@ class Schedule:
         self._pause_s = max(RETRY.delay_s(self.failures, random), retry_after_s or 0.0)
 
     def put_off(self, now_s: float, pause_s: float) -> None:
-        """There was nothing to write."""
+        """Puts the next try off, as there was nothing to write."""
         self._last_s, self._pause_s = now_s, pause_s

@@ -70,7 +70,7 @@ class ClusterSession:
         node.metrics.cluster_silence_seconds = lambda: nan if self.feed.silent_s is None else self.feed.silent_s
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until it is cancelled."""
         api = NodeLinkEvictions(self.link, self.client) if self._is_pod else self.client
         try:
             with evicting_by_api(self._node.actuator.evictions, api, self.recorder):
@@ -91,7 +91,7 @@ class ClusterSession:
         return ClusterStatus(self._credentials.server, self.node_name, feed.is_reachable, feed.silent_s, parts)
 
     def _node_link(self, environ: Mapping[str, str]) -> NodeLinkClient:
-        """Of a pod the manager is in its own namespace."""
+        """Returns the link to the manager; the manager of a pod is in the pod's own namespace."""
         namespace = _own_namespace(environ) if self._is_pod else locations.NAMESPACE
         return NodeLinkClient(self.client, self.node_name, self._node, self.feed.node_metric, namespace)
 
@@ -115,7 +115,7 @@ def _settings(kubeconfig_option: str, environ: Mapping[str, str]) -> RESTConfig:
 
 
 def _own_namespace(environ: Mapping[str, str]) -> str:
-    """The pod's."""
+    """Returns the pod's."""
     try:
         return kubeconfig.in_cluster(environ).namespace or locations.NAMESPACE
     except (kubeconfig.KubeconfigError, OSError):

@@ -82,13 +82,13 @@ def read(snapshot: NodeSnapshot, store: SampleStore, sources: Sources, since_ns:
 
 
 def pending_pods(snapshot: NodeSnapshot, metric: Metric) -> list[PodView]:
-    """The pods that run and have no sample of ``metric`` now."""
+    """Returns the pods that run and have no sample of ``metric`` now."""
     measured = snapshot.values.get(metric, {})
     return [pod for pod in snapshot.pods if live(pod) and pod.cgroup not in measured]
 
 
 def applications_in_kubepods(snapshot: NodeSnapshot) -> Collection[str]:
-    """The host applications whose cgroup is one of those that pods are in, by name."""
+    """Returns the host applications whose cgroup is one of those that pods are in, by name."""
     tiers = Tiers.of(snapshot.tiers)
     root = snapshot.tiers.get(KubeQoS.GUARANTEED, "")
     applications = snapshot.policy.slo.host_applications or ()
@@ -96,7 +96,7 @@ def applications_in_kubepods(snapshot: NodeSnapshot) -> Collection[str]:
 
 
 def _sums(store: SampleStore, metric: Metric, subjects: Collection[str], since_ns: int) -> Mapping[int, float]:
-    """By instant, of all ``subjects``; 0 where they have no samples."""
+    """Returns the sums over all ``subjects`` by instant; 0 where they have no samples."""
     total: dict[int, float] = defaultdict(float)
     for subject in subjects:
         for at_ns, value in store.series(metric, subject, since_ns):

@@ -26,7 +26,7 @@ OURS = frozenset({CPU, MEMORY, *HUGE_PAGES})
 
 
 def document(name: str, wanted: DesiredTopology) -> dict[str, Any]:
-    """The whole object, for a node that has none."""
+    """Returns the whole object, for a node that has none."""
     return {
         "metadata": {
             "name": name,
@@ -40,7 +40,7 @@ def document(name: str, wanted: DesiredTopology) -> dict[str, Any]:
 
 
 def patch(stored: NodeResourceTopology, wanted: DesiredTopology) -> Patch:
-    """The merge patch after which ``stored`` says what it is to say; {} if it does.
+    """Returns the merge patch after which ``stored`` says what it is to say; {} if it does.
 
     It holds good for this very version of the object, since a patch replaces the list of zones as a whole.
     """
@@ -57,7 +57,7 @@ def patch(stored: NodeResourceTopology, wanted: DesiredTopology) -> Patch:
 
 
 def _plain(zones: Sequence[Zone]) -> Any:
-    """As JSON has them."""
+    """Returns the values as JSON has them."""
     return msgspec.json.decode(msgspec.json.encode(zones))
 
 
@@ -80,12 +80,12 @@ def _metadata(stored: NodeResourceTopology, wanted: DesiredTopology) -> Patch:
 
 
 def _owners(name: str, uid: str) -> list[dict[str, Any]]:
-    """The Node, with which the object goes."""
+    """Returns the Node, with which the object goes."""
     return [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid, "controller": True}]
 
 
 def _is_same_json(stored: str | None, text: str) -> bool:
-    """Another agent may have written its keys in another order."""
+    """Returns whether both texts are the same JSON: another agent may have written its keys in another order."""
     if stored is None or stored == text:
         return stored == text
     try:
@@ -95,7 +95,7 @@ def _is_same_json(stored: str | None, text: str) -> bool:
 
 
 def _merged(stored: Iterable[Zone], wanted: Iterable[Zone]) -> tuple[Zone, ...]:
-    """The wanted zones, each with what others say of it."""
+    """Returns the wanted zones, each with what others say of it."""
     by_name = {zone.name: zone for zone in stored}
     return tuple(_with_others(zone, by_name.get(zone.name)) for zone in wanted)
 
@@ -112,7 +112,7 @@ def _say_the_same(stored: Sequence[Zone], zones: Sequence[Zone]) -> bool:
 
 
 def _meaning(zone: Zone) -> object:
-    """All of a zone, our amounts as numbers: an API server or another agent may spell them otherwise."""
+    """Returns the zone with our amounts as numbers: an API server or another agent may spell them otherwise."""
     ours = {
         resource.name: tuple(map(_number, (resource.capacity, resource.allocatable, resource.available)))
         for resource in zone.resources

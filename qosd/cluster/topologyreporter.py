@@ -111,13 +111,13 @@ class TopologyReporter:
             self._woken.set()
 
     def _heard(self, _: str) -> None:
-        """The stored object may be another: what the last write was answered is no news any more."""
+        """Looks at the stored object, which may be another by now; the answer to the last write is then out of date."""
         if self._written is not None and self._written[0] is not self._informer.get(self._key):
             self._written = None
         self._look()
 
     def _sources(self) -> tuple[object, ...]:
-        """What the report is made of: the same objects as long as nothing changes."""
+        """Returns the inputs of the report: the same objects as long as nothing changes."""
         node = self._node
         return (
             node.pods.age_s is not None,
@@ -134,7 +134,7 @@ class TopologyReporter:
     # what
 
     async def _report(self) -> float:
-        """Write what differs, if all is known; after how many seconds to look again, at the earliest."""
+        """Writes what differs, if all is known. Returns the seconds until the next look, at the earliest."""
         self._woken.clear()
         await self._read_hardware()
         self._seen = self._sources()
@@ -155,7 +155,7 @@ class TopologyReporter:
         return not self._node.policy.current.gate(GATE).is_on
 
     def _inputs(self) -> Inputs | str:
-        """All that the report is made of, or what is missing."""
+        """Returns all inputs of the report, or the reason why one is missing."""
         node, policy = self._node, self._node.policy.current
         facts = node.cluster_policy.node
         if self._is_off:
@@ -176,7 +176,7 @@ class TopologyReporter:
         )  # fmt: skip
 
     async def _read_hardware(self) -> None:
-        """If it is due. What cannot be read leaves what was known."""
+        """Reads the hardware if it is due; if that fails, the hardware that was known stays."""
         if self._time() < self._hardware_due_s:
             return
         event_loop = asyncio.get_running_loop()
@@ -210,7 +210,7 @@ class TopologyReporter:
         _log.info("%s %s: %s", _NAME, self._key, "made" if stored is None else f"changed {_members(body)}")
 
     def _failed(self, error: KubeError) -> float:
-        """Seconds until the next try."""
+        """Counts the failure. Returns the seconds until the next try."""
         if isinstance(error, APIError) and error.status == HTTPStatus.CONFLICT:
             return self._conflicted(error)
         self._conflicts = 0
@@ -222,7 +222,9 @@ class TopologyReporter:
         return backoff.delay_s(self._failures, self._random)
 
     def _conflicted(self, error: APIError) -> float:
-        """There is another version, of which is about to be heard. Seconds until the next try."""
+        """Counts the conflict with another version, which the watch is about to bring. Returns the seconds until the
+        next try.
+        """
         self._conflicts += 1
         self._count("conflict")
         if self._conflicts >= MANY_CONFLICTS:

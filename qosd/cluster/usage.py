@@ -23,27 +23,27 @@ QUANTILES: Mapping[str, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.
 
 
 def begin_ns(now_ns: int, window_s: float) -> int:
-    """The instant of the oldest sample that a window of ``window_s`` may hold: one just as old has left it."""
+    """Returns the instant of the oldest sample that a window of ``window_s`` may hold: one just as old has left it."""
     return now_ns - int(window_s * NANOSECONDS) + 1
 
 
 def since(samples: Samples, since_ns: int) -> Samples:
-    """Those that are not older than ``since_ns``."""
+    """Returns the samples that are not older than ``since_ns``."""
     return samples[bisect_left(samples, since_ns, key=itemgetter(0)) :]
 
 
 def mean(samples: Samples) -> float | None:
-    """None of no samples."""
+    """Returns the mean of the values; None without samples."""
     return fsum([value for _, value in samples]) / len(samples) if samples else None
 
 
 def span_s(samples: Samples) -> float:
-    """From the oldest to the newest."""
+    """Returns the seconds from the oldest sample to the newest."""
     return (samples[-1][0] - samples[0][0]) / NANOSECONDS if samples else 0.0
 
 
 def aggregations(samples: Samples) -> Mapping[str, float]:
-    """By name: "avg" and ``QUANTILES``, these by nearest rank; empty of no samples."""
+    """Returns "avg" and ``QUANTILES``, by name; the quantiles are by nearest rank. Nothing without samples."""
     values = sorted(value for _, value in samples)
     if not values:
         return {}
@@ -53,6 +53,6 @@ def aggregations(samples: Samples) -> Mapping[str, float]:
 
 
 def means(store: SampleStore, metric: Metric, since_ns: int) -> Mapping[str, float]:
-    """By object, of those that have a newest sample and one since then."""
+    """Returns the mean of each object that has a newest sample and one since then."""
     histories = store.histories(metric, since_ns)
     return {subject: value for subject, samples in histories.items() if (value := mean(samples)) is not None}

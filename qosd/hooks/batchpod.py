@@ -58,13 +58,13 @@ def decide(pod: PodContext, policy: EffectivePolicy) -> Edits:
 
 
 def ratio_of(kind: str, policy: EffectivePolicy) -> Fraction | None:
-    """What quotas of this kind are divided by, > 1; None = they stay."""
+    """Returns the ratio > 1 that divides quotas of this kind; None = they stay."""
     ratio = policy.node.cpu_normalization_ratio
     return ratio if kind == BATCH and ratio is not None and ratio > 1 else None
 
 
 def _spec_containers(pod: PodContext) -> Sequence[SpecContainer] | None:
-    """Every container of the pod; None if some may be missing.
+    """Returns every container of the pod; None if some may be missing.
 
     The annotation does not say which init container is a sidecar, so each counts as one, which is the larger sum.
     """
@@ -134,7 +134,7 @@ def _quota(containers: Sequence[_Container], pod: PodContext, policy: EffectiveP
 
 
 def _milli(container: _Container, ratio: Fraction | None) -> int:
-    """The limit, what is batch of it divided by ``ratio``."""
+    """Returns the limit, what is batch of it divided by ``ratio``."""
     divided = ratio is not None and container.cpu_kind == BATCH
     return math.ceil(container.cpu_limit_milli / ratio) if ratio is not None and divided else container.cpu_limit_milli
 

@@ -40,12 +40,12 @@ def decide(pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits) -
 
 
 def keeps_kubelets(pod: PodContext) -> bool:
-    """Does the pod, unless it is bound, stay on the CPUs that kubelet's CPU manager gives it under ``static``?"""
+    """Returns whether the pod, if not bound, stays on the CPUs that kubelet's CPU manager gives it under ``static``."""
     return not pod.is_free and pod.raw_qos not in (QoSClass.LS, QoSClass.BE)
 
 
 def _bound(pod: PodContext, policy: EffectivePolicy) -> tuple[str, str]:
-    """The CPUs that the scheduler bound, as far as kubelet gave them to nobody else, and why; "" = none."""
+    """Returns the CPUs that the scheduler bound, as far as kubelet gave them to nobody else, and why; "" = none."""
     why = "bound by the scheduler (annotation resource-status)"
     if not pod.bound_cpus or not policy.node.kubelet_cpus:
         return pod.bound_cpus, why

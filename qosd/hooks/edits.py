@@ -44,7 +44,7 @@ class Edit(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The field's name for people: ``cpu_quota``, ``memory.high``, ``annotation rdt.…``."""
+        """Returns the field's name for people: ``cpu_quota``, ``memory.high``, ``annotation rdt.…``."""
         if self.field is Field.UNIFIED:
             return self.key
         return f"annotation {self.key}" if self.field is Field.ANNOTATION else self.field.value
@@ -74,12 +74,12 @@ class Edits(msgspec.Struct, frozen=True):
         return next((edit for edit in self.items if (edit.field, edit.key) == (field, key)), None)
 
     def concern(self, field: Field) -> bool:
-        """Is ``field`` a hook's to decide, be it by leaving it alone?"""
+        """Returns whether a hook decides ``field``, be it by leaving it alone."""
         return self.get(field) is not None or any(one.field is field for one in self.abstentions)
 
     @property
     def without_annotating(self) -> Edits:
-        """Less all of a hook that also edits an annotation: no runtime keeps one of an update."""
+        """Returns the edits less those of hooks that also edit an annotation: no runtime keeps one of an update."""
         annotating = {edit.hook for edit in self.items if edit.field is Field.ANNOTATION}
         if not annotating:
             return self
@@ -87,7 +87,7 @@ class Edits(msgspec.Struct, frozen=True):
 
     @property
     def without_limits(self) -> Edits:
-        """Less shares, quota and memory limit, and less the annotations of the hooks that edit these."""
+        """Returns the edits without shares, quota, memory limit, and the annotations of the hooks that edit these."""
         limiting = {edit.hook for edit in self.items if edit.field in NUMBERS}
         kept = [
             edit
@@ -98,12 +98,12 @@ class Edits(msgspec.Struct, frozen=True):
 
     @property
     def limits(self) -> Edits:
-        """Shares, quota and memory limit alone."""
+        """Returns the edits of shares, quota and memory limit alone."""
         return Edits(tuple([edit for edit in self.items if edit.field in NUMBERS]))
 
 
 def merge(parts: Iterable[Edits]) -> Edits:
-    """All edits of ``parts``, where a later one replaces an earlier one of the same field and key."""
+    """Returns all edits of ``parts``; a later one replaces an earlier one of the same field and key."""
     kept: dict[tuple[Field, str], Edit] = {}
     problems: list[str] = []
     abstentions: list[Abstention] = []

@@ -25,26 +25,26 @@ class UndeclaredEdit(AssertionError):
 def decide(
     pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits = NO_LIMITS, hooks: Sequence[Hook] = HOOKS
 ) -> Edits:
-    """The merged edits of every one of ``hooks`` that is on and runs at ``pod.stage``, with the pod's problems."""
+    """Returns the merged edits of the ``hooks`` that are on and run at ``pod.stage``, with the pod's problems."""
     stage = pod.stage
     parts = [_run(hook, pod, policy, limits) for hook in hooks if stage in hook.stages and is_on(hook, policy)]
     return tierquota.below_tier(merge((Edits(problems=pod.problems), *parts)), pod, policy, limits)
 
 
 def is_on(hook: Hook, policy: EffectivePolicy) -> bool:
-    """Neither ``node.hooks`` nor its feature gate turns it off."""
+    """Returns whether neither ``node.hooks`` nor its feature gate turns the hook off."""
     return policy.enabled(hook.name) and (not hook.gate or policy.gate(hook.gate).is_on)
 
 
 def decide_call(pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits) -> Edits:
-    """``decide``'s edits, with the bound of a newcomer, for a container that a CRI or NRI call is about."""
+    """Returns ``decide``'s edits, with the bound of a newcomer, for a container that a CRI or NRI call is about."""
     return tierquota.of_newcomer(decide(pod, policy, limits), pod, limits)
 
 
 def carried(edits: Edits, policy: EffectivePolicy, *, restores: bool) -> Edits:
-    """Those of ``edits`` that the answer to a CRI or NRI call carries: all, or all but the limits.
+    """Returns the ``edits`` that the answer to a CRI or NRI call carries: all, or all but the limits.
 
-    kubelet reports what the runtime is told as the container's resources, and the scheduler counts that. ``restores``:
+    kubelet reports the resources that the runtime is told of a container, and the scheduler counts those. ``restores``:
     kubelet is given back what it requested; else the limits are written behind the runtime's back, unless
     ``node.limitsInCRI`` of the rules file says otherwise.
     """

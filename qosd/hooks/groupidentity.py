@@ -41,14 +41,14 @@ def decide(pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits) -
 
 
 def wanted(policy: EffectivePolicy) -> bool:
-    """Does the policy use it for any class that decides?"""
+    """Returns whether the policy uses group identity for any class that decides."""
     policies = policy.qos_strategy.policies
     by_policy = policies is None or policies.cpu_policy in (None, CPUPolicy.GROUP_IDENTITY)
     return by_policy and any(_enabled(policy, qos) for qos in _DECIDING)
 
 
 def why_off(policy: EffectivePolicy) -> str:
-    """Why no cgroup is given an identity; "" if they are."""
+    """Returns why no cgroup is given an identity; "" if they are."""
     if FILE not in (policy.host.files or ()):
         unknown = "before kubelet has made its cgroups nobody knows whether this kernel has it"
         return unknown if policy.host.files is None else f"this kernel has no {FILE}: only vendor kernels do"
@@ -65,14 +65,14 @@ def why_off(policy: EffectivePolicy) -> str:
 
 
 def of_class(policy: EffectivePolicy, qos: QoSClass) -> tuple[int, str]:
-    """The value of a class and why; a class that is not enabled is neutral."""
+    """Returns the value of a class and why; a class that is not enabled is neutral."""
     if not _enabled(policy, qos):
         return 0, f"group identity of {qos} is not enabled: neutral"
     return _cpu_qos(policy, qos).group_identity or 0, f"group identity of {qos} in NodeSLO"
 
 
 def of_tier(policy: EffectivePolicy, tier: KubeQoS) -> tuple[int, str]:
-    """The value of one of kubelet's tiers and why; Guaranteed's is the root of the others, and neutral."""
+    """Returns the value of one of kubelet's tiers and why; Guaranteed's is the root of the others, and neutral."""
     qos = _OF_TIER.get(tier)
     return of_class(policy, qos) if qos is not None else (0, "the root of all pods is neutral")
 
@@ -86,7 +86,7 @@ def _enabled(policy: EffectivePolicy, qos: QoSClass) -> bool:
 
 
 def _of_pod(own: CPUQOS, class_value: int) -> tuple[int, str]:
-    """Upstream's rule: without ``enable: true`` the pod's own word means neutral."""
+    """Returns the pod's own value. Upstream's rule: without ``enable: true`` the annotation means neutral."""
     if not own.enable:
         return 0, "annotation cpuQOS without enable: true means neutral"
     value = class_value if own.group_identity is None else own.group_identity

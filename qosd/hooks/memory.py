@@ -42,7 +42,7 @@ def decide(pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits) -
 
 
 def _files(pod: PodContext, policy: EffectivePolicy) -> frozenset[str]:
-    """What can be edited at this stage, on this kernel."""
+    """Returns the files that can be edited at this stage, on this kernel."""
     always = _MAINLINE_V2 if policy.host.cgroup_version == 2 else _NOTHING
     return always if pod.stage in CALL_STAGES else always | (policy.host.files or _NOTHING)
 

@@ -57,7 +57,7 @@ class MemoryCase(msgspec.Struct, frozen=True):
         return max(low, least) if low and least else low
 
     def high_bytes(self, policy: EffectivePolicy) -> int | None:
-        """-1 = no throttling."""
+        """Returns ``memory.high``; -1 = no throttling."""
         percent, request, ceiling = self.settings.throttling_percent, self.request_bytes, self.ceiling_bytes(policy)
         if percent == 0:
             return UNLIMITED
@@ -69,16 +69,16 @@ class MemoryCase(msgspec.Struct, frozen=True):
         return max(high, self.floor_bytes)
 
     def ceiling_bytes(self, policy: EffectivePolicy) -> int:
-        """Up to where usage may grow; 0 = not known."""
+        """Returns the bytes up to which usage may grow; 0 = not known."""
         return self.limit_bytes or policy.allocatable_memory_bytes
 
     @property
     def floor_bytes(self) -> int:
-        """Nothing throttles below what is protected."""
+        """Returns the protected bytes, below which nothing throttles."""
         return max(self.min_bytes or 0, self.low_bytes or 0)
 
     def marks(self, policy: EffectivePolicy) -> Marks | None:
-        """None without background reclaim, or without a bound of which they are percents."""
+        """Returns the marks; None without background reclaim, or without a bound that they are percents of."""
         ratio, scale = self.settings.wmark_ratio or 0, self.settings.wmark_scale_permill or 0
         high = self.high_bytes(policy)
         bounds = [each for each in (high, self.limit_bytes) if each is not None and each > 0]
@@ -89,7 +89,7 @@ class MemoryCase(msgspec.Struct, frozen=True):
 
     @property
     def page_cache_bytes(self) -> int | None:
-        """The limit of file pages, at most that of the pod; 0 = none. None: nobody says anything of it."""
+        """Returns the limit of file pages, at most that of the pod; 0 = none. None: nobody says anything of it."""
         size, percent = self.settings.page_cache_limit_size, self.settings.page_cache_limit_percent
         if size is None and percent is None:
             return None if self.settings.page_cache_enable is None else 0
@@ -109,26 +109,27 @@ class MemoryCase(msgspec.Struct, frozen=True):
 
 
 def of(pod: PodContext, policy: EffectivePolicy) -> MemoryCase | None:
-    """The case of a pod, or of the container that its context is about; None: nobody asks for memory QoS, or the pod's
-    own annotation wants none."""
+    """Returns the case of a pod, or of the container that its context is about; None: nobody asks for memory QoS, or
+    the pod's own annotation wants none.
+    """
     chosen = _settings(pod, policy)
     return None if chosen is None else MemoryCase(*chosen, *_request_and_limit(pod))
 
 
 def policy_of(policy: EffectivePolicy) -> tuple[object, ...]:
-    """All that ``of`` and its amounts depend on of the policy: that changes more often, with CPU pools for instance."""
+    """Returns all that ``of`` and its amounts take from the policy, which changes more often, as with CPU pools."""
     node = policy.node
     facts = (policy.allocatable_memory_bytes, node.cpu_manager_policy, node.guaranteed_is_lsr)
     return policy.slo, policy.host, node.hooks, node.features, policy.gate_flags, facts
 
 
 def is_same(policy: tuple[object, ...], other: tuple[object, ...]) -> bool:
-    """Are both equal? large parts are shared between policies, so they are compared by identity first."""
+    """Returns whether both are equal. Policies share large parts, so those are compared by identity first."""
     return all(a is b or a == b for a, b in zip(policy, other, strict=True))
 
 
 def _settings(pod: PodContext, policy: EffectivePolicy) -> tuple[MemoryQOS, str] | None:
-    """The settings that apply and who sets them."""
+    """Returns the settings that apply and who sets them."""
     qos = pod.treated_as(policy.node.derivation)
     of_class = policy.class_settings(qos).memory_qos or slo_defaults.neutral_memory()
     own = pod.memory_qos

@@ -46,14 +46,14 @@ def decide(pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits) -
 
 
 def ratio_of(pod: PodContext, policy: EffectivePolicy) -> Fraction | None:
-    """What the pod's native CFS quotas are divided by, > 1; None = they stay."""
+    """Returns the ratio > 1 that divides the pod's native CFS quotas; None = they stay."""
     ratio = policy.native_ratio
     applies = pod.raw_qos in (QoSClass.LS, None) and not pod.bound_cpus and not pod.is_free
     return ratio if applies and ratio is not None and ratio > 1 else None
 
 
 def spec_quota_us(pod: PodContext) -> int:
-    """The quota as kubelet requested it: undoes our own scaling if that is what came back; 0 = none."""
+    """Returns the quota as kubelet requested it: undoes our own scaling if that is what came back; 0 = none."""
     requested_us = pod.requested.cpu_quota_us or 0
     spec, _, scaled = (pod.request.container_annotations or {}).get(ANNOTATION, "").partition("/")
     if spec.isdecimal() and scaled.isdecimal() and int(scaled) == requested_us:

@@ -44,7 +44,7 @@ class RequestedResources(msgspec.Struct, frozen=True):
     swap_follows: bool = True
 
     def edited(self, edits: Edits) -> RequestedResources:
-        """The request as ``edits`` leave it."""
+        """Returns the request as ``edits`` leave it."""
         values, unified = {**self.values}, {**self.unified}
         for edit in edits.items:
             if edit.field.path:
@@ -54,7 +54,7 @@ class RequestedResources(msgspec.Struct, frozen=True):
         return RequestedResources(values, unified, self.swap_bytes, self.swap_follows)
 
     def updated(self, by: RequestedResources) -> RequestedResources:
-        """The request with what ``by`` says in its place; 0 and "" say nothing."""
+        """Returns the request with what ``by`` says in its place; 0 and "" say nothing."""
         values = {**self.values, **{field: value for field, value in by.values.items() if value}}
         return RequestedResources(values, {**self.unified, **by.unified}, self.swap_bytes, self.swap_follows)
 
@@ -66,7 +66,7 @@ def of_creation(
     weights: Weights,
     pending: Pending = Pending.CREATED,
 ) -> dict[str, Original]:
-    """By row, what a container that is made by ``edited`` would hold by ``requested``."""
+    """Returns by row what a container that is made by ``edited`` would hold by ``requested``."""
     pairs = _pairs(requested, edited, version, weights)
     return {name: Original(*pair, pending) for name, pair in pairs.items() if pair[0] != pair[1]}
 
@@ -78,7 +78,7 @@ def of_update(
     version: int,
     weights: Weights,
 ) -> dict[str, Original]:
-    """The same after an update; ``known``: before it. ``requested`` is laid over what the container has."""
+    """Returns the same after an update; ``known``: before it. ``requested`` is laid over what the container has."""
     pairs = _pairs(requested, edited, version, weights, known)
     after = {name: original for name, original in known.items() if name not in pairs}
     for name, pair in pairs.items():
@@ -108,9 +108,9 @@ def _pairs(
     weights: Weights,
     known: Container[str] = (),
 ) -> dict[str, tuple[Value, Value]]:
-    """By row, what the files hold by either: of what differs, and of what is ``known``. Rubbish is in no file.
+    """Returns by row what the files hold by either request, where they differ or the row is ``known``.
 
-    ``edited`` names all that ``requested`` names.
+    Values that cannot be parsed are in no file. ``edited`` names all that ``requested`` names.
     """
     found: dict[str, tuple[Value, Value]] = {}
     for field in SCALARS:
@@ -141,7 +141,7 @@ def _entry(key: str, request: RequestedResources) -> Value:
 
 
 def _swap(request: RequestedResources, version: int) -> int:
-    """v1 limits memory and swap together, v2 swap alone."""
+    """Returns the limit of swap: v1 limits memory and swap together, v2 swap alone."""
     memory_bytes = int(request.values.get(Field.MEMORY_LIMIT, 0))
     together = request.swap_bytes or memory_bytes
     if together <= 0:

@@ -33,7 +33,7 @@ def decide(pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits) -
 
 
 def group_of(pod: PodContext, policy: EffectivePolicy) -> tuple[str, str]:
-    """The group of the pod's class, whoever brings its tasks there, and why; ("", "") = it stays where it is."""
+    """Returns the group that the pod's tasks belong to by its class, and why; ("", "") = they stay where they are."""
     qos = pod.treated_as(policy.node.derivation)
     group = _GROUPS.get(qos)
     settings = policy.class_settings(qos).resctrl_qos
@@ -45,5 +45,5 @@ def group_of(pod: PodContext, policy: EffectivePolicy) -> tuple[str, str]:
 
 
 def names_class(pod: PodContext, container: str, annotations: Mapping[str, str]) -> bool:
-    """Does the pod name a class for this one ``container``, whose own ``annotations`` these are?"""
+    """Returns whether the pod names a class for this one ``container``, which has these ``annotations``."""
     return f"{_OF_CONTAINER}{container}" in pod.request.annotations or _OF_SPEC in annotations

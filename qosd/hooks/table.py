@@ -72,12 +72,12 @@ HOOK_NAMES = tuple(hook.name for hook in HOOKS)
 
 
 def hooks_of(strategy: str) -> tuple[Hook, ...]:
-    """Those whose edits ``strategy`` applies to what runs."""
+    """Returns the hooks whose edits ``strategy`` applies to running containers."""
     return tuple([hook for hook in HOOKS if hook.strategy == strategy])
 
 
 def rows_of(hooks: Iterable[Hook]) -> frozenset[str]:
-    """Every kernel file that one of ``hooks`` may edit."""
+    """Returns every kernel file that one of ``hooks`` may edit."""
     return frozenset().union(*(hook.rows for hook in hooks))
 
 

@@ -29,12 +29,12 @@ from qosd.model.policy import EffectivePolicy
 
 
 def depends_on_tier(policy: EffectivePolicy) -> bool:
-    """Does what the tier has change quotas below it? It changes no other value there."""
+    """Returns whether the tier's quota changes quotas below it. It changes no other value there."""
     return policy.host.cgroup_version == 1
 
 
 def below_tier(edits: Edits, pod: PodContext, policy: EffectivePolicy, limits: BestEffortLimits) -> Edits:
-    """``edits`` with no quota and no CPU set that cgroup v1 would refuse below the tier's."""
+    """Returns ``edits`` without a quota or CPU set that cgroup v1 would refuse below the tier's."""
     if pod.kube_qos is not KubeQoS.BEST_EFFORT or not depends_on_tier(policy):
         return edits
     return _within_quota(_within_cpus(edits, limits), pod, limits)
@@ -64,7 +64,7 @@ def _within_quota(edits: Edits, pod: PodContext, limits: BestEffortLimits) -> Ed
 
 
 def of_newcomer(edits: Edits, pod: PodContext, limits: BestEffortLimits) -> Edits:
-    """``edits`` with the bound of a best-effort container that no tier bounds."""
+    """Returns ``edits`` with the bound of a best-effort container that no tier bounds."""
     left = limits.scheduling
     is_bounded = bool(left.cpu_milli) and pod.is_container and pod.is_best_effort
     if not is_bounded or (pod.kube_qos is KubeQoS.BEST_EFFORT and limits.tier_milli == left.cpu_milli):

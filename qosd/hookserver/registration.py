@@ -40,7 +40,7 @@ class SandboxAdvice:
 
 
 def content(socket: Path, failure_policy: str, stages: Sequence[str], advice: SandboxAdvice) -> str:
-    """The file's JSON; ``failure_policy`` is Fail or Ignore, ``stages`` are names as in ``PreCreateContainer``."""
+    """Returns the file's JSON; ``failure_policy``: Fail or Ignore; ``stages``: names like ``PreCreateContainer``."""
     entry = {"remote-endpoint": str(socket), "failure-policy": failure_policy, "runtime-hooks": list(stages)}
     if advice.sandboxes:
         entry["advice"] = [HookStage.RUN_SANDBOX.value]
@@ -57,7 +57,7 @@ class Registration:
         self._advice: SandboxAdvice | None = None
 
     def keep(self, policy: EffectivePolicy) -> None:
-        """A directory that refuses the file is said, and leaves the hooks served."""
+        """Writes the file if the policy changed it; if that fails, logs the error and leaves the hooks served."""
         advice = SandboxAdvice.by(policy)
         if advice == self._advice:
             return
@@ -74,7 +74,7 @@ class Registration:
 
 
 def write(directory: Path, text: str) -> Path:
-    """Put ``text`` into ``directory``/koord-qosd.json atomically and durably (0644); raises OSError with the path."""
+    """Puts ``text`` into ``directory``/koord-qosd.json atomically and durably (0644); raises OSError with the path."""
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     target = directory / HOOK_SERVER_FILE_NAME
     temporary = directory / f".{HOOK_SERVER_FILE_NAME}.{os.getpid()}.tmp"
@@ -91,5 +91,5 @@ def write(directory: Path, text: str) -> Path:
 
 
 def remove(directory: Path) -> None:
-    """Take the file away, if it is there."""
+    """Takes the file away, if it is there."""
     (directory / HOOK_SERVER_FILE_NAME).unlink(missing_ok=True)

@@ -123,7 +123,7 @@ class HookServer:
         self.server = UnaryServer(self.methods())
 
     def methods(self) -> dict[str, Method]:
-        """The protocol's methods by path; stages without a hook answer "no edits"."""
+        """Returns the protocol's methods by path; stages without a hook answer "no edits"."""
         rows = [(_SANDBOX, name, stage) for name, stage in SANDBOX_STAGES.items()]
         rows += [(_CONTAINER, name, stage) for name, stage in CONTAINER_STAGES.items()]
         return {f"/{SERVICE}/{name}": self._method(form, name, stage) for form, name, stage in rows}
@@ -166,7 +166,7 @@ class HookServer:
     def _answer(
         self, form: _Form, request: Any, stage: HookStage | None, sparse: bool, restores: bool
     ) -> tuple[bytes, _Decision | None]:
-        """The encoded answer, and what it says; None = no edits, without a hook or after an error of our own."""
+        """Returns the encoded answer and its decision; None = no edits, without a hook or after an error of ours."""
         spell = form.sparse if sparse else partial(form.echo, request)
         try:
             if stage is not None:
@@ -198,12 +198,12 @@ class HookServer:
             originals.updated(key, requested, requested.edited(edits))
 
     def _follow(self, decision: _Decision, caller: str) -> None:
-        """Once the answer is on its way."""
+        """Counts the decision, and follows the pod, once the answer is on its way."""
         if decision.pod.stage is HookStage.RUN_SANDBOX:
             self._seen(decision.pod)
         account(self._metrics, decision.pod, decision.edits, caller, acts=decision.acts)
 
 
 def listening(path: Path, hooks: HookServer) -> AbstractAsyncContextManager[None]:
-    """Serve on a unix socket of mode 0660. Raises SocketTaken or OSError."""
+    """Serves on a unix socket of mode 0660. Raises SocketTaken or OSError."""
     return serving.listening(path, SOCKET_MODE, hooks.server)

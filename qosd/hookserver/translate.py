@@ -32,22 +32,22 @@ def _known(texts: Mapping[str, str], keys: tuple[str, ...]) -> dict[str, str]:
 
 
 def values_of(message: hooks.LinuxContainerResources) -> dict[Field, Value]:
-    """What it says of each field; 0 and "" where it says nothing."""
+    """Returns the value of each field; 0 and "" where the message has none."""
     return dict(zip(SCALARS, _VALUES(message), strict=True))
 
 
 def resources_of(message: hooks.LinuxContainerResources) -> Resources:
-    """What kubelet requested, as far as hooks compute with it."""
+    """Returns what kubelet requested, as far as hooks compute with it."""
     return Resources.of(values_of(message))
 
 
 def requested(message: hooks.LinuxContainerResources) -> RequestedResources:
-    """What kubelet requested, as far as it can be edited."""
+    """Returns what kubelet requested, as far as it can be edited."""
     return RequestedResources(values_of(message), dict(message.unified), message.memory_swap_limit_in_bytes)
 
 
 def key_of(request: hooks.ContainerResourceHookRequest) -> ContainerKey:
-    """The container that is about to be made, or updated."""
+    """Returns the container that is about to be made, or updated."""
     return ContainerKey(request.pod_meta.uid, request.container_meta.name, request.container_meta.attempt)
 
 
@@ -117,7 +117,7 @@ def echo_container(request: hooks.ContainerResourceHookRequest, edits: Edits) ->
 
 
 def apply(edits: Edits, resources: hooks.LinuxContainerResources, annotations: MutableMapping[str, str]) -> None:
-    """Set every edited field of an answer, an explicit 0 or "" included; no edit leaves it as it is."""
+    """Sets every edited field of an answer, an explicit 0 or "" included; without an edit it stays as it is."""
     for edit in edits.items:
         if edit.field.path:
             edit.field.put(resources, edit.value)

@@ -13,7 +13,7 @@ from qosd.report import TickReport
 def of_pods(
     report: TickReport, pods: Iterable[PodView], labels: Mapping[str, tuple[str, str]]
 ) -> Iterator[inspect.ExplainedFile]:
-    """``labels``: pod and container by cgroup."""
+    """Yields the acts of ``pods``. ``labels``: pod and container by cgroup."""
     for pod in pods:
         for act_report in report.act_reports:
             for act in act_report.of_pod(report.decisions, pod):

@@ -10,7 +10,7 @@ from qosd.strategies.enforcement import Enforcement, NotEnforced, bound_above
 
 
 def sentence(report: TickReport, target: Target) -> str:
-    """For people; "" of a file that is not contested."""
+    """Returns why the file is left alone, for people; "" for one that is not contested."""
     state = report.files.states.get(target, FREE)
     return f"{state.contested}; {_above(report, target)}" if state.is_contested else ""
 

@@ -17,7 +17,7 @@ NOTHING_LACKS: Mapping[str, str] = MappingProxyType({})
 
 
 def inputs(fed: Inputs) -> list[inspect.Input]:
-    """A formula's inputs in their order, without its name."""
+    """Returns a formula's inputs in their order, without its name."""
     return [_input(name, value) for name, value in fed.items() if name != FORMULA]
 
 
@@ -30,14 +30,14 @@ def _input(name: str, value: int | str | float | None) -> inspect.Input:
 
 
 def formula(fed: Inputs) -> tuple[str, str]:
-    """Name and text of the formula in ``fed``; ("", "") if it names none."""
+    """Returns name and text of the formula in ``fed``; ("", "") if it names none."""
     name = str(fed.get(FORMULA, ""))
     known = formulas().get(name)
     return name, known.text if known else ""
 
 
 def unit_of(name: str) -> str:
-    """The unit of a row's values; "" for a row of another version."""
+    """Returns the unit of a row's values; "" for a row of another version."""
     try:
         return (ROWS.get(name) or row(name)).unit
     except UnknownRow:
@@ -45,7 +45,7 @@ def unit_of(name: str) -> str:
 
 
 def strategies(decisions: Decisions, lacking: Mapping[str, str] = NOTHING_LACKS) -> list[inspect.Strategy]:
-    """Every strategy's result. ``lacking``: by name, what one that is on may not do."""
+    """Returns every strategy's result. ``lacking``: by name, what an enabled strategy may not do."""
     return [strategy(result, lacking.get(result.name, "")) for result in decisions.results]
 
 
@@ -62,7 +62,7 @@ def strategy(result: StrategyResult, lacks: str = "") -> inspect.Strategy:
 
 
 def labels(snapshot: NodeSnapshot) -> dict[str, tuple[str, str]]:
-    """(pod, container) by cgroup path; container "" for the pod's own, its name for a container, "(sandbox)"."""
+    """Returns (pod, container) by cgroup path; container is "" for the pod's own, its name, or "(sandbox)"."""
     found: dict[str, tuple[str, str]] = {}
     for pod in snapshot.pods:
         if pod.cgroup:
@@ -74,7 +74,7 @@ def labels(snapshot: NodeSnapshot) -> dict[str, tuple[str, str]]:
 
 
 def pod(pod: PodView, advice: Iterable[Advice] = ()) -> inspect.Pod:
-    """The pod without its containers' values."""
+    """Returns the pod without its containers' values."""
     return inspect.Pod(
         namespace=pod.namespace,
         name=pod.name,
@@ -97,5 +97,5 @@ def pod(pod: PodView, advice: Iterable[Advice] = ()) -> inspect.Pod:
 
 
 def text(value: Value | None) -> str | None:
-    """A kernel value as a field of a message that may be absent."""
+    """Returns a kernel value as a field of a message that may be absent."""
     return None if value is None else str(value)

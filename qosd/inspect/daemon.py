@@ -35,7 +35,7 @@ _SUPPORT = {
 
 
 def loops(node: Node, monotonic_ns: int) -> list[inspect.Loop]:
-    """The collectors, and the sources of pods; without ``age_s``: it has never succeeded."""
+    """Returns the collectors, and the sources of pods; without ``age_s``: it has never succeeded."""
     pods = node.pods
     collectors = [_collector(name, health, monotonic_ns) for name, health in node.loop.report.collectors.items()]
     return [*collectors, inspect.Loop(name="pods", age_s=pods.age_s, last_error="; ".join(pods.problems))]
@@ -71,7 +71,7 @@ def front_ends(node: Node) -> list[inspect.FrontEnd]:
 
 
 def policy(node: Node, wall_ns: int) -> inspect.Policy:
-    """Where the policy in force comes from; without ``age_s``: no source ever said it."""
+    """Returns where the policy in force comes from; without ``age_s``: no source ever said it."""
     source, now_s = node.policy, wall_ns / 1e9
     message = _provenance(source.overall, now_s)
     message.layers.extend(_provenance(each, now_s, layer) for layer, each in source.layers.items())
@@ -79,7 +79,7 @@ def policy(node: Node, wall_ns: int) -> inspect.Policy:
 
 
 def cluster(node: Node) -> inspect.Cluster | None:
-    """The connection to the cluster; None without one."""
+    """Returns the connection to the cluster; None without one."""
     status = node.cluster_status()
     if status is None:
         return None
@@ -105,7 +105,7 @@ def _provenance(found: Provenance, now_s: float, layer: str = "") -> inspect.Pol
 
 
 def lacking(report: TickReport) -> dict[str, str]:
-    """By strategy, what koord-qosd may not do of what those that are on need."""
+    """Returns by strategy the rights that koord-qosd lacks for an enabled one."""
     if report.snapshot is None:
         return {}
     on = {result.name for result in report.decisions.results if not result.is_off}
@@ -114,7 +114,7 @@ def lacking(report: TickReport) -> dict[str, str]:
 
 
 def warnings(node: Node) -> list[str]:
-    """What is wrong, one sentence each."""
+    """Returns what is wrong, one sentence each."""
     files, journal = node.loop.report.files, node.journal
     problems = (
         f"no kernel file is written: {node.read_only}" if node.read_only else "",
@@ -145,7 +145,7 @@ def warnings(node: Node) -> list[str]:
 
 
 def process(options: Options, uptime_s: float, journal_dropped: int) -> inspect.Daemon:
-    """The daemon's own figures; reads files."""
+    """Returns the daemon's own figures; reads files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return inspect.Daemon(
         version=koord.__version__,
@@ -164,7 +164,7 @@ def process(options: Options, uptime_s: float, journal_dropped: int) -> inspect.
 
 
 def features(tree: Tree, tiers: Iterable[str], policy: EffectivePolicy) -> list[inspect.Feature]:
-    """What this node supports, and how that is known or what is used instead; reads files."""
+    """Returns what this node supports, and how that is known or what is used instead; reads files."""
     classes = ", ".join(sorted(policy.host.resctrl_groups))
     return [
         inspect.Feature(
@@ -184,7 +184,7 @@ def features(tree: Tree, tiers: Iterable[str], policy: EffectivePolicy) -> list[
 
 
 def support_detail(name: str, answer: Support) -> str:
-    """How it is known; of a file of v2 that v1 has on kernels of some vendors, that v2 has it on all."""
+    """Returns how the answer is known; for a file that on v1 only vendors have, that v2 has it everywhere."""
     if answer is Support.VENDOR and files.row(name).vendor_on == (1,):
         return f"on cgroup v1 {_SUPPORT[answer]}; on cgroup v2 every kernel has it"
     return _SUPPORT[answer]

@@ -57,10 +57,10 @@ def _explanation(
     store: SampleStore,
     now_ns: int,
 ) -> inspect.ExplainResponse:
-    """``daemon``: what it says of itself, with all that may be an input. ``writer`` tells how files are spelled,
-    ``store`` has what advice is made of.
+    """Returns the explanation. ``daemon``: the daemon's own state, with the age of each input.
 
-    ``now_ns``: wall clock. Raises Refusal for a pod or file that is not known, or before the first tick.
+    ``writer`` tells how files are spelled, ``store`` has the samples for advice, ``now_ns`` is the wall clock. Raises
+    Refusal for a pod or file that is not known, or before the first tick.
     """
     if report.snapshot is None:
         raise Refusal(FAILED_PRECONDITION, "there is no snapshot yet: ask again in a second")
@@ -102,12 +102,12 @@ def _of_pods(view: _View, found: Sequence[PodView], store: SampleStore) -> inspe
 
 
 def is_above(cgroup: str, other: str) -> bool:
-    """Is ``cgroup`` one that ``other`` is below? What is no cgroup ("") is above none."""
+    """Returns whether ``cgroup`` is above ``other``; "", which is no cgroup, is above none."""
     return bool(cgroup) and other != cgroup and other.startswith(f"{cgroup.rstrip('/')}/")
 
 
 def _bounding(view: _View, found: Sequence[PodView]) -> frozenset[str]:
-    """The strategies that bound one of the pods as they bound all best-effort ones."""
+    """Returns the strategies that bound one of the pods as they bound all best-effort ones."""
     if not any(is_covered(pod, view.snapshot.policy.node) for pod in found):
         return frozenset()
     return frozenset(result.name for result in view.report.decisions.results if result.decision.best_effort is not None)
@@ -132,7 +132,9 @@ def _of_file(view: _View, name: str) -> inspect.ExplainResponse:
 
 
 def target_of(tree: Tree, file: str) -> Target | None:
-    """The target whose file is ``file``: its path, or ``<cgroup>/<row name>``, where a file of no cgroup has ""."""
+    """Returns the target whose file is ``file``: its path, or ``<cgroup>/<row name>``, where a file of no cgroup has
+    "".
+    """
     cgroup, _, name = file.rpartition("/")
     path = Path(file)
     for system in (Target("", each.name) for each in ROWS.values() if each.system is not None):
@@ -173,12 +175,12 @@ class _View:
         self.targets = sorted(known, key=lambda target: (target.cgroup, target.name))
 
     def pod_of(self, target: Target) -> str:
-        """``namespace/name`` whose file it is, by its cgroup or by what the opinions name; "" = the node's."""
+        """Returns ``namespace/name`` of the file's pod, by its cgroup or by its opinions; "" = the node's."""
         opinions = (result.opinions[target] for result in self._speakers.get(target, ()))
         return self.labels.get(target.cgroup, ("", ""))[0] or next((each.pod for each in opinions if each.pod), "")
 
     def names(self, target: Target) -> set[str]:
-        """What people may call the file."""
+        """Returns the names that people may use for the file."""
         paths = (self.tree.path(target, for_write) for for_write in (True, False))
         return {f"{target.cgroup}/{target.name}", *(str(path) for path in paths if path is not None)}
 
@@ -189,8 +191,9 @@ class _View:
     def explained(
         self, targets: Iterable[Target], history: Sequence[JournalEntry], bounding: frozenset[str] = frozenset()
     ) -> inspect.ExplainResponse:
-        """The files, with the strategies that speak of them, those that are ``bounding`` their pod, and what all of
-        these need."""
+        """Returns the files, with the strategies that speak of them, those that are ``bounding`` their pod, and what
+        all of these need.
+        """
         by_path: dict[str, list[JournalEntry]] = {}
         for entry in history:
             by_path.setdefault(entry.path, []).append(entry)
@@ -237,7 +240,7 @@ class _View:
         )
 
     def _opinions(self, target: Target, composed: Composed | None) -> list[inspect.Opinion]:
-        """In the order of composition; those that do not count say why."""
+        """Returns the opinions in the order of composition; those that do not count say why."""
         values = {step.strategy: step.value for step in composed.trail} if composed else {}
         refused = dict(self.report.files.refused.get(target, ()))
         return [
@@ -246,7 +249,7 @@ class _View:
         ]
 
     def _actual(self, target: Target, desired: str | None) -> str | None:
-        """What the kernel holds, in CRI's spelling; the desired text if that means the same."""
+        """Returns the kernel's value in CRI's spelling; the desired text if that means the same."""
         text = self._text(target)
         if text is None:
             return None
@@ -262,13 +265,13 @@ class _View:
             return None
 
     def _age_s(self, state: FileState) -> float | None:
-        """As of the snapshot, by its monotonic clock: the wall clock may have been set since."""
+        """Returns the age at the snapshot, by its monotonic clock: the wall clock may have been set since."""
         if not state.is_held or not state.since_ns:
             return None
         return max(0.0, (self.snapshot.monotonic_ns - state.since_ns) / 1e9)
 
     def _base_from(self, target: Target, state: FileState) -> str:
-        """Of a file that the runtime wrote for us; "" where the base was read."""
+        """Returns where the base of a file comes from that the runtime wrote for us; "" where the base was read."""
         original = self.report.files.original(target)
         if not state.is_held or original is None or original.requested != state.base:
             return ""
@@ -281,7 +284,7 @@ class _View:
 
 
 def _before(entries: Sequence[JournalEntry]) -> str | None:
-    """What the file held before the newest write that was carried out."""
+    """Returns the file's content before the newest write that was carried out."""
     newest = next((entry for entry in entries if entry.result == DONE), None)
     return None if newest is None or newest.before is None else str(newest.before)
 

@@ -56,7 +56,7 @@ async def answer(inspector: Inspector, request: inspect.GetNodeRequest) -> inspe
 
 
 def _add_report(message: inspect.GetNodeResponse, report: TickReport, tree: Tree) -> None:
-    """What the newest tick tells; without one, what is known without one."""
+    """Adds what the newest tick tells; before the first, what is known without one."""
     message.strategies.extend(convert.strategies(report.decisions, daemon.lacking(report)))
     message.contested.extend(_contested(report, tree, target) for target in report.files.contested)
     message.owned_files = len(report.files.owned)

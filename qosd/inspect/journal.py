@@ -19,7 +19,7 @@ async def answer(inspector: Inspector, request: inspect.JournalRequest) -> inspe
 
 
 def _read(journal: Journal, request: inspect.JournalRequest) -> inspect.JournalResponse:
-    """What the journal has, newest first; blocks on the disk."""
+    """Returns the journal's entries, newest first; blocks on the disk."""
     entries = journal.query(
         pod=request.pod,
         file=request.file,

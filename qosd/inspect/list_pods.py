@@ -39,9 +39,9 @@ async def answer(inspector: Inspector, request: inspect.ListPodsRequest) -> insp
 def _list(
     report: TickReport, request: inspect.ListPodsRequest, writer: Writer, warnings: Sequence[str], store: SampleStore
 ) -> inspect.ListPodsResponse:
-    """Pods of ``namespace`` and ``name`` ("" = all), by namespace and name. Refusal before the first tick.
+    """Returns the pods of ``namespace`` and ``name`` ("" = all), sorted. Raises Refusal before the first tick.
 
-    ``writer`` tells how files are spelled, ``store`` has what advice is made of.
+    ``writer`` tells how files are spelled, ``store`` has the samples for advice.
     """
     snapshot = report.snapshot
     if snapshot is None:
@@ -63,7 +63,7 @@ def _list(
 
 
 def _composed(files: FileReport) -> _ByGroup:
-    """What files are held to, by cgroup."""
+    """Returns by cgroup the values that files are held to."""
     found: dict[str, dict[str, Wish]] = {}
     for target in files.owned:
         composed = files.composed(target)

@@ -31,7 +31,7 @@ async def answer(inspector: Inspector, request: inspect.MetricsRequest) -> inspe
 def _newest(
     snapshot: NodeSnapshot | None, store: SampleStore, request: inspect.MetricsRequest
 ) -> inspect.MetricsResponse:
-    """The metrics whose names begin with ``request.metric``, of the objects that contain ``request.subject``."""
+    """Returns the metrics whose names begin with ``request.metric``, of objects that contain ``request.subject``."""
     message = inspect.MetricsResponse()
     if snapshot is None:
         return message

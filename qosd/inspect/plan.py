@@ -17,7 +17,7 @@ async def answer(inspector: Inspector, request: inspect.PlanRequest) -> inspect.
 
 
 def message(plan: TickPlan | None, policy: inspect.Policy) -> inspect.PlanResponse:
-    """The next tick's writes and evictions; of ``plan`` None, before the first tick, nothing."""
+    """Returns the next tick's writes and evictions; of ``plan`` None, before the first tick, nothing."""
     if plan is None:
         return inspect.PlanResponse(policy=policy)
     return inspect.PlanResponse(

@@ -28,14 +28,14 @@ Answer = Callable[[Inspector, Message], Awaitable[Message]]
 
 
 def answer_of(question: str) -> Answer:
-    """The function that answers the rpc ``question``."""
+    """Returns the function that answers the rpc ``question``."""
     module = re.sub(r"(?<!^)(?=[A-Z])", "_", question).lower()
     answer: Answer = import_module(f"qosd.inspect.{module}").answer
     return answer
 
 
 def methods(inspector: Inspector) -> dict[str, Method]:
-    """The service's methods by path."""
+    """Returns the service's methods by path."""
     return {f"/{SERVICE.full_name}/{rpc.name}": _method(rpc, inspector) for rpc in SERVICE.methods}
 
 
@@ -54,5 +54,5 @@ def _method(rpc: MethodDescriptor, inspector: Inspector) -> Method:
 
 
 def listening(path: Path, inspector: Inspector) -> AbstractAsyncContextManager[None]:
-    """Serve on a unix socket of mode 0600. Raises SocketTaken or OSError."""
+    """Serves on a unix socket of mode 0600. Raises SocketTaken or OSError."""
     return serving.listening(path, SOCKET_MODE, UnaryServer(methods(inspector)))

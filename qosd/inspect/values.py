@@ -29,13 +29,13 @@ class Wish:
 
 
 def wishes_of(edits: Edits) -> dict[str, Wish]:
-    """What the hooks want of a container's files, by row name."""
+    """Returns by row the values that the hooks want in a container's files."""
     kept = [edit for edit in edits.items if edit.field is not Field.ANNOTATION]
     return {edit.name: Wish(str(edit.value), f"{edit.hook}: {edit.why}") for edit in kept}
 
 
 def compare(writer: Writer, cgroup: str, wishes: Mapping[str, Wish], page_bytes: int) -> list[inspect.Value]:
-    """The values of ``cgroup`` ("" = unknown): the common ones, and whatever else is wished."""
+    """Returns the values of ``cgroup`` ("" = unknown): the common ones, and whatever else is wished."""
     named = {name.partition("@")[0] for name in wishes}
     shown = [row for row in ROWS.values() if row.name in _ALWAYS or row.name in named]
     return [_value(writer, row, cgroup, wishes.get(row.name), page_bytes) for row in shown]
@@ -66,6 +66,6 @@ def _value(writer: Writer, row: KernelFile, cgroup: str, wish: Wish | None, page
 
 
 def _is_parents(tree: Tree, row: KernelFile, cgroup: str, text: str) -> bool:
-    """Does ``cgroup`` hold the CPU set of the cgroup above it?"""
+    """Returns whether ``cgroup`` holds the CPU set of the cgroup above it."""
     parent = tree.path(Target(cgroup.rpartition("/")[0] or "/", row.name))
     return parent is not None and read_text(parent) == text

@@ -38,7 +38,7 @@ class KoordletPage:
         self._labels = ObjectLabels(SampleTargets(), "")
 
     def render(self, inputs: ScrapeInputs) -> bytes:
-        """Prometheus text (version 0.0.4)."""
+        """Returns Prometheus text (version 0.0.4)."""
         labels = self._labels
         if labels.targets is not inputs.targets or labels.runtime != inputs.runtime:
             self._labels = labels = ObjectLabels(inputs.targets, inputs.runtime)

@@ -26,7 +26,7 @@ class ObjectLabels:
         self._by_object = {(each.scope, each.subject): label_text(self._of_cgroup(each)) for each in cgroups}
 
     def of(self, scope: Scope, subject: str) -> str | None:
-        """None for a pod, a container or an application that is not there any more."""
+        """Returns the object's labels; None for a pod, a container or an application that is not there any more."""
         known = self._by_object.get((scope, subject))
         if known is not None or scope in (Scope.POD, Scope.CONTAINER, Scope.HOST_APP):
             return known
@@ -66,14 +66,14 @@ class Scrape:
 
     @property
     def pods(self) -> tuple[PodView, ...]:
-        """Those of the newest tick; () before the first."""
+        """Returns the pods of the newest tick; () before the first."""
         return () if self.report.snapshot is None else self.report.snapshot.pods
 
     @property
     def policy(self) -> EffectivePolicy | None:
-        """Those by which it decided; None before the first."""
+        """Returns the policy of the newest tick; None before the first."""
         return None if self.report.snapshot is None else self.report.snapshot.policy
 
     def value(self, metric: Metric) -> float | None:
-        """The newest sample of a metric of the node."""
+        """Returns the newest sample of a metric of the node."""
         return self.newest.get(metric, {}).get("")

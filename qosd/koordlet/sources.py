@@ -33,7 +33,7 @@ _NAMES = {"batch": (BATCH_CPU, BATCH_MEMORY), "mid": (MID_CPU, MID_MEMORY)}
 
 
 def samples_of(name: str, scrape: Scrape) -> Iterator[Sample]:
-    """The samples of the columns that say they are koordlet's ``name``."""
+    """Yields the samples of the columns that say they are koordlet's ``name``."""
     for metric in METRICS:
         if metric.koordlet is not None and metric.koordlet.name == name:
             yield from _of_column(metric, scrape)
@@ -61,7 +61,7 @@ def start_time(scrape: Scrape) -> Iterator[Sample]:
 
 
 def cores_left(scrape: Scrape) -> Iterator[Sample]:
-    """The CPUs of the set, and the CPUs' worth of time, that suppression leaves to best-effort pods."""
+    """Yields the CPUs of the set, and the CPUs' worth of time, that suppression leaves to best-effort pods."""
     left = _decision(scrape, SUPPRESSION).best_effort
     if left is not None and left.cpus:
         yield label_text({"type": "cpuset"}), float(len(cpuset.parse(left.cpus)))
@@ -70,7 +70,7 @@ def cores_left(scrape: Scrape) -> Iterator[Sample]:
 
 
 def burst_values(row: str, scrape: Scrape) -> Iterator[Sample]:
-    """What the file ``row`` of each container is held to of which CPU burst speaks."""
+    """Yields the value of the file ``row`` of each container that CPU burst has an opinion on."""
     targets = {target.cgroup: target for target in _decision(scrape, BURST).opinions if target.name == row}
     for pod, container in _containers(scrape):
         target = targets.get(container.cgroup)
@@ -80,7 +80,7 @@ def burst_values(row: str, scrape: Scrape) -> Iterator[Sample]:
 
 
 def oom_scores(scrape: Scrape) -> Iterator[Sample]:
-    """What the processes of each container shall have."""
+    """Yields the OOM score adjustment that each container's processes shall have."""
     acts = _decision(scrape, OOM_SCORE).acts
     scores = {act.cgroup: act.value for act in acts if isinstance(act, TaskAttribute)}
     for pod, container in _containers(scrape):
@@ -91,7 +91,7 @@ def oom_scores(scrape: Scrape) -> Iterator[Sample]:
 
 
 def _decision(scrape: Scrape, strategy: str) -> Decision:
-    """What is in force of the strategy."""
+    """Returns the strategy's decision in force."""
     results = scrape.report.decisions.results
     return next((result.decision for result in results if result.name == strategy), Decision(""))
 
@@ -105,7 +105,7 @@ def evictions(scrape: Scrape) -> Iterator[Sample]:
 
 
 def recent_evictions(scrape: Scrape) -> Iterator[Sample]:
-    """Those of the last five minutes, by pod."""
+    """Yields the evictions of the last five minutes, by pod."""
     snapshot = scrape.report.snapshot
     since_ns = 0 if snapshot is None else snapshot.monotonic_ns - RECENT_S * _NANOSECONDS
     for (gate, pod), each in _evictions(scrape).recent_counts.items():
@@ -158,7 +158,7 @@ def _size(pools: Iterable[Pool]) -> Iterator[Sample]:
 
 
 def _cpus(pools: Iterable[Pool], scrape: Scrape) -> Iterator[Sample]:
-    """1 for each CPU, if single CPUs are asked for."""
+    """Yields 1 for each CPU, if single CPUs are asked for."""
     if scrape.policy is not None and scrape.policy.gate("PerCPUMetric").is_on:
         for pool in pools:
             yield from ((label_text({"cpu": str(cpu)}), 1.0) for cpu in cpuset.parse(pool.cpuset))
@@ -179,7 +179,7 @@ def prod_reclaimable(scrape: Scrape) -> Iterator[Sample]:
 
 
 def prediction_status(scrape: Scrape) -> Iterator[Sample]:
-    """0: there is a prediction, 1: there is none."""
+    """Yields 0 if there is a prediction, 1 if there is none."""
     is_there = scrape.value(PredictionRow.prod_reclaimable_cpu_cores) is not None
     yield label_text({"priority": "koord-prod"}), 0.0 if is_there else 1.0
 
@@ -207,7 +207,7 @@ def _amounts(scrape: Scrape, of: Callable[[ExtendedAmounts], tuple[int, int]]) -
 
 
 def _containers(scrape: Scrape) -> Iterator[tuple[PodView, ContainerView]]:
-    """Those that exist."""
+    """Yields the containers that exist, with their pods."""
     for pod in scrape.pods:
         for container in pod.containers:
             if not container.is_sandbox and has_cgroup(container.state):

@@ -38,7 +38,7 @@ class KoordletMetric:
 
 
 def _columns(name: str, labels: tuple[str, ...], meaning: str, remark: str = "") -> KoordletMetric:
-    """A gauge that columns of the samples' table feed."""
+    """Returns the row of a gauge that columns of the samples' table feed."""
     return KoordletMetric(name, GAUGE, labels, meaning, partial(sources.samples_of, name), remark)
 
 

@@ -32,7 +32,7 @@ class NRIConnection(asyncio.Protocol):
         self._reason = ""
 
     async def call(self, service: str, method: str, message: bytes, timeout_s: float) -> bytes:
-        """Call the runtime. Raises CallError."""
+        """Calls the runtime. Raises CallError."""
         if self._reason or self._transport is None:
             raise ttrpc.CallError(ttrpc.UNAVAILABLE, self._reason or "not connected")
         stream, self._next_stream = self._next_stream, self._next_stream + 2
@@ -48,7 +48,7 @@ class NRIConnection(asyncio.Protocol):
             self._calls.pop(stream, None)
 
     def close(self, reason: str) -> None:
-        """End the connection now; what was not yet sent is dropped."""
+        """Ends the connection now; what was not yet sent is dropped."""
         self._end(reason)
         if self._transport is not None:
             self._transport.abort()

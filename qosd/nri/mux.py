@@ -26,7 +26,7 @@ class MuxError(ValueError):
 
 
 def frames(connection: int, header: bytes, payload: bytes) -> bytes:
-    """One message of ``connection``: ``header`` in a frame, then ``payload`` in as many as it takes."""
+    """Returns one message of ``connection``: ``header`` in a frame, then ``payload`` in as many as it takes."""
     pieces = [header, *(payload[at : at + CHUNK_BYTES] for at in range(0, len(payload), CHUNK_BYTES))]
     return b"".join(_HEADER.pack(connection, len(piece)) + piece for piece in pieces)
 
@@ -40,7 +40,9 @@ class Demultiplexer:
         self._missing_bytes = 0
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """What ``data`` adds to each connection's stream, in order of arrival: (connection id, bytes), never empty."""
+        """Yields what ``data`` adds to each connection's stream, in order of arrival: (connection id, bytes), never
+        empty.
+        """
         position = 0
         while position < len(data):
             if self._missing_bytes == 0:
@@ -52,7 +54,7 @@ class Demultiplexer:
             yield self._connection, piece
 
     def _read_header(self, data: bytes, position: int) -> int:
-        """Where ``data`` goes on behind what it has of a frame's header."""
+        """Returns where ``data`` goes on behind its part of a frame's header."""
         end = position + _HEADER.size - len(self._header)
         self._header += data[position:end]
         if len(self._header) == _HEADER.size:

@@ -77,11 +77,11 @@ class NRIPlugin:
 
     @property
     def runtime(self) -> str:
-        """The runtime that has taken us in, for people; "" = none."""
+        """Returns the runtime that has taken us in, for people; "" = none."""
         return str(self._peer) if self._peer is not None else ""
 
     async def run(self) -> None:
-        """Attach, and stay attached until cancelled."""
+        """Attaches, and stays attached until it is cancelled."""
         loop = asyncio.get_running_loop()
         watch = self._watch()
         patience = self._patience
@@ -113,7 +113,7 @@ class NRIPlugin:
             return None
 
     async def _socket_appears(self, wait_s: float | None) -> bool:
-        """Whether something happened to the socket within ``wait_s`` (None = for ever)."""
+        """Returns whether something happened to the socket within ``wait_s`` (None = for ever)."""
         try:
             async with asyncio.timeout(wait_s):
                 await self._appeared.wait()
@@ -123,7 +123,7 @@ class NRIPlugin:
         return True
 
     async def _attempt(self) -> bool:
-        """One connection from its beginning to its end; True = there is no socket."""
+        """Runs one connection from its beginning to its end. Returns True if there is no socket."""
         try:
             await self._serve()
         except FileNotFoundError:
@@ -159,7 +159,7 @@ class NRIPlugin:
             self._detach()
 
     async def _register(self, connection: NRIConnection, answered: asyncio.Event) -> None:
-        """Return when the runtime has configured us, or the connection is over."""
+        """Returns when the runtime has configured us, or the connection is over."""
         request = nri.RegisterPluginRequest(
             plugin_name=self._name, plugin_idx=self._index, NRI_version=NRI_VERSION
         ).SerializeToString()
@@ -185,7 +185,7 @@ class NRIPlugin:
             self._attached(False)
 
     def _failed(self, level: int, reason: str) -> None:
-        """Say it, but not again and again."""
+        """Logs the reason, but not again and again."""
         if reason != self._failure:
             _log.log(level, "not attached: %s", reason)
         self._failure = reason

@@ -50,8 +50,9 @@ _log = logging.getLogger(__name__)
 
 
 def events(nri_version: str) -> int:
-    """The mask of what we want to hear of; a bit that a runtime of ``nri_version`` ("" = before 0.12) does not know
-    would make it refuse us."""
+    """Returns the mask of what we want to hear of; a bit that a runtime of ``nri_version`` ("" = before 0.12) does not
+    know would make it refuse us.
+    """
     found = re.match(r"v?(\d+)\.(\d+)", nri_version)
     since, newest = _LAST_EVENT_SINCE
     last = newest if found and (int(found[1]), int(found[2])) >= since else _LAST_EVENT
@@ -103,7 +104,7 @@ class Hooks:
         self._announced, self._pods_changed, self._clock, self._later = announced, pods_changed, clock, later
 
     def created(self, pod: nri.PodSandbox, container: nri.Container) -> nri.ContainerAdjustment | None:
-        """What a container that is about to be made gets."""
+        """Returns the adjustment of a container that is about to be made."""
         spec = translate.SpecResources.of(container)
         decided = self._decide(translate.create_request(pod, container, spec))
         if decided is None:
@@ -125,7 +126,9 @@ class Hooks:
         return adjust
 
     def starting(self, pod: nri.PodSandbox, container: nri.Container) -> None:
-        """The container has its cgroup, and the runtime waits for us before it starts the container's program."""
+        """Writes limits into the new container's cgroup, while the runtime waits before it starts the container's
+        program.
+        """
         cgroup = from_cgroups_path(container.linux.cgroups_path)
         if self._originals is not None and cgroup and self._acting():
             self._originals.write_limits(translate.key_of(pod, container), cgroup)
@@ -133,7 +136,7 @@ class Hooks:
     def updated(
         self, pod: nri.PodSandbox, container: nri.Container, request: nri.LinuxResources
     ) -> nri.ContainerUpdate | None:
-        """What a container gets that kubelet updates as ``request`` says."""
+        """Returns the update of a container that kubelet updates by ``request``."""
         spec = translate.SpecResources.of(container, request)
         decided = self._decide(translate.update_request(pod, container, spec, request))
         if decided is None:
@@ -149,7 +152,7 @@ class Hooks:
     def found(
         self, pods: Mapping[str, nri.PodSandbox], containers: Iterable[nri.Container]
     ) -> list[nri.ContainerUpdate]:
-        """What containers get that were there before us; at most as many as one answer holds."""
+        """Returns the updates of containers that were there before us; at most as many as one answer holds."""
         known = (
             (pods[container.pod_sandbox_id], container) for container in containers if container.pod_sandbox_id in pods
         )
@@ -166,23 +169,25 @@ class Hooks:
         return taken
 
     def announce(self, pod: nri.PodSandbox) -> None:
-        """A pod comes: its sandbox is up, its containers are not."""
+        """Announces a pod: its sandbox is up, its containers are not."""
         self._announced(PodContext.read(self._as_listed(translate.pod_request(pod))))
         self.noted()
 
     def noted(self) -> None:
-        """Something happened that is answered with nothing."""
+        """Calls ``pods_changed`` for a call that has no answer of its own."""
         self._later(self._pods_changed)
 
     def timed(self, call: str, otherwise: bytes, answer: Method, message: bytes) -> bytes:
-        """A whole call: ``guarded``, and timed under ``call``."""
+        """Answers a whole call as ``guarded`` does, and times it under ``call``."""
         started = self._clock()
         answered = self.guarded(call, otherwise, answer, message)
         self._metrics.hook_seconds[call].observe(self._clock() - started)
         return answered
 
     def guarded(self, call: str, otherwise: Result, action: Callable[..., Result], *arguments: object) -> Result:
-        """``action``; an error of our own is logged, counted under ``call`` and answered ``otherwise``."""
+        """Returns the result of ``action``; logs an error of our own, counts it under ``call`` and returns
+        ``otherwise``.
+        """
         try:
             return action(*arguments)
         except Exception:  # noqa: BLE001 - the root of a call: our own error must not stop a pod from starting
@@ -191,7 +196,7 @@ class Hooks:
             return otherwise
 
     def _decide(self, request: RuntimeRequest) -> tuple[PodContext, EffectivePolicy, Edits] | None:
-        """None while another front end acts."""
+        """Returns the decision; None while another front end acts."""
         if not self._acting():
             self._metrics.hook_calls[request.stage.value, CALLER, "yielded"] += 1
             return None
@@ -210,7 +215,7 @@ class PluginService:
         self._containers: list[nri.Container] = []
 
     def methods(self) -> dict[tuple[str, str], Method]:
-        """Every method of the service as Koord knows it; those without an answer of their own note what happened."""
+        """Returns the service's methods by our copy of NRI; those without an answer of their own call ``noted``."""
         nothing = b""
         anything = nri.ConfigureResponse(events=events("")).SerializeToString()  # an empty answer means "all events"
         own = {
@@ -237,7 +242,9 @@ class PluginService:
         return answer.SerializeToString()
 
     def _synchronize(self, message: bytes) -> bytes:
-        """A list too long for one message comes in parts, in which a container may precede its pod."""
+        """Takes the runtime's list. One too long for a message comes in parts, in which a container may precede its
+        pod.
+        """
         request = nri.SynchronizeRequest.FromString(message)
         self._pods.update((pod.id, pod) for pod in request.pods)
         self._containers.extend(request.containers)
@@ -272,7 +279,7 @@ class PluginService:
         return b""
 
     def _state_change(self, message: bytes) -> bytes:
-        """How runtimes before NRI 0.12 tell what has a method of its own since."""
+        """Takes a change for which NRI has a method of its own since 0.12."""
         change = nri.StateChangeEvent.FromString(message)
         if change.event == nri.RUN_POD_SANDBOX:
             self._hooks.announce(change.pod)

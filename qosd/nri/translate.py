@@ -44,12 +44,12 @@ _VALUES = attrgetter(*[".".join(field.path if field.is_cpuset else (*field.path,
 
 
 def values_of(resources: nri.LinuxResources) -> dict[Field, Value]:
-    """What these say of each field; 0 and "" where they say nothing."""
+    """Returns the value of each field; 0 and "" where ``resources`` has none."""
     return dict(zip(SCALARS, _VALUES(resources), strict=True))
 
 
 def requested(resources: nri.LinuxResources) -> RequestedResources:
-    """These as a request. The limit of swap stays as it is: NRI comes after the runtime has made it of memory's."""
+    """Returns these as a request. The limit of swap stays: the runtime has made it of memory's before NRI is asked."""
     return RequestedResources(values_of(resources), dict(resources.unified), swap_follows=False)
 
 
@@ -62,13 +62,13 @@ class SpecResources(NamedTuple):
 
     @classmethod
     def of(cls, container: nri.Container, update: nri.LinuxResources | None = None) -> SpecResources:
-        """``update`` is what kubelet asks for now, if it does."""
+        """Returns the container's resources; ``update`` is kubelet's request now, if there is one."""
         parent = from_cgroups_path(container.linux.cgroups_path).rpartition("/")[0]
         request = requested(container.linux.resources)
         return cls(request if update is None else request.updated(requested(update)), parent)
 
     def changed_by(self, edit: Edit, parent_sets: ParentSets) -> Value | None:
-        """The value by which ``edit`` changes this; None if it does not, or cannot be said."""
+        """Returns the value by which ``edit`` changes this; None if it does not, or cannot be said."""
         field, value = edit.field, edit.value
         has = self.request.values[field] if field.path else self.request.unified.get(edit.key)
         if field.is_cpuset and not value and has and self.parent:
@@ -77,20 +77,20 @@ class SpecResources(NamedTuple):
 
 
 def create_request(pod: nri.PodSandbox, container: nri.Container, spec: SpecResources) -> RuntimeRequest:
-    """A container that is about to be made: its spec is what kubelet requested."""
+    """Returns the request of a container that is about to be made: its spec is what kubelet requested."""
     return _request(HookStage.CREATE, pod, container, Resources.of(spec.request.values))
 
 
 def update_request(
     pod: nri.PodSandbox, container: nri.Container, spec: SpecResources, update: nri.LinuxResources
 ) -> RuntimeRequest:
-    """A container that exists; ``update`` is what kubelet asks for now, if it does."""
+    """Returns the request of a container that exists; ``update`` is kubelet's request now, if there is one."""
     values = {**spec.request.values, Field.CPU_QUOTA: update.cpu.quota.value}
     return _request(HookStage.UPDATE, pod, container, Resources.of(values))
 
 
 def key_of(pod: nri.PodSandbox, container: nri.Container) -> ContainerKey:
-    """The container as CRI names it; kubelet repeats the attempt, which NRI lacks, in an annotation."""
+    """Returns the container as CRI names it; kubelet repeats the attempt, which NRI lacks, in an annotation."""
     attempt = container.annotations.get(_RESTARTS, "")
     return ContainerKey(pod.uid, container.name, int(attempt) if attempt.isdecimal() else 0)
 
@@ -107,7 +107,7 @@ def _request(stage: HookStage, pod: nri.PodSandbox, container: nri.Container, re
 
 
 def pod_request(pod: nri.PodSandbox) -> RuntimeRequest:
-    """A pod whose sandbox is being made."""
+    """Returns the request of a pod whose sandbox is being made."""
     return RuntimeRequest(
         stage=HookStage.RUN_SANDBOX,
         namespace=pod.namespace,
@@ -121,7 +121,7 @@ def pod_request(pod: nri.PodSandbox) -> RuntimeRequest:
 
 
 def rdt_class(pod: PodContext, policy: EffectivePolicy) -> str:
-    """The resctrl group that ``pod`` belongs to by its sandbox's edits; "" = no opinion."""
+    """Returns the resctrl group that ``pod`` belongs to by its sandbox's edits; "" = no opinion."""
     if not policy.host.resctrl_groups:
         return ""
     without_configuration = replace(policy, node=replace(policy.node, rdt_verified=True))
@@ -131,7 +131,7 @@ def rdt_class(pod: PodContext, policy: EffectivePolicy) -> str:
 
 
 def resources(edits: Edits, spec: SpecResources, parent_sets: ParentSets) -> nri.LinuxResources | None:
-    """The resource edits that change ``spec``; None if none does."""
+    """Returns the resource edits that change ``spec``; None if none does."""
     found = nri.LinuxResources()
     for edit in edits.items:
         value = None if edit.field is Field.ANNOTATION else spec.changed_by(edit, parent_sets)
@@ -155,7 +155,7 @@ def _set(resources: nri.LinuxResources, edit: Edit, value: Value) -> None:
 def adjustment(
     edits: Edits, container: nri.Container, spec: SpecResources, rdt: str, parent_sets: ParentSets
 ) -> nri.ContainerAdjustment | None:
-    """What a new container gets; None = nothing."""
+    """Returns the adjustment of a new container; None = nothing changes."""
     found = nri.ContainerAdjustment()
     changed = resources(edits, spec, parent_sets)
     if changed is not None:
@@ -171,7 +171,7 @@ def adjustment(
 def update(
     edits: Edits, container: nri.Container, spec: SpecResources, parent_sets: ParentSets
 ) -> nri.ContainerUpdate | None:
-    """What an existing container gets; None = nothing."""
+    """Returns the update of an existing container; None = nothing changes."""
     changed = resources(edits.without_annotating, spec, parent_sets)
     if changed is None:
         return None

@@ -51,7 +51,7 @@ class MessageReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """The messages that ``data`` completes."""
+        """Yields the messages that ``data`` completes."""
         self._buffer += data
         while len(self._buffer) >= _HEADER.size:
             length, stream, kind, _ = _HEADER.unpack_from(self._buffer)
@@ -72,7 +72,7 @@ def header(stream: int, kind: int, length: int) -> bytes:
 
 
 def request(service: str, method: str, payload: bytes, timeout_s: float) -> bytes:
-    """The payload of a REQUEST message."""
+    """Returns the payload of a REQUEST message."""
     timeout_nano = int(timeout_s * 1e9)
     return pb.Request(service=service, method=method, payload=payload, timeout_nano=timeout_nano).SerializeToString()
 
@@ -86,17 +86,17 @@ def read_request(payload: bytes) -> pb.Request:
 
 
 def answer(payload: bytes) -> bytes:
-    """The payload of a RESPONSE message with status OK."""
+    """Returns the payload of a RESPONSE message with status OK."""
     return pb.Response(payload=payload).SerializeToString()
 
 
 def refusal(code: int, message: str) -> bytes:
-    """The payload of a RESPONSE message that says why there is no answer."""
+    """Returns the payload of a RESPONSE message that says why there is no answer."""
     return pb.Response(status=pb.Status(code=code, message=message)).SerializeToString()
 
 
 def read_answer(payload: bytes) -> bytes:
-    """The callee's message. Raises CallError with its status, or TtrpcError when ``payload`` is no Response."""
+    """Returns the callee's message. Raises CallError with its status, or TtrpcError when ``payload`` is no Response."""
     try:
         response = pb.Response.FromString(payload)
     except DecodeError as error:

@@ -51,11 +51,13 @@ class CPUManagerState:
 
     @property
     def gives_cpus(self) -> bool:
-        """Does the policy give containers CPUs of their own? Every one but ``none`` may."""
+        """Returns whether the policy may give containers CPUs of their own, as each but ``none`` does."""
         return self.policy not in ("", NONE)
 
     def exclusive_on(self, online: CPUSet) -> Mapping[str, str]:
-        """``exclusive``, and under ``UNNAMED`` the ``online`` CPUs that are neither in it nor everybody's."""
+        """Returns ``exclusive``, and under ``UNNAMED`` the ``online`` CPUs that are neither in it nor in
+        ``default_cpus``.
+        """
         if not self.gives_cpus:
             return self.exclusive
         named = reduce(or_, map(cpuset.parse, self.exclusive.values()), cpuset.parse(self.default_cpus))
@@ -82,24 +84,24 @@ class CPUManagerFile:
         self.current = CPUManagerState()
 
     def exclusive(self, online: CPUSet) -> Mapping[str, str]:
-        """``current.exclusive_on(online)``; the same object while both stay."""
+        """Returns ``current.exclusive_on(online)``; the same object while both stay."""
         if self._owned is None or self._owned[0] is not self.current or self._owned[1] != online:
             self._owned = self.current, online, self.current.exclusive_on(online)
         return self._owned[2]
 
     def start(self) -> None:
-        """Watch, then read. Never raises: see ``problem``."""
+        """Watches, then reads. Never raises: see ``problem``."""
         self._unwatched = _said(self._unwatched, self._refused())
         self.load()
 
     def look_again(self) -> None:
-        """To be called from time to time: without a watch, which is tried again, nothing tells of a change."""
+        """Tries again to watch the file and reads it, if it is not watched: call it from time to time."""
         if not self.watched:
             self.start()
 
     @property
     def problem(self) -> str:
-        """ "" if all is well."""
+        """Returns what is wrong; "" if nothing is."""
         return "; ".join(filter(None, (self._unread, self._unwatched)))
 
     @property
@@ -112,7 +114,7 @@ class CPUManagerFile:
             self._watch = None
 
     def load(self) -> None:
-        """Read the file; a bad one changes nothing but ``problem``."""
+        """Reads the file; a bad one changes nothing but ``problem``."""
         try:
             found, self.is_absent = read_state(self._path.read_bytes()), False
         except FileNotFoundError:
@@ -129,7 +131,7 @@ class CPUManagerFile:
             self._changed()
 
     def _refused(self) -> str:
-        """Watch the file; why the kernel refused, "" if it did not."""
+        """Watches the file. Returns why the kernel refused; "" if it did not."""
         try:
             self._watch = FileWatch(self._loop, str(self._path), self.load)
         except OSError as error:
@@ -139,14 +141,14 @@ class CPUManagerFile:
 
 
 def _said(before: str, problem: str) -> str:
-    """``problem``, logged when it is new: it may be found again every ten seconds."""
+    """Returns ``problem``, and logs it when it is new: it may be found again every ten seconds."""
     if problem and problem != before:
         log.warning("%s", problem)
     return problem
 
 
 def read_state(text: bytes) -> CPUManagerState:
-    """kubelet's document, its CPU lists in canonical form. Raises ValueError saying what is wrong.
+    """Returns kubelet's document, its CPU lists in canonical form. Raises ValueError saying what is wrong.
 
     An entry that cannot be read costs only the name of its owner.
     """
@@ -172,7 +174,7 @@ def read_state(text: bytes) -> CPUManagerState:
 
 
 def _entries(entries: Any) -> Iterator[tuple[str, str, Any]]:
-    """Pod UID, container name, CPU list; "" for the names of what is no table."""
+    """Yields pod UID, container name and CPU list; "" for the names in what is no table."""
     if not isinstance(entries, dict):
         yield from () if entries is None else [("", "", entries)]
         return

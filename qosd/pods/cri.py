@@ -59,20 +59,20 @@ class RuntimeVersion:
     version: str
 
     def number(self) -> tuple[int, int]:
-        """(major, minor); (0, 0) if the text does not begin like a version."""
+        """Returns (major, minor); (0, 0) if the text does not begin like a version."""
         found = re.match(r"v?(\d+)\.(\d+)", self.version)
         return (int(found[1]), int(found[2])) if found else (0, 0)
 
     @property
     def may_read_events(self) -> bool:
-        """Whether reading events takes none from kubelet: they are broadcast, or the call does not exist yet."""
+        """Returns whether reading events takes none from kubelet: they are broadcast, or there is no such call."""
         if self.name not in _BROADCASTING:
             return False
         return self.number() >= _BROADCASTING[self.name] or self.number() < _SPLITTING[self.name]
 
     @property
     def scope_prefix(self) -> str:
-        """What a scope of the systemd driver begins with."""
+        """Returns the beginning of the name of each scope that the runtime makes with the systemd driver."""
         return _SCOPES.get(self.name, _SCOPES["containerd"])
 
 
@@ -138,7 +138,7 @@ class CRIClient:
         return RuntimeVersion(answer.runtime_name, answer.runtime_version)
 
     async def cgroup_driver(self) -> str | None:
-        """ "systemd" or "cgroupfs"; None where the runtime cannot be asked (containerd < 2.0)."""
+        """Returns "systemd" or "cgroupfs"; None where the runtime cannot be asked (containerd < 2.0)."""
         try:
             answer = await self._call("RuntimeConfig", cri.RuntimeConfigRequest(), cri.RuntimeConfigResponse)
         except RuntimeUnreachable as error:
@@ -148,19 +148,19 @@ class CRIClient:
         return _name(cri.CgroupDriver, answer.linux.cgroup_driver).lower() if answer.HasField("linux") else None
 
     async def sandboxes(self, uid: str = "") -> list[Sandbox]:
-        """All; or those of the pod with this UID, by the label that kubelet gives each."""
+        """Returns all sandboxes; or those of the pod with this UID, by the label that kubelet gives each."""
         request = cri.ListPodSandboxRequest(filter={"label_selector": {_UID_LABEL: uid}} if uid else None)
         listed = await self._call("ListPodSandbox", request, cri.ListPodSandboxResponse)
         return [_sandbox(one) for one in listed.items]
 
     async def containers(self, sandbox_id: str = "") -> list[Container]:
-        """All; or those of one sandbox."""
+        """Returns all containers; or those of one sandbox."""
         request = cri.ListContainersRequest(filter={"pod_sandbox_id": sandbox_id} if sandbox_id else None)
         listed = await self._call("ListContainers", request, cri.ListContainersResponse)
         return [_container(one) for one in listed.containers]
 
     async def sandbox_detail(self, sandbox_id: str) -> Detail | None:
-        """None: the runtime no longer has the sandbox."""
+        """Returns the sandbox's detail; None: the runtime no longer has the sandbox."""
         request = cri.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=True)
         answer = await self._status("PodSandboxStatus", request, cri.PodSandboxStatusResponse)
         if answer is None:
@@ -168,7 +168,7 @@ class CRIClient:
         return detail_of_sandbox(status.parse_or_empty(answer.info))
 
     async def container_detail(self, container_id: str) -> Detail | None:
-        """None: the runtime no longer has the container."""
+        """Returns the container's detail; None: the runtime no longer has the container."""
         request = cri.ContainerStatusRequest(container_id=container_id, verbose=True)
         answer = await self._status("ContainerStatus", request, cri.ContainerStatusResponse)
         if answer is None:
@@ -176,9 +176,10 @@ class CRIClient:
         return detail_of_container(status.parse_or_empty(answer.info))
 
     async def stop_container(self, container_id: str, grace_s: int, exit_s: float) -> None:
-        """Have its processes end: by TERM and, ``grace_s`` later, by KILL. Returns when they have, or it is gone.
+        """Ends the container's processes: by TERM and, ``grace_s`` later, by KILL. Returns when they have ended, or it
+        is gone.
 
-        ``exit_s``: what the kernel has, beyond the grace period, to end them; a killed process may take long to exit.
+        ``exit_s``: the kernel's time, beyond the grace period, to end them; a killed process may take long to exit.
         """
         request = cri.StopContainerRequest(container_id=container_id, timeout=grace_s)
         path = _SERVICE + "StopContainer"
@@ -189,7 +190,7 @@ class CRIClient:
                 raise self._unreachable("StopContainer", error) from error
 
     async def events(self) -> AsyncGenerator[str, None]:
-        """Ids of containers and sandboxes to which something happened; ends, or raises, when the runtime ends it.
+        """Yields the ids of containers and sandboxes to which something happened, until the runtime ends the stream.
 
         Only for versions that ``may_read_events``. A runtime without events: RuntimeUnreachable with UNIMPLEMENTED
         (containerd < 1.7), or a stream that ends at once (cri-o without ``enable_pod_events``).
@@ -275,13 +276,13 @@ def _container(listed: cri.Container) -> Container:
 
 
 def _name(states: EnumTypeWrapper, number: int) -> str:
-    """The enumerator's name; of a number that our copy of CRI lacks, the number."""
+    """Returns the enumerator's name; of a number that our copy of CRI lacks, the number."""
     known = states.values()
     return states.Name(number) if number in known else str(number)
 
 
 def _pod_cgroup(cgroup_parent: str) -> str:
-    """A sandbox's cgroup parent as a path: with the systemd driver it may be the slice's bare name."""
+    """Returns a sandbox's cgroup parent as a path: with the systemd driver it may be the slice's bare name."""
     parent = cgroup_parent.rstrip("/")
     if "/" not in parent and parent.endswith(SLICE):
         return expand_slice(parent)

@@ -30,7 +30,7 @@ class RuntimeEvents:
         """Whether a stream is open."""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until it is cancelled."""
         while True:
             try:
                 version = await self._runtime.version()

@@ -48,7 +48,7 @@ class KubeletAccess:
 
 
 async def get(access: KubeletAccess, path: str, timeout_s: float) -> bytes:
-    """The body of ``base_url`` + ``path``. Raises FetchError."""
+    """Returns the body of ``base_url`` + ``path``. Raises FetchError."""
     url = access.base_url.rstrip("/") + path
     try:
         async with asyncio.timeout(timeout_s):
@@ -63,7 +63,7 @@ async def get(access: KubeletAccess, path: str, timeout_s: float) -> bytes:
 
 
 def bracketed(url: str) -> str:
-    """``url`` with its IPv6 host in brackets. What ``https://$(NODE_IP):10250`` makes has none, and ends in a port."""
+    """Returns ``url`` with its IPv6 host in brackets. ``https://$(NODE_IP):10250`` has none, and ends in a port."""
     scheme, slashes, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
     host, _, port = authority.rpartition(":")
@@ -125,7 +125,7 @@ def _request(access: KubeletAccess, secure: bool, host: str, target: str) -> byt
 
 
 def _head(url: str, head: bytes) -> tuple[int, int | None]:
-    """(status, content length) of an answer's head."""
+    """Returns (status, content length) of an answer's head."""
     first, *lines = head.decode("latin-1").split("\r\n")
     words = first.split(" ", 2)
     if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():

@@ -72,7 +72,7 @@ class KubeletPod(msgspec.Struct, frozen=True):
         return self.phase in TERMINAL
 
     def completed(self, request: RuntimeRequest) -> RuntimeRequest:
-        """A request to the runtime for this pod, with what its spec says."""
+        """Returns ``request``, the runtime's for this pod, with what the pod's spec says."""
         return msgspec.structs.replace(request, cpu_request_milli=self.cpu_request_milli, extended=self.extended)
 
 
@@ -101,7 +101,7 @@ class KubeletClient:
         return self._access.base_url
 
     async def pods(self) -> ObjectList[KubeletPod]:
-        """All pods kubelet knows, ended ones too. Raises FetchError."""
+        """Returns all pods that kubelet knows, ended ones too. Raises FetchError."""
         body = await self._get("/pods")
         try:
             return read_pods(body)
@@ -109,7 +109,7 @@ class KubeletClient:
             raise FetchError(f"{self.address}/pods", f"is no pod list: {error}") from error
 
     async def config(self) -> Mapping[str, Any]:
-        """kubelet's configuration in force (``/configz``; the read-only port has none). Raises FetchError."""
+        """Returns kubelet's configuration in force (``/configz``; the read-only port has none). Raises FetchError."""
         body = await self._get("/configz")
         try:
             return msgspec.json.decode(body, type=dict[str, dict[str, Any]])["kubeletconfig"]
@@ -130,7 +130,7 @@ class KubeletClient:
 
 
 def read_pods(body: bytes) -> ObjectList[KubeletPod]:
-    """The pods of a ``v1.PodList``. ValueError if it is no list of any."""
+    """Returns the pods of a ``v1.PodList``. ValueError if it is no list of any."""
     listed = core.read_list(Pod, body)
     pods = tuple([of_pod(pod) for pod in listed.items if pod.metadata.uid])
     anonymous = [pod.metadata for pod in listed.items if not pod.metadata.uid]
@@ -141,7 +141,7 @@ def read_pods(body: bytes) -> ObjectList[KubeletPod]:
 
 
 def of_pod(pod: Pod) -> KubeletPod:
-    """What is unreadable in it is left out."""
+    """Returns the pod without its unreadable parts."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     resources = {container.name: container.resources for container, _ in podrequests.in_order(spec)}
     return KubeletPod(
@@ -183,7 +183,7 @@ def _facts(pod: Pod) -> PodFacts:
 
 
 def _spec_containers(spec: PodSpec) -> tuple[SpecContainer, ...] | None:
-    """In the order in which they count; the overhead of the pod's runtime is there all the time, as a sidecar is."""
+    """Returns the containers in the order in which they count; the runtime's overhead counts as a sidecar."""
     if any(podrequests.for_pod(spec, resource) for resource in (CPU, MEMORY)):
         return None
     overhead = ResourceRequirements(spec.overhead, spec.overhead)
@@ -225,7 +225,7 @@ def _container(status: ContainerStatus, resources: ResourceRequirements) -> Kube
 
 
 def _requested(resources: ResourceRequirements) -> Resources:
-    """What is unreadable is not requested."""
+    """Returns what kubelet requests for ``resources``; nothing if they are unreadable."""
     try:
         cpu, memory = (podrequests.container_limit(resources, resource) for resource in (CPU, MEMORY))
     except QuantityError:
@@ -234,7 +234,7 @@ def _requested(resources: ResourceRequirements) -> Resources:
 
 
 def _cri(cpu_milli: int | None, memory_bytes: int | None) -> Resources:
-    """What kubelet makes of limits where its configuration is the default; 0 and None = no limit."""
+    """Returns what a kubelet with default configuration makes of limits; 0 and None = no limit."""
     quota_us = cfs.quota_us(MilliCPU(cpu_milli)) if cpu_milli else None
     return Resources(cfs.PERIOD_US if quota_us else None, quota_us, memory_bytes or None, is_assumed=True)
 
@@ -247,7 +247,7 @@ def _request(spec: PodSpec, resource: str) -> int | None:
 
 
 def _limit(spec: PodSpec, resource: str) -> int | None:
-    """That of the pod's own cgroup."""
+    """Returns the limit of the pod's own cgroup."""
     try:
         return podrequests.limit(spec, resource) if podrequests.is_limited(spec, resource) else None
     except QuantityError:

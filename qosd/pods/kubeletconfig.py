@@ -44,7 +44,7 @@ class KubeletConfigSource:
 
     @property
     def reserved(self) -> Reserved:
-        """What kubelet keeps of the node; nothing, as far as is known, before it has told."""
+        """Returns what kubelet reserves of the node; nothing before it has told."""
         return NOTHING_RESERVED if self.current is None else self.current.reserved
 
     def start(self) -> None:
@@ -64,7 +64,7 @@ class KubeletConfigSource:
             await asyncio.sleep(AGAIN_S if has_told else RETRY_S)
 
     async def look(self, kubelet: KubeletConfigReader) -> bool:
-        """Ask once; whether kubelet has told."""
+        """Asks once. Returns whether kubelet has told."""
         try:
             answer = await kubelet.config()
             self.cpu_manager_policy = kubeletconfig.cpu_manager_policy(answer) or self.cpu_manager_policy

@@ -32,11 +32,11 @@ class RuntimeLists:
         self._stale: set[str] = set()
 
     def stale(self, ids: Iterable[str]) -> None:
-        """The details of these objects may have changed."""
+        """Marks the details of these objects as perhaps out of date."""
         self._stale.update(ids)
 
     async def refresh(self, recheck: bool) -> None:
-        """List, then fetch details; ``recheck``: also some that nothing points at. Raises RuntimeUnreachable."""
+        """Lists, then fetches details; ``recheck``: also some without a hint. Raises RuntimeUnreachable."""
         listed = await asyncio.gather(self._runtime.sandboxes(), self._runtime.containers())
         sandboxes = _newest_sandboxes(listed[0])
         containers = [one for one in _newest_containers(listed[1]) if one.sandbox_id in sandboxes]
@@ -51,7 +51,7 @@ class RuntimeLists:
         self.told = True
 
     def _doubt(self, sandboxes: Mapping[str, Sandbox]) -> None:
-        """A runtime that suddenly knows no pod, whose containers run on, is not believed."""
+        """Raises RuntimeUnreachable if the runtime suddenly lists no pod while their containers run on."""
         if sandboxes or not self.sandboxes:
             return
         left = sum(self._exists(detail.cgroup) for detail in self.details.values() if detail.cgroup)
@@ -60,7 +60,7 @@ class RuntimeLists:
             raise Unreachable(reason, 0)
 
     async def _fetch(self, sandboxes: Mapping[str, Sandbox], containers: list[Container], recheck: bool) -> set[str]:
-        """Bring ``details`` up to date; the ids of objects that turned out to be gone."""
+        """Brings ``details`` up to date. Returns the ids of objects that turned out to be gone."""
         states = {id_: one.state for id_, one in sandboxes.items()} | {one.id: one.state for one in containers}
         for known in (self.details, self._states):
             for id_ in [id_ for id_ in known if id_ not in states]:
@@ -82,7 +82,7 @@ class RuntimeLists:
         return gone
 
     async def _detail(self, id_: str, is_sandbox: bool) -> Detail | Unreachable | None:
-        """An answer, None for an object that is gone, or why there is no answer: it is asked again next time."""
+        """Returns the detail, None for an object that is gone, or the error: it is asked again next time."""
         try:
             return await (self._runtime.sandbox_detail(id_) if is_sandbox else self._runtime.container_detail(id_))
         except Unreachable as error:
@@ -90,7 +90,7 @@ class RuntimeLists:
 
 
 def _newest_sandboxes(listed: list[Sandbox]) -> dict[str, Sandbox]:
-    """Of every pod the newest sandbox, by sandbox id."""
+    """Returns the newest sandbox of every pod, by sandbox id."""
     newest = {}
     for one in sorted(listed, key=lambda one: (one.created_unix_ns, one.attempt)):
         newest[one.uid, one.namespace, one.name] = one
@@ -98,7 +98,7 @@ def _newest_sandboxes(listed: list[Sandbox]) -> dict[str, Sandbox]:
 
 
 def _newest_containers(listed: list[Container]) -> list[Container]:
-    """Of every name in a sandbox the newest container, oldest first."""
+    """Returns the newest container of every name in a sandbox, oldest first."""
     newest: dict[tuple[str, str], Container] = {}
     for one in sorted(listed, key=lambda one: one.created_unix_ns):
         newest.pop((one.sandbox_id, one.name), None)

@@ -46,7 +46,7 @@ class Merger:
         derivation: DerivationRules,
         version: RuntimeVersion | None,
     ) -> tuple[PodView, ...]:
-        """All pods by namespace and name. ``lists`` None: the runtime has told nothing; ``kubelet`` by UID."""
+        """Returns all pods by namespace and name. ``lists`` None: the runtime has told nothing; ``kubelet`` by UID."""
         by_uid = _cgroups_by_uid(pod_cgroups)
         prefix = (version or _NO_VERSION).scope_prefix
         inputs = {} if lists is None else _of_runtime(lists, kubelet, by_uid, derivation, prefix)
@@ -63,7 +63,7 @@ class Merger:
         return self._pods
 
     def _look_at(self, ids: Mapping[str, str]) -> None:
-        """The period of each container's cgroup, read once: nobody changes it but the kernel, which doubles it."""
+        """Reads the period of each container's cgroup once: only the kernel changes it, by doubling."""
         known = {id_: self._periods_us[id_] for id_ in ids if id_ in self._periods_us}
         found = {id_: self._period_us(cgroup) for id_, cgroup in ids.items() if id_ not in known}
         made_with = {id_: us // cfs.stretch(us, cfs.PERIOD_US) for id_, us in found.items() if us}
@@ -71,7 +71,7 @@ class Merger:
 
 
 def unknown_to(kubelet: Mapping[str, KubeletPod], pods: Iterable[PodView], pod_cgroups: Set[str]) -> set[str]:
-    """UIDs of pods that exist here and are not in kubelet's list as last read."""
+    """Returns the UIDs of pods that exist here and are not in kubelet's list as last read."""
     return ({pod.uid for pod in pods if pod.uid} | set(_cgroups_by_uid(pod_cgroups))) - kubelet.keys()
 
 
@@ -106,7 +106,7 @@ def _of_kubelet(
     derivation: DerivationRules,
     prefix: str,
 ) -> PodInputs:
-    """A pod without a sandbox; its containers only as far as their cgroups are found by id."""
+    """Returns the inputs of a pod without a sandbox, with those of its containers whose cgroups are found by id."""
     present = [one for one in pod.containers if one.id in ids]
     return PodInputs(
         sandbox=None,
@@ -120,7 +120,7 @@ def _of_kubelet(
 
 
 def _facts(pod: KubeletPod | None) -> KubeletPod | None:
-    """Without what no view shows, so that it makes no new view."""
+    """Returns the pod without what no view shows, so that a change of that makes no new view."""
     return None if pod is None else replace(pod, containers=())
 
 

@@ -25,7 +25,7 @@ class Settling:
     def unsettled(
         self, pods: Iterable[PodView], directories: Set[str], tiers: Set[str], unlisted: Set[str], now_s: float
     ) -> bool:
-        """Is there a difference young enough to ask again for?
+        """Returns whether there is a difference young enough to ask again for.
 
         ``directories``: container cgroups in the tree; ``unlisted``: UIDs of pods that kubelet does not list yet.
         """

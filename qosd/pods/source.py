@@ -94,7 +94,7 @@ class PodSource:
     # life
 
     def follow(self, root: Path, tiers: Sequence[str]) -> None:
-        """Watch the hierarchy at ``root`` (v1: the cpu controller's) with kubelet's ``tiers``, instead of any other."""
+        """Watches the hierarchy at ``root`` (v1: the cpu controller's) with kubelet's ``tiers``, and no other."""
         if self._watch is not None:
             self._watch.close()
         self._root = str(root)
@@ -124,30 +124,32 @@ class PodSource:
 
     @property
     def ages_s(self) -> Mapping[str, float]:
-        """Seconds since ``runtime`` and ``kubelet`` last told everything that ``current`` holds; absent = never."""
+        """Returns the seconds since ``runtime`` and ``kubelet`` told what ``current`` holds; absent = never."""
         now_s = self._loop.time()
         return {name: now_s - then_s for name, then_s in self._published_s.items()}
 
     @property
     def age_s(self) -> float | None:
-        """Of what the pods come from: the runtime, or kubelet where there is no runtime; None = never."""
+        """Returns the age of the answer that the pods come from: the runtime's, or without a runtime kubelet's; None =
+        never.
+        """
         return self.ages_s.get(KUBELET if self._runtime is None else RUNTIME)
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why a source is old, lacks a pod, or hints are missing, one sentence each."""
+        """Returns why a source is old, lacks a pod, or hints are missing, one sentence each."""
         tree = "" if self._watch is None else self._watch.problem
         return tuple(filter(None, (*self._failures.values(), *self._unreadable, tree)))
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """What tells of new pods at once: "tree", "runtime"; none of them: pods are polled."""
+        """Returns the sources that tell of new pods at once: "tree", "runtime"; without any, pods are polled."""
         watched = self._watch is not None and not self._watch.problem
         return (TREE,) * watched + (RUNTIME,) * (self._events is not None and self._events.heard)
 
     @property
     def watches(self) -> int:
-        """How many cgroup directories are watched."""
+        """Returns how many cgroup directories are watched."""
         return 0 if self._watch is None else self._watch.watches
 
     @property
@@ -155,25 +157,27 @@ class PodSource:
         return self._version
 
     def as_listed(self, request: RuntimeRequest) -> RuntimeRequest:
-        """``request`` with what kubelet's list says of its pod, if it has that."""
+        """Returns ``request`` with what kubelet's list says of its pod, if it has that."""
         pod = self._kubelet_pods.get(request.uid)
         return request if pod is None else pod.completed(request)
 
     # what others may ask for
 
     def hint(self) -> None:
-        """Something may have happened: list soon."""
+        """Lists soon, as something may have happened."""
         self._hint.set()
 
     def refetch(self, cgroups: Sequence[str]) -> None:
-        """Somebody else changed values of these cgroups: what the runtime was asked for may be new."""
+        """Fetches details of these cgroups again: another process changed values, so the runtime may have been asked
+        to.
+        """
         if self._lists is not None and cgroups:
             wanted = set(cgroups)
             self._lists.stale([view.id for pod in self.current for view in pod.containers if view.cgroup in wanted])
             self._hint.set()
 
     async def refresh(self, *, recheck: bool = False) -> None:
-        """Ask now and wait for it; ``recheck``: also for some details that nothing points at."""
+        """Asks now and waits for the answer; ``recheck``: also for some details without a hint."""
         async with self._busy:
             if self._watch is not None and self._watch.problem and recheck:
                 self._watch.rescan()
@@ -213,7 +217,7 @@ class PodSource:
         return SLOW_S if RUNTIME in self.hints or (self.hints and self._directories) else POLL_S
 
     def _pause_s(self) -> float:
-        """Until the next list if nothing hints at one."""
+        """Returns the seconds until the next list if there is no hint before."""
         if RUNTIME in self._failures:
             return RETRY_S
         tiers = _NOTHING if self._watch is None else self._watch.tiers
@@ -236,13 +240,13 @@ class PodSource:
             self._succeeded(RUNTIME)
 
     def _ask_kubelet_besides(self) -> asyncio.Task[None]:
-        """The question to kubelet that is under way, or a new one."""
+        """Returns the question to kubelet that is under way, or a new one."""
         if self._asking is None or self._asking.done():
             self._asking = self._loop.create_task(self._ask_kubelet(), name="pods: kubelet")
         return self._asking
 
     async def _kubelets_part(self, asking: asyncio.Task[None]) -> None:
-        """Wait for kubelet's answer, if it is the first or comes soon; what comes later makes another list."""
+        """Waits for kubelet's answer, if it is the first or comes soon; a later one makes another list."""
         is_known = KUBELET in self._answered_s or KUBELET in self._failures
         await asyncio.wait((asking,), timeout=KUBELET_WAIT_S if is_known else None)
         if asking.done():
@@ -251,7 +255,7 @@ class PodSource:
             asking.add_done_callback(lambda _: self._hint.set())
 
     async def _ask_kubelet(self) -> None:
-        """When its answer is old, or when there is a pod that it has not told of yet."""
+        """Asks kubelet when its answer is old, or when there is a pod that it has not told of yet."""
         if self._kubelet is None:
             return
         age_s = self._loop.time() - self._asked_kubelet_s
@@ -320,7 +324,7 @@ class PodSource:
         return _NOTHING if self._watch is None else self._watch.pods
 
     def _unlisted(self) -> set[str]:
-        """Pods that kubelet has not told of, though it was asked."""
+        """Returns the UIDs of pods that kubelet has not told of, though it was asked."""
         return set() if self._kubelet is None else unknown_to(self._kubelet_pods, self.current, self._pod_cgroups)
 
     def _exists(self, cgroup: str) -> bool:
@@ -336,7 +340,9 @@ class PodSource:
                 self._refetching = self._loop.call_later(wait_s, self._refetch_written)
 
     def _refetch_written(self) -> None:
-        """One update of a runtime's is many writes, and another agent may write every second: once for all."""
+        """Fetches details once for many writes: one update by a runtime is several, and an agent may write every
+        second.
+        """
         self._refetching, self._refetched_s = None, self._loop.time()
         self.refetch(tuple(self._written_cgroups))
         self._written_cgroups.clear()

@@ -39,7 +39,9 @@ class PodInputs:
 
 
 def build(inputs: PodInputs, previous: tuple[PodInputs, PodView] | None) -> PodView:
-    """The view of ``inputs``; ``previous`` is what was built for the same pod last, to be reused as far as it holds."""
+    """Returns the view of ``inputs``; ``previous`` is what was built for the same pod last, to be reused as far as it
+    holds.
+    """
     if previous is not None and previous[0] == inputs:
         return previous[1]
     old = None if previous is None else previous[1]
@@ -76,7 +78,7 @@ def build(inputs: PodInputs, previous: tuple[PodInputs, PodView] | None) -> PodV
 
 
 def _context(inputs: PodInputs, old: PodView | None) -> PodContext:
-    """Decoded again only if what is decoded changed."""
+    """Returns the decoded context; it is decoded again only if its texts changed."""
     listed = inputs.kubelet
     told: Sandbox | KubeletPod | None = inputs.sandbox or listed
     assert told is not None
@@ -99,7 +101,7 @@ def _context(inputs: PodInputs, old: PodView | None) -> PodContext:
 
 
 def _containers_shares(inputs: PodInputs) -> int | None:
-    """The sum of those that the runtime has made so far; None: it does not tell."""
+    """Returns the sum of those that the runtime has made so far; None: it does not tell."""
     latest = {each.name: inputs.details.get(each.id, _SILENT).requested.cpu_shares for each in inputs.containers}
     return None if inputs.sandbox is None or None in latest.values() else sum(filter(None, latest.values()))
 
@@ -109,7 +111,7 @@ def _detail(inputs: PodInputs) -> Detail:
 
 
 def _containers(inputs: PodInputs, parent: str, old: PodView | None) -> tuple[ContainerView, ...]:
-    """The sandbox itself first, then its containers, oldest first."""
+    """Returns the sandbox itself first, then its containers, oldest first."""
     known = {} if old is None else {view.id: view for view in old.containers}
     made = []
     if inputs.sandbox is not None:
@@ -138,7 +140,7 @@ def _view(
 
 
 def _same(old: ContainerView | None, new: ContainerView) -> ContainerView:
-    """The old object if it says the same (views themselves compare by identity)."""
+    """Returns the old object if it says the same (views themselves compare by identity)."""
     if old is None or old.state != new.state or old.cgroup != new.cgroup or old.requested != new.requested:
         return new
     is_same = (old.annotations, old.name, old.requested_cpus) == (new.annotations, new.name, new.requested_cpus)

@@ -61,7 +61,7 @@ class CgroupWatch:
         self.problem = self._said = ""
 
     def start(self) -> None:
-        """Begin; what exists already is in ``pods`` and ``containers`` afterwards. Never raises: see ``problem``."""
+        """Begins to watch; ``pods`` and ``containers`` then hold what exists already. Never raises: see ``problem``."""
         try:
             self._inotify = Inotify()
         except OSError as error:
@@ -78,11 +78,11 @@ class CgroupWatch:
 
     @property
     def watches(self) -> int:
-        """How many directories are watched."""
+        """Returns how many directories are watched."""
         return len(self._wds)
 
     def rescan(self) -> None:
-        """Look at the whole tree again, from nothing: after an overflow, or to try for watches once refused."""
+        """Looks at the whole tree again, from nothing: after an overflow, or to try for watches once refused."""
         self.problem = ""
         for cgroup in list(self._wds):
             self._unwatch(cgroup)
@@ -96,7 +96,9 @@ class CgroupWatch:
     # directories
 
     def _arm(self, cgroup: str) -> bool:
-        """Watch the directory of ``cgroup`` ("" = the root), then look into it; was there news of pods?"""
+        """Watches the directory of ``cgroup`` ("" = the root), then looks into it. Returns whether there was news of
+        pods.
+        """
         if not self._watch(cgroup) or cgroup in self.containers:
             return False
         news = False
@@ -105,7 +107,7 @@ class CgroupWatch:
         return news
 
     def _appeared(self, cgroup: str) -> bool:
-        """A directory is there; is that news of a tier, pod or container?"""
+        """Takes a directory that is there. Returns whether it is a tier, pod or container."""
         if cgroup in self._above:
             return self._arm(cgroup)
         if cgroup in self.tiers:
@@ -122,7 +124,7 @@ class CgroupWatch:
         return True
 
     def _vanished(self, cgroup: str) -> bool:
-        """A directory is gone, and whatever was in it with it; was that news?"""
+        """Forgets a directory that is gone, with all below it. Returns whether one was a tier, pod or container."""
         news = cgroup in self.pods or cgroup in self.containers or cgroup in self.tiers
         below = f"{cgroup}/"
         gone = [one for one in self._wds if one == cgroup or one.startswith(below)]
@@ -133,7 +135,7 @@ class CgroupWatch:
         return news
 
     def _watch(self, cgroup: str) -> bool:
-        """False if the directory is not there (any more), or may not be watched."""
+        """Watches the directory. Returns False if it is not there (any more), or may not be watched."""
         if self._inotify is None:
             return False
         wants_writes = self._modified is not None and cgroup and cgroup not in self._above
@@ -221,6 +223,6 @@ def _parent(cgroup: str) -> str:
 
 
 def _ancestors(cgroup: str) -> list[str]:
-    """The cgroup paths above ``cgroup``, without the root."""
+    """Returns the cgroup paths above ``cgroup``, without the root."""
     parts = cgroup.split("/")[1:-1]
     return ["/" + "/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]

@@ -22,7 +22,7 @@ _decoder = msgspec.json.Decoder(dict[str, BestEffortScheduling])
 
 
 def load(file: Path) -> Mapping[str, BestEffortScheduling]:
-    """By strategy; nothing if there is no such file, or none that can be used."""
+    """Returns the limits by strategy; nothing if there is no such file, or none that can be used."""
     try:
         with file.open("rb") as opened:
             return _decoder.decode(opened.read(_MAX_BYTES))
@@ -34,7 +34,7 @@ def load(file: Path) -> Mapping[str, BestEffortScheduling]:
 
 
 def save(file: Path, best_effort: Mapping[str, BestEffortScheduling]) -> None:
-    """Replace the file by what lasts of ``best_effort``. An error is logged: it costs the next start its knowledge."""
+    """Replaces the file by what lasts of ``best_effort``. An error is logged: it costs the next start its knowledge."""
     try:
         wholefile.write(msgspec.json.encode({name: each.lasting for name, each in best_effort.items()}), file)
     except OSError as error:

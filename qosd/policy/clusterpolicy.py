@@ -101,7 +101,7 @@ class WatchedObject(Generic[T]):
         return (*said, *filter(None, (self.refused and f"{self.refused}{stays}", self.unusable, unkept)))
 
     def recall(self, read: Callable[[str], LastKnown[T]]) -> None:
-        """Start from the copy, if there is one."""
+        """Starts from the copy, if there is one."""
         try:
             document = self._kept.recall() if self._kept is not None else None
             if document is not None:
@@ -119,7 +119,7 @@ class WatchedObject(Generic[T]):
         self.confirm(now_unix_s)
 
     def refuse(self, why: str) -> None:
-        """What it says now cannot be used."""
+        """Takes note that the API server's present word cannot be used."""
         self.refused, self.is_awaited = why, False
 
     def lose(self, why: str) -> None:
@@ -127,14 +127,14 @@ class WatchedObject(Generic[T]):
         self.freshen(_LEAST_S)
 
     def confirm(self, now_unix_s: float) -> None:
-        """The API server answers, and has said nothing else since."""
+        """Takes note that the API server answers, and has said nothing else since."""
         self.away = ""
         if self.is_heard and not self.refused:
             self._said_unix_s = now_unix_s
             self.freshen(_FRESHENED_S)
 
     def freshen(self, least_s: float = _LEAST_S) -> None:
-        """Let the copy tell when the API server stood by it last, if what it tells is older by so much."""
+        """Writes the time of the API server's last word into the copy, if the time there is older by ``least_s``."""
         if self._said_unix_s is not None and self._said_unix_s - self._kept_unix_s >= least_s:
             self._keep()
 
@@ -173,7 +173,7 @@ class ClusterPolicy:
     # what the session tells
 
     def take_slo(self, spec: Mapping[str, Any] | None, generation: int) -> None:
-        """The NodeSLO's ``spec``; None: the API server says that there is no NodeSLO."""
+        """Takes the NodeSLO's ``spec``; None: the API server says that there is no NodeSLO."""
         self._slo_is_absent = spec is None
         if spec is not None:
             try:
@@ -184,13 +184,13 @@ class ClusterPolicy:
         self._settle()
 
     def refuse_slo(self, why: str) -> None:
-        """There is a NodeSLO, and nothing of it can be read."""
+        """Takes note that there is a NodeSLO which cannot be read at all."""
         self._slo_is_absent = False
         self._slo.refuse(why)
         self._settle()
 
     def take_node(self, node: Node | None) -> None:
-        """The Node; None: the API server says that there is none of this name."""
+        """Takes the Node; None: the API server says that there is none of this name."""
         if node is None:
             self.refuse_node("there is no Node of this name")
             return
@@ -202,26 +202,26 @@ class ClusterPolicy:
         self._settle()
 
     def refuse_node(self, why: str) -> None:
-        """What the API server says of the Node is of no use."""
+        """Takes note that the API server's word on the Node cannot be used."""
         self._node.refuse(why)
         self._take_absence()
         self._settle()
 
     def lost(self, why: str) -> None:
-        """The API server is away: what it said stays in force."""
+        """Takes note that the API server is away: its last word stays in force."""
         for each in (self._slo, self._node):
             each.lose(why)
         self._settle()
 
     def reached(self) -> None:
-        """The API server answers: what was taken of it holds now."""
+        """Takes note that the API server answers: what was taken from it holds now."""
         for each in (self._slo, self._node):
             each.confirm(self._now_unix_s())
         self._take_absence()
         self._settle()
 
     def close(self) -> None:
-        """Let the copies tell the time of the API server's last word."""
+        """Writes the time of the API server's last word into the copies."""
         for each in (self._slo, self._node):
             each.freshen()
 
@@ -229,7 +229,7 @@ class ClusterPolicy:
 
     @property
     def node(self) -> NodeFacts | None:
-        """The Node as it was known last; None before that."""
+        """Returns the Node as it was known last; None before that."""
         return self._node.word.value if self._node.word is not None else None
 
     @property
@@ -241,24 +241,24 @@ class ClusterPolicy:
 
     @property
     def layers(self) -> Mapping[str, Provenance]:
-        """By kind, the lowest first; none without a cluster."""
+        """Returns the layers by kind, the lowest first; none without a cluster."""
         if not self._is_expected and self._slo.word is None and self._node.word is None:
             return {}
         return {each.kind: each.provenance for each in (self._slo, self._node)}
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with the objects, and with their copies."""
+        """Returns the problems of the objects and of their copies."""
         return (*self._slo.warnings, *self._node.warnings)
 
     @property
     def outage(self) -> str:
-        """That the API server is away, and what is in force meanwhile; "" while it answers."""
+        """Returns that the API server is away, and which policy is in force meanwhile; "" while it answers."""
         away = self._slo.away or self._node.away
         return f"the cluster is away: {away}; {_ignorance(self._never_known()) or _STAYS}" if away else ""
 
     def unknown(self, has_file: bool) -> str:
-        """Why nobody can tell the policy; "" if somebody can. ``has_file``: there is a rules file to go by."""
+        """Returns why the policy is unknown; "" if it is known. ``has_file``: there is a rules file to go by."""
         never = self._never_known() if self._is_expected else []
         may_stand_in = not any(each.is_awaited or each.unusable for each in never)
         if not never or (may_stand_in and (has_file or self._slo.word is not None)):
@@ -283,7 +283,7 @@ class ClusterPolicy:
             self._changed()
 
     def _take_absence(self) -> None:
-        """There is no NodeSLO: a word on policy only where there is a Node, and has been for a while."""
+        """Takes the absence of a NodeSLO as policy only where there is a Node, and has been for a while."""
         if not self._slo_is_absent:
             return
         if self._node.refused:
@@ -300,7 +300,7 @@ class ClusterPolicy:
 
 
 def _ignorance(objects: list[WatchedObject[Any]]) -> str:
-    """That they were never known; "" for none."""
+    """Returns a sentence that the objects were never known; "" for no objects."""
     kinds = " and ".join(each.kind for each in objects)
     return f"the cluster's {kinds} {'were' if len(objects) > 1 else 'was'} never known here" if objects else ""
 

@@ -22,7 +22,7 @@ FEATURES = "sched_features"
 
 
 def look(tree: Tree, tiers: Iterable[str], meminfo: str, page_bytes: int, has_task_slices: bool = False) -> HostFacts:
-    """The facts of this host; ``meminfo`` is the text of /proc/meminfo, ``tiers`` kubelet's cgroups."""
+    """Returns the facts of this host; ``meminfo`` is the text of /proc/meminfo, ``tiers`` kubelet's cgroups."""
     cgroups = list(tiers)
     found = support.survey(tree, cgroups)
     present = frozenset(name for name, answer in found.items() if answer is Support.PRESENT)
@@ -42,7 +42,7 @@ def look(tree: Tree, tiers: Iterable[str], meminfo: str, page_bytes: int, has_ta
 
 
 def _sched_features(tree: Tree) -> frozenset[str]:
-    """A target's name for each feature of the scheduler that the kernel lists, be it on or off."""
+    """Returns a target's name for each feature of the scheduler that the kernel lists, be it on or off."""
     words = text_of(tree, Target("", FEATURES)).split()
     return frozenset(f"{FEATURES}@{word.removeprefix('NO_')}" for word in words)
 
@@ -68,7 +68,7 @@ def _kernel_release(tree: Tree) -> str:
 
 
 def text_of(tree: Tree, target: Target) -> str:
-    """What ``target`` holds; "" if that cannot be told."""
+    """Returns the content of ``target``; "" if it cannot be read."""
     file = tree.path(target)
     try:
         return "" if file is None else read_text(file) or ""

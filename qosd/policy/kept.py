@@ -45,7 +45,7 @@ class CopyUnusable(Exception):
 
 
 def encode(document: PolicyDocument) -> bytes:
-    """The copy's content."""
+    """Returns the copy's content."""
     text = document.text.encode()
     header = {
         "version": VERSION,
@@ -58,7 +58,7 @@ def encode(document: PolicyDocument) -> bytes:
 
 
 def read(file: Path) -> PolicyDocument | None:
-    """The document in ``file``; None if there is no such file. Raises CopyUnusable."""
+    """Returns the document in ``file``; None if there is no such file. Raises CopyUnusable."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -79,7 +79,7 @@ def read(file: Path) -> PolicyDocument | None:
 
 
 def _foreign(status: os.stat_result) -> str:
-    """Why the file may not be ours; "" if it is."""
+    """Returns why the file may not be ours; "" if it is."""
     if not stat.S_ISREG(status.st_mode):
         return "is no regular file"
     if status.st_uid not in (0, os.geteuid()):
@@ -114,16 +114,16 @@ class Keeper:
         self.problem = ""
 
     def recall(self) -> PolicyDocument | None:
-        """What an earlier run kept; None if none ever did. Raises CopyUnusable."""
+        """Returns the document that an earlier run kept; None if there is none. Raises CopyUnusable."""
         return read(self._file)
 
     def keep(self, document: PolicyDocument) -> None:
-        """Store ``document`` soon; of several that wait, the newest."""
+        """Stores ``document`` soon; of several that wait, the newest."""
         self._unsaved = document
         self._store()
 
     def close(self) -> None:
-        """Store what is not stored yet, now. The executor has ended."""
+        """Stores what is not stored yet, now. The executor has ended."""
         if self._retry is not None:
             self._retry.cancel()
         if self._unsaved is not None:
@@ -158,7 +158,7 @@ class Keeper:
 
 
 def _attempt(document: PolicyDocument, file: Path) -> str:
-    """Why the document could not be stored; "" if it is."""
+    """Stores the document. Returns why it could not; "" if it could."""
     try:
         wholefile.write(encode(document), file)
     except OSError as error:

@@ -33,7 +33,7 @@ class KubeletSettings(NamedTuple):
 
 
 def said_by(cpu_manager: CPUManagerFile, config: KubeletConfigSource) -> KubeletSettings:
-    """The facts as they are now."""
+    """Returns the facts as they are now."""
     state = cpu_manager.current
     return KubeletSettings(
         state.policy, state.gives_cpus, cpu_manager.untold, cpu_manager.is_absent,
@@ -42,14 +42,16 @@ def said_by(cpu_manager: CPUManagerFile, config: KubeletConfigSource) -> Kubelet
 
 
 def overlay(node: NodeSettings, kubelet: KubeletSettings) -> NodeSettings:
-    """``node`` with what kubelet says."""
+    """Returns ``node`` with what kubelet says."""
     unknown = _unknown(kubelet, node.cpu_manager_policy)
     manager = CPUManagerPolicy.STATIC if kubelet.gives_cpus or unknown else node.cpu_manager_policy
     return replace(node, cpu_manager_policy=manager, cpus_unknown=unknown, kubelet_reserved=kubelet.reserved)
 
 
 def _unknown(kubelet: KubeletSettings, stated: CPUManagerPolicy) -> str:
-    """Why it is unknown which CPUs kubelet gave exclusively; "" = it is known. ``stated``: the rules file's policy."""
+    """Returns why the CPUs that kubelet gave exclusively are unknown; "" = they are known. ``stated``: the file's
+    policy.
+    """
     if kubelet.configured == NONE or (kubelet.gives_cpus and not kubelet.untold):
         return ""
     if kubelet.untold and not kubelet.is_absent:

@@ -92,8 +92,9 @@ class _Node(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def read(section: object, bad: Bad | None = None) -> NodeSettings:
-    """The node's settings from the document under ``node``; raises SchemaError. ``bad`` is told of what does not
-    count."""
+    """Returns the node's settings from the document under ``node``; raises SchemaError. ``bad`` is told of what does
+    not count.
+    """
     node = schema.read(_Node, section, "node", _refuse)
     for name in node.hooks:
         if name not in HOOK_NAMES:
@@ -141,7 +142,7 @@ def _pools(pools: tuple[_Pool, ...]) -> tuple[Pool, ...]:
 
 
 def _ratio(value: object) -> Fraction | None:
-    """-1 is upstream's "off"."""
+    """Returns the ratio; None for -1, which is upstream's "off"."""
     if value == -1:
         return None
     try:
@@ -159,7 +160,7 @@ def _reserved_milli(reservation: _Reservation) -> int:
 
 
 def _allocatable(amounts: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
-    """By today's names of the extended resources."""
+    """Returns the amounts by today's names of the extended resources."""
     found = {RENAMED.get(name, name): amount for name, amount in amounts.items()}
     for name, amount in found.items():
         if name not in EXTENDED_RESOURCES:

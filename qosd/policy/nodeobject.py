@@ -56,7 +56,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
         )
 
     def kubelets_allocatable(self, bad: Bad = lambda _: None) -> ParsedAmounts:
-        """What the node really has for pods, be it amplified or not; None of what it does not state."""
+        """Returns what the node really has for pods, amplified or not; None for an amount that it does not state."""
         return nodeamounts.kubelets_allocatable(self.annotations, self.allocatable, bad)
 
 
@@ -72,7 +72,7 @@ _SYSTEM_QOS = document(SYSTEM_QOS_RESOURCE, NodeSystemQOS)
 
 
 def over(settings: NodeSettings, facts: NodeFacts, bad: Bad) -> NodeSettings:
-    """``settings`` with what the Node says instead; ``bad`` is told of each thing that does not count."""
+    """Returns ``settings`` with the Node's own in their place; ``bad`` is told of each one that does not count."""
     changes = {
         **_reservation(facts, bad),
         **_system_qos(facts, bad),
@@ -84,7 +84,7 @@ def over(settings: NodeSettings, facts: NodeFacts, bad: Bad) -> NodeSettings:
 
 
 def _reservation(facts: NodeFacts, bad: Bad) -> Changes:
-    """A list of CPUs goes before their number. A reservation of memory alone leaves the file's CPUs."""
+    """Returns the reserved CPUs: a list goes before a number. A reservation of memory alone leaves the file's CPUs."""
     stated = of_object(facts.annotations, _RESERVATION, NodeReservation, bad)
     if stated is None:
         return {}
@@ -95,7 +95,7 @@ def _reservation(facts: NodeFacts, bad: Bad) -> Changes:
 
 
 def _system_qos(facts: NodeFacts, bad: Bad) -> Changes:
-    """Where nothing is said of it, the CPUs are exclusive."""
+    """Returns the system-QoS CPUs, which are exclusive unless the annotation says otherwise."""
     stated = of_object(facts.annotations, _SYSTEM_QOS, NodeSystemQOS, bad)
     if stated is None or not stated.cpuset:
         return {}

@@ -57,12 +57,14 @@ class ClusterOverrides:
 
 
 def bad_settings(problems: Iterable[Problem]) -> frozenset[str]:
-    """Which settings of ``systemStrategy`` the ``problems`` of a document are about."""
+    """Returns the settings of ``systemStrategy`` that ``problems`` are about."""
     return frozenset(each.path.removeprefix(_SETTINGS) for each in problems if each.path.startswith(_SETTINGS))
 
 
 def overlay(file: NodePolicy, cluster: ClusterOverrides, warn: Callable[[str], None]) -> NodePolicy:
-    """The cluster's word over the file's; ``warn`` is told of what does not count. The file's itself if that is all."""
+    """Returns the cluster's word over the file's; ``warn`` is told of what does not count. The file's itself if that is
+    all.
+    """
     node = file.node
     if cluster.node is not None:
         node = nodeobject.over(node, cluster.node, lambda problem: warn(f"{cluster.node_source}: {problem}; {NOT_SET}"))
@@ -74,7 +76,7 @@ def overlay(file: NodePolicy, cluster: ClusterOverrides, warn: Callable[[str], N
 
 
 def _laid_over(file: NodePolicy, over: NodeSLOSpec, source: str, warn: Callable[[str], None]) -> NodeSLOSpec:
-    """The second look finds what of the file contradicts ``over``."""
+    """Returns the second look finds what of the file contradicts ``over``."""
 
     def teller(place: str) -> Bad:
         return lambda problem: warn(f"{place}: {problem}; {NOT_SET}")

@@ -18,7 +18,10 @@ Level = Callable[[CPU], int]
 
 
 def take(topology: Topology, count: int, across_cores: bool = False) -> CPUSet:
-    """``across_cores``: kubelet's option ``distribute-cpus-across-cores``, by which a core's CPUs may be parted."""
+    """Returns ``count`` CPUs as kubelet takes them.
+
+    ``across_cores``: kubelet's option ``distribute-cpus-across-cores``, by which a core's CPUs may be parted.
+    """
     if count >= len(topology.cpus):
         return topology.online
     packing = _Packing(topology, count)
@@ -54,7 +57,7 @@ class _Packing:
 
     @property
     def levels(self) -> tuple[Level, Level]:
-        """The outer one first: NUMA nodes, unless sockets have several."""
+        """Returns the outer one first: NUMA nodes, unless sockets have several."""
         has_many = len(_places(self._all, _node)) > len(_places(self._all, _socket))
         return (_socket, _node) if has_many else (_node, _socket)
 
@@ -63,7 +66,7 @@ class _Packing:
         return (_node, _socket) if self.levels[0] is _node else (_socket,)
 
     def take_places(self, levels: Sequence[Level]) -> None:
-        """Whole places of the last of ``levels``, as long as one fits."""
+        """Takes whole places of the last of ``levels``, as long as one fits."""
         for place in self._in_order(levels):
             if len(place) <= self._count and self._is_whole(place, levels[-1]):
                 self._take(place)
@@ -73,7 +76,7 @@ class _Packing:
             self._take(place[: self._count])
 
     def _is_whole(self, place: Sequence[CPU], level: Level) -> bool:
-        """Of cores and sockets kubelet takes only those of the usual size for whole."""
+        """Returns whether kubelet takes the place as whole: of cores and sockets, only those of the usual size."""
         if level is _node:
             return True
         return len(place) == len(self._all) // len(_places(self._all, level))
@@ -85,7 +88,7 @@ class _Packing:
             self._count -= 1
 
     def _in_order(self, levels: Sequence[Level]) -> list[list[CPU]]:
-        """The places of the last level, those of the levels before it together; smaller ones first in each."""
+        """Returns the places of the last level, those of the levels before it together; smaller ones first in each."""
         found = [list(self._free.values())]
         for level in levels:
             found = [place for above in found for place in sorted(_places(above, level), key=_size_and_number(level))]

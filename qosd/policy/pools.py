@@ -63,7 +63,7 @@ def compute_pools(
     expected: Iterable[PodContext] = (),
     fought: Mapping[str, str] = MappingProxyType({}),
 ) -> Pools:
-    """The pools of a node. ``node`` is what the rules file says; ``kubelet_cpus``: CPU lists by pod UID.
+    """Returns the pools of a node. ``node`` is what the rules file says; ``kubelet_cpus``: CPU lists by pod UID.
 
     ``expected`` are pods that are being created and that ``pods`` may not have yet. ``fought``: by cgroup, the CPUs of
     containers whose CPU set another writer fights for.
@@ -100,7 +100,7 @@ def compute_pools(
 
 
 def reserved(topology: Topology, node: NodeSettings) -> CPUSet:
-    """The node's reserved CPUs: those listed, else ``ceil(quantity)`` CPUs, as kubelet packs them."""
+    """Returns the node's reserved CPUs: those listed, else ``ceil(quantity)`` CPUs, as kubelet packs them."""
     if node.reserved_cpus:
         return cpuset.parse(node.reserved_cpus)
     return packing.take(topology, math.ceil(node.reserved_cpu_milli / 1000))
@@ -113,7 +113,7 @@ def _claims(
     fought: Mapping[str, str],
     warnings: list[str],
 ) -> list[_Claim]:
-    """The pods that have CPUs of their own, by name; one that kubelet knows and we do not counts, to be safe."""
+    """Returns the pods that have CPUs of their own, by name; to be safe, also those that only kubelet knows."""
     contexts = {context.request.uid: context for context in expected}
     alive = [pod for pod in pods if live(pod)]
     contexts.update((pod.uid, pod.context) for pod in alive)
@@ -131,7 +131,7 @@ def _claims(
 
 
 def _fought(pod: PodView, fought: Mapping[str, str]) -> CPUSet:
-    """What a bound pod really has if another writer fights for the CPU set of any of its containers; else EMPTY."""
+    """Returns the CPUs that a bound pod really has if another writer fights for a container's CPU set; else EMPTY."""
     cgroups = [each.cgroup for each in pod.containers if not each.is_sandbox and each.cgroup]
     if not any(cgroup in fought for cgroup in cgroups):
         return EMPTY
@@ -141,7 +141,7 @@ def _fought(pod: PodView, fought: Mapping[str, str]) -> CPUSet:
 def _kubelets(
     contexts: Mapping[str, PodContext], kubelet_cpus: Mapping[str, str], warnings: list[str]
 ) -> Iterable[_Claim]:
-    """The pods that stay on the CPUs that kubelet gave them: those that the hook ``cpuset`` leaves alone."""
+    """Returns the pods that stay on the CPUs that kubelet gave them: those that the hook ``cpuset`` leaves alone."""
     given: dict[str, CPUSet] = {}
     for uid, text in kubelet_cpus.items():
         try:
@@ -177,7 +177,7 @@ def _present(claim: _Claim, online: CPUSet, warnings: list[str]) -> _Claim:
 
 
 def _say_conflicts(claims: Sequence[_Claim], warnings: list[str]) -> None:
-    """Each pod that shares CPUs which are to be another's, once; BE pods may share those of LSR."""
+    """Warns once of each pod that shares CPUs which are another pod's alone; BE pods may share those of LSR."""
     kubelets = [claim for claim in claims if claim.by_kubelet]
     bound = [claim for claim in claims if not claim.by_kubelet]
     for claim in bound:
@@ -195,7 +195,7 @@ def _say_conflicts(claims: Sequence[_Claim], warnings: list[str]) -> None:
 
 
 def _set_aside(topology: Topology, node: NodeSettings, online: CPUSet, warnings: list[str]) -> CPUSet:
-    """The online CPUs that are reserved or of exclusive system QoS."""
+    """Returns the online CPUs that are reserved or of exclusive system QoS."""
     system = cpuset.parse(node.system_cpuset) if node.system_exclusive else EMPTY
     aside = EMPTY
     for what, cpus in (("reserved", reserved(topology, node)), ("system-QoS", system)):
@@ -206,7 +206,7 @@ def _set_aside(topology: Topology, node: NodeSettings, online: CPUSet, warnings:
 
 
 def _be(online: CPUSet, claims: Sequence[_Claim], aside: CPUSet, isolated: CPUSet) -> tuple[CPUSet, str]:
-    """The BE pool, and whose CPUs it has to share ("" = nobody's)."""
+    """Returns the BE pool, and whose CPUs it has to share ("" = nobody's)."""
     kubelets = _union(claim.cpus for claim in claims if claim.by_kubelet)
     lse = _union(claim.cpus for claim in claims if claim.qos is QoSClass.LSE)
     steps = (
@@ -245,7 +245,7 @@ def _used_by(claims: Iterable[_Claim], cpus: CPUSet) -> str:
 
 
 def by_node(topology: Topology, cpus: CPUSet) -> tuple[Pool, ...]:
-    """``cpus`` as a pool."""
+    """Returns ``cpus`` as a pool."""
     members: dict[tuple[int, int], list[int]] = {}
     for cpu in topology.cpus:
         if cpu.id in cpus:
@@ -254,14 +254,14 @@ def by_node(topology: Topology, cpus: CPUSet) -> tuple[Pool, ...]:
 
 
 def joined(pools: Iterable[Pool]) -> CPUSet:
-    """The CPUs of a pool."""
+    """Returns the CPUs of a pool."""
     return _union(cpuset.parse(pool.cpuset) for pool in pools)
 
 
 def _is_usable(
     name: str, pools: tuple[Pool, ...], online: CPUSet, claims: Sequence[_Claim], warnings: list[str]
 ) -> bool:
-    """Does the rules file give the pool, with any CPU that is there? Says what is odd about it."""
+    """Returns whether the rules file gives the pool with any CPU that is there. Warns of its other CPUs."""
     wanted = joined(pools)
     if not wanted <= online:
         warnings.append(f"the {name} pool of the rules file has CPUs {wanted - online}, which are not online")

@@ -38,6 +38,6 @@ class Provenance:
 
 
 def overall(layers: Iterable[Provenance]) -> Provenance:
-    """Of the layers of a policy that is known, the lowest first: the highest that is old, else the highest there is."""
+    """Returns the highest of ``layers`` (lowest first, of a known policy) that is old, else the highest there is."""
     from_above = sorted(layers, key=lambda layer: layer.origin in (Origin.SOURCE, Origin.LAST_GOOD))[::-1]
     return next((each for each in from_above if each.origin is Origin.LAST_GOOD), from_above[0])

@@ -32,7 +32,7 @@ class ResctrlWatch:
             self._watch.close()
 
     def look_again(self) -> None:
-        """Has the mount come, gone or been replaced, or did anything happen that nobody told?"""
+        """Calls ``changed`` if the mount has come, gone or been replaced, or if something happened without an event."""
         before, self._seen = self._seen, _signature(self._root)
         if before == self._seen:
             return

@@ -53,16 +53,18 @@ class RulesFile:
 
     @property
     def is_known(self) -> bool:
-        """Has any document been good?"""
+        """Returns whether any document has been good."""
         return self.provenance.taken_unix_s is not None
 
     @property
     def copy_problem(self) -> str:
-        """Why the last good document is not kept; "" = it is."""
+        """Returns why the last good document is not kept; "" = it is."""
         return self._kept.problem if self._kept is not None else ""
 
     def load(self) -> bool:
-        """Read the file, and whether it was taken; a bad one, an empty one and none change nothing but the warnings."""
+        """Reads the file. Returns whether it was taken; a bad one, an empty one and none change nothing but the
+        warnings.
+        """
         try:
             text = read_text(self._path, MAX_BYTES)
             if text.strip():
@@ -76,7 +78,7 @@ class RulesFile:
         return False
 
     def _recall(self) -> None:
-        """Start from what an earlier run kept, as if the file had not been read yet."""
+        """Starts from what an earlier run kept, as if the file had not been read yet."""
         try:
             document = self._kept.recall() if self._kept is not None else None
             if document is not None:
@@ -96,7 +98,7 @@ class RulesFile:
             self._kept.keep(document)
 
     def _adopt(self, document: PolicyDocument) -> None:
-        """Go by ``document`` from now on, and keep what of it does not count. Raises ConfigError."""
+        """Goes by ``document`` from now on, and keeps warnings of what does not count. Raises ConfigError."""
         parsed, warnings = parse_yaml(document.source, document.text), list[str]()
         self.policy = _read(
             Path(document.source),
@@ -115,7 +117,7 @@ class RulesFile:
             self._bad(f"{self._path}: {why}")
 
     def _bad(self, problem: str) -> None:
-        """The last good document stays; where none was ever good, the policy is unknown."""
+        """Keeps the last good document; if there never was one, the policy is unknown."""
         if self.is_known:
             self.provenance = replace(self.provenance, origin=Origin.LAST_GOOD, problem=problem)
         else:
@@ -134,15 +136,15 @@ def read(
     unknown: Unknown | None = None,
     bad: Bad | None = None,
 ) -> EffectivePolicy:
-    """The policy of a parsed rules file alone. Under ``spec``, ``unknown`` is told of keys that NodeSLO lacks, and
-    ``bad`` of leaves that are wrong and of unknown feature gates, which then count as not set. Raises ConfigError.
+    """Returns the policy of a parsed rules file alone. Under ``spec``, ``unknown`` is told of keys that NodeSLO lacks,
+    and ``bad`` of leaves that are wrong and of unknown feature gates, which then count as not set. Raises ConfigError.
     """
     stated = _read(file, document, unknown, bad)
     return EffectivePolicy(slo_defaults.in_force(stated.spec), stated.node, host, bad_settings=stated.bad_settings)
 
 
 def _read(file: Path, document: Mapping[str, Any], unknown: Unknown | None, bad: Bad | None) -> NodePolicy:
-    """What the document says itself."""
+    """Returns what the document itself says."""
     problems: list[Problem] = []
 
     def told(problem: Problem) -> None:
@@ -164,5 +166,5 @@ def _read(file: Path, document: Mapping[str, Any], unknown: Unknown | None, bad:
 
 
 def shortened(source: str, warnings: Sequence[str]) -> tuple[str, ...]:
-    """The first of ``warnings``, and how many more there are."""
+    """Returns the first of ``warnings``, and how many more there are."""
     return shorten_list(warnings, _MOST_WARNINGS, prefix=f"{source}: ")

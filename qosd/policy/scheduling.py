@@ -30,10 +30,10 @@ def limits(
     before: BestEffortLimits = NO_LIMITS,
     tier_cpus: str = "",
 ) -> tuple[BestEffortLimits, tuple[str, ...]]:
-    """What ``by_strategy`` leaves to best-effort pods on a node with these ``pods``, and warnings.
+    """Returns the limits that ``by_strategy`` gives best-effort pods on a node with these ``pods``, and warnings.
 
-    ``node``: with its pools. ``topology`` None: nobody knows yet which memory node has a CPU. ``before``: the limits so
-    far. ``tier_cpus``: see ``BestEffortLimits``.
+    ``node``: with its pools. ``topology`` None: it is not known yet which memory node has a CPU. ``before``: the limits
+    so far. ``tier_cpus``: see ``BestEffortLimits``.
     """
     be_pools = node.be_pools
     if not by_strategy:
@@ -60,7 +60,7 @@ def limits(
 
 
 def limits_on(snapshot: NodeSnapshot, by_strategy: Mapping[str, BestEffortScheduling]) -> BestEffortLimits:
-    """The limits by what strategies leave at this tick; those in force while they leave the same."""
+    """Returns the limits by what strategies leave at this tick; those in force while they leave the same."""
     in_force = snapshot.limits
     if by_strategy == in_force.by_strategy or snapshot.policy.policy_unknown:
         return in_force
@@ -69,7 +69,7 @@ def limits_on(snapshot: NodeSnapshot, by_strategy: Mapping[str, BestEffortSchedu
 
 
 def _on_trial(each_leaves: Iterable[BestEffortScheduling]) -> str:
-    """The field on trial, of which no other strategy says anything that lasts."""
+    """Returns the field on trial, of which no other strategy says anything that lasts."""
     all_of_them = tuple(each_leaves)
     for one in all_of_them:
         if one.on_trial and not any(getattr(each, one.on_trial) for each in all_of_them if each is not one):
@@ -80,10 +80,12 @@ def _on_trial(each_leaves: Iterable[BestEffortScheduling]) -> str:
 def _cpus(
     by_strategy: Mapping[str, BestEffortScheduling], pool: CPUSet, is_known: bool
 ) -> tuple[CPUSet, list[str], list[str]]:
-    """What one strategy after the other leaves of ``pool``, those that leave less, and warnings.
+    """Returns what the strategies, one after the other, leave of ``pool``, the names of those that leave less, and
+    warnings.
 
-    One that leaves none of it is ignored. Before the pool is known, what an earlier run left stands for it: or else the
-    front ends would say "whatever the tier has" of containers that are held, and the runtime would widen them.
+    A strategy that leaves none of the pool is ignored. Before the pool is known, what an earlier run left stands for
+    it: or else the front ends would say "whatever the tier has" of containers that are held, and the runtime would
+    widen them.
     """
     leavers, warnings = list[str](), list[str]()
     for name, each in by_strategy.items():
@@ -105,11 +107,11 @@ def _cpus(
 
 
 def tier_milli(cpu_milli: int, pods: Iterable[PodView], node: NodeSettings = NO_NODE_SETTINGS) -> int:
-    """What kubelet's BestEffort tier may have: ``cpu_milli``, and what its other pods may use; 0 = no bound.
+    """Returns the CPU of kubelet's BestEffort tier: ``cpu_milli``, and what its other pods may use; 0 = no bound.
 
-    A tier's quota throttles whoever is in it. So pods that suppression does not cover are not counted with what they
-    use now, for they may need more within the next millisecond, but with their limits, and one without a limit leaves
-    the tier without. The best-effort pods among them are then bounded one by one.
+    A tier's quota throttles every pod in it. So pods that suppression does not cover count with their limits, not with
+    what they use now: they may need more within the next millisecond. If one has no limit, the tier has none. The
+    best-effort pods among them are then bounded one by one.
     """
     if not cpu_milli:
         return 0
@@ -129,17 +131,21 @@ def below_tier(tier_milli: int, before_milli: int) -> int:
 
 
 def is_covered(pod: PodView, node: NodeSettings) -> bool:
-    """Is it a best-effort pod that is held back? One in a virtual machine is not: its cgroups hold the machine."""
+    """Returns whether the pod is a best-effort pod that is held back. A pod in a virtual machine is not: its cgroups
+    hold the machine.
+    """
     return pod.context.is_best_effort and not is_kata(pod, node)
 
 
 def is_uncovered(pod: PodView, node: NodeSettings) -> bool:
-    """Is the pod in kubelet's BestEffort tier, and not covered: an LS or a mid pod, or one in a virtual machine?"""
+    """Returns whether the pod is in kubelet's BestEffort tier, but not covered: an LS or a mid pod, or one in a virtual
+    machine.
+    """
     return pod.kube_qos is KubeQoS.BEST_EFFORT and live(pod) and not is_covered(pod, node)
 
 
 def _limit_milli(pod: PodView) -> int:
-    """Of a pod with mid resources, if all of its containers have a limit; else 0."""
+    """Returns the limit of a pod with mid resources if all of its containers have one; else 0."""
     names = [container.name for container in pod.containers if not container.is_sandbox]
     amounts = [pod.context.amounts_of(name) for name in {*names, *pod.context.extended}]
     limits = [0 if each is None else each.cpu_limit_milli for each in amounts]

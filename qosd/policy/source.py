@@ -102,18 +102,18 @@ class PolicySource:
 
     @property
     def current(self) -> EffectivePolicy:
-        """The policy to decide by, now."""
+        """Returns the policy to decide by, now."""
         self._look()
         return self._current
 
     @property
     def limits(self) -> BestEffortLimits:
-        """What is left to best-effort pods, now."""
+        """Returns what is left to best-effort pods, now."""
         self._look()
         return self._limits
 
     def in_force(self) -> tuple[EffectivePolicy, BestEffortLimits]:
-        """Both, of one moment."""
+        """Returns policy and limits of one moment."""
         self._look()
         return self._current, self._limits
 
@@ -121,8 +121,10 @@ class PolicySource:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with the documents as they are now and with the copies, and what of the policy in force has no
-        effect by what is known of this node now; empty when all was taken whole and kept."""
+        """Returns what is wrong with the documents and their copies, and which settings have no effect on this node.
+
+        It is empty when all was taken whole and kept.
+        """
         away = f"{self._cluster_unknown}; {FROZEN}" if self._cluster_unknown else self._cluster.outage
         policy = self.current
         gates = (*featuregates.without_effect(policy.gate_flags, policy.node.features), policy.unused_ratio)
@@ -132,13 +134,13 @@ class PolicySource:
 
     @property
     def layers(self) -> Mapping[str, Provenance]:
-        """Of the file and what is over it, the lowest first; none without a cluster, when the file is all there is."""
+        """Returns the provenance of the file and of the layers over it, the lowest first; none without a cluster."""
         cluster = self._cluster.layers
         return {FILE: self.file.provenance, **cluster} if cluster else {}
 
     @property
     def overall(self) -> Provenance:
-        """The provenance of the policy in force as a whole."""
+        """Returns the provenance of the policy in force as a whole."""
         layers = self.layers
         if not layers:
             return self.file.provenance
@@ -146,7 +148,7 @@ class PolicySource:
         return Provenance(Origin.UNKNOWN, "", problem=unknown) if unknown else provenance.overall(layers.values())
 
     def load(self) -> None:
-        """Read the rules file again; a bad file, an empty one and none change nothing but the warnings."""
+        """Reads the rules file again; a bad file, an empty one and none change nothing but the warnings."""
         is_taken = self.file.load()
         self._host = self._looked_up()
         self._compose()
@@ -154,12 +156,12 @@ class PolicySource:
             self._tell()
 
     def look_at_host(self) -> bool:
-        """Look up the host's facts again; whether that changed the policy. The file is not read."""
+        """Looks up the host's facts again, but does not read the file. Returns whether that changed the policy."""
         before, self._host = self._host, self._looked_up()
         return self._host is not before and self._make()
 
     def recompose(self) -> bool:
-        """The cluster says something else; whether that changed the policy."""
+        """Returns the cluster says something else; whether that changed the policy."""
         has_changed = self._compose()
         self._tell()
         return has_changed
@@ -169,7 +171,7 @@ class PolicySource:
         return self._host if host == self._host else host
 
     def _compose(self) -> bool:
-        """Lay the documents over each other; whether that changed the policy."""
+        """Lays the documents over each other. Returns whether that changed the policy."""
         self._cluster_unknown = self._cluster.unknown(self.file.is_known)
         self._unknown = "; ".join(filter(None, (self.file.unknown, self._cluster_unknown)))
         warnings: list[str] = []
@@ -181,13 +183,13 @@ class PolicySource:
         return self._make()
 
     def _without_effect(self) -> tuple[str, ...]:
-        """What the policy in force asks for and has no effect on this node."""
+        """Returns which settings of the policy in force have no effect on this node."""
         source = self._documents.source
         idle = [f"{source}: {sentence}" for sentence in sloeffects.without_effect(self._documents.spec, self._current)]
         return shortened(source, idle)
 
     def _tell(self) -> None:
-        """Log each warning once, as long as it holds."""
+        """Logs each warning once, as long as it holds."""
         warnings = self.warnings
         _log_new(self._told, warnings)
         self._told = frozenset(warnings)
@@ -196,7 +198,7 @@ class PolicySource:
 
     @property
     def cpu_warnings(self) -> tuple[str, ...]:
-        """What makes no sense of pods' CPUs, or of what strategies leave of them."""
+        """Returns what is contradictory about pods' CPUs, or about the CPUs that strategies leave."""
         return (*self._pool_warnings, *self._limit_warnings)
 
     def update(
@@ -207,7 +209,7 @@ class PolicySource:
         monotonic_ns: int,
         fought: Mapping[str, str] = _NO_CPUS,
     ) -> EffectivePolicy:
-        """The policy after what is now known; ``pods`` and the others are compared by identity.
+        """Returns the policy after what is now known; ``pods`` and the others are compared by identity.
 
         ``fought``: by cgroup, the CPUs of containers whose CPU set another writer fights for.
         """
@@ -219,14 +221,16 @@ class PolicySource:
         return self.current
 
     def expect(self, pod: PodContext, monotonic_ns: int) -> bool:
-        """A pod whose sandbox is being made: its CPUs leave the pools before it starts. Has that changed the policy?"""
+        """Takes the CPUs of a pod whose sandbox is being made out of the pools. Returns whether that changed the
+        policy.
+        """
         if not pod.bound_cpus or self._seen is None:
             return False
         self._expected[pod.request.uid] = (pod, monotonic_ns)
         return self._make()
 
     def _forget(self, seen_uids: set[str], monotonic_ns: int) -> bool:
-        """Drop the expected pods that were seen or that never came; has any gone?"""
+        """Drops the expected pods that were seen or that never came. Returns whether there was one."""
         kept = {
             uid: entry
             for uid, entry in self._expected.items()
@@ -239,14 +243,14 @@ class PolicySource:
     # what is left to best-effort pods
 
     def set_best_effort_limits(self, limits: BestEffortLimits) -> None:
-        """What strategies leave to best-effort pods from now on; made anew where the pods are others by now.
+        """Sets what strategies leave to best-effort pods from now on; the limits are made anew when the pods change.
 
-        From any thread, by one assignment: whoever reads ``limits`` afterwards has it.
+        Any thread may call this: it is one assignment, and each later reader of ``limits`` sees it.
         """
         self._left = limits
 
     def bound_tier(self, cpus: str) -> bool:
-        """What kubelet's BestEffort tier has from now on (``TierCPUs``). Has that changed the limits?"""
+        """Sets the CPUs that kubelet's BestEffort tier has (``TierCPUs``). Returns whether that changed the limits."""
         if cpus == self._tier_cpus:
             return False
         self._tier_cpus = cpus
@@ -262,7 +266,7 @@ class PolicySource:
             self._limit()
 
     def _make(self) -> bool:
-        """Make the policy of all that is known; has that changed it?"""
+        """Makes the policy of all that is known. Returns whether that changed it."""
         self._kubelet_facts, stated, before = self._kubelet(), self._documents, self._current
         node = kubeletpolicy.overlay(stated.node, self._kubelet_facts)
         pools = Pools(node.ls_pools, node.be_pools) if self._seen is None else self._pools(self._seen, node)
@@ -279,13 +283,13 @@ class PolicySource:
         return self._current is not before
 
     def _pools(self, seen: _Seen, node: NodeSettings) -> Pools:
-        """While the policy is unknown, so is what is reserved, or given in the file."""
+        """Returns the pools; none while the policy is unknown, and with it reserved CPUs and the file's pools."""
         expected = [pod for pod, _ in self._expected.values()]
         pools = compute_pools(seen.topology, seen.pods, node, seen.kubelet_cpus, expected, seen.fought)
         return replace(pools, ls=(), be=()) if self._unknown else pools
 
     def _limit(self) -> None:
-        """Make the limits of what strategies leave: the object that the tick made, while the new one equals it."""
+        """Makes the limits of what strategies leave; keeps the tick's object while the new one equals it."""
         self._limited_by = left = self._left
         by_strategy = {} if self._unknown else left.by_strategy
         topology, pods = (None, ()) if self._seen is None else (self._seen.topology, self._seen.pods)

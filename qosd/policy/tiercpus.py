@@ -39,7 +39,7 @@ class TierCPUs:
         self._files.close()
 
     def read(self, tiers: Mapping[KubeQoS, str], now_ns: int) -> str:
-        """What new containers may have; "" = no fewer than all pods, or the cgroup version lets a cgroup have more.
+        """Returns the CPUs that new containers may have; "" = no bound: as many as all pods, or cgroup v2.
 
         ``now_ns`` of the monotonic clock.
         """
@@ -56,7 +56,7 @@ class TierCPUs:
         return str(most) if most else ""
 
     def _of_pods(self, tier: str, root: CPUSet) -> CPUSet:
-        """What every narrow pod of the tier has; EMPTY: there is none, or they have nothing in common."""
+        """Returns the CPUs that every narrow pod of the tier has; EMPTY: there is no such pod, or they share no CPU."""
         narrow = [cpus for cpus in self._pods(tier) if cpus and not root <= cpus]
         return reduce(CPUSet.__and__, narrow) if narrow else EMPTY
 

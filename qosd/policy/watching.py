@@ -66,7 +66,7 @@ class PolicyWatch:
         self._changed()
 
     def _left_s(self) -> float:
-        """How long the absence has to last before it counts."""
+        """Returns how long the absence has to last before it counts."""
         now_s = self._loop.time()
         if self._absent_since_s is None:
             self._absent_since_s = now_s
@@ -74,7 +74,7 @@ class PolicyWatch:
 
 
 def _signature(file: Path) -> tuple[int, ...] | None:
-    """What changes when the file does; None if there is nothing in it."""
+    """Returns values that change when the file does; None if it is empty or absent."""
     try:
         status = os.stat(file)
     except OSError:

@@ -58,7 +58,7 @@ class Model:
 
     @property
     def updated_s(self) -> float:
-        """The Unix time of the newest sample."""
+        """Returns the Unix time of the newest sample."""
         return self.cpu.newest_s
 
     def add(self, cpu_cores: float, memory_bytes: float, at_s: float) -> None:
@@ -66,12 +66,12 @@ class Model:
         self.memory.add(memory_bytes, at_s)
 
     def follow(self, clock_s: float) -> None:
-        """Keep up with a clock that was set back."""
+        """Keeps up with a clock that was set back."""
         self.cpu.follow(clock_s)
         self.memory.follow(clock_s)
 
     def confidence(self, at_s: float) -> float:
-        """0 to 1, by CPU's half-life; see the module."""
+        """Returns the confidence, 0 to 1, by CPU's half-life; see the module."""
         return confidence(self.cpu.weight_at(at_s))
 
     @property
@@ -80,13 +80,13 @@ class Model:
 
 
 def confidence(weight: float) -> float:
-    """What ``weight`` samples are of the evidence of a model that got one per ``INTERVAL_S`` since ever."""
+    """Returns ``weight`` as a share of the samples in a model that got one per ``INTERVAL_S`` for ever."""
     endless = 1 / (1 - math.exp2(-INTERVAL_S / CPU_HALF_LIFE_S))
     return min(1.0, weight / endless)
 
 
 def confidence_after(trained_s: float) -> float:
-    """The confidence of a model that was fed for ``trained_s`` until now."""
+    """Returns the confidence of a model that was fed for ``trained_s`` until now."""
     return 1 - math.exp2(-trained_s / CPU_HALF_LIFE_S)
 
 
@@ -104,7 +104,7 @@ class _Shelf:
             self.models.popitem(last=False)
 
     def expire(self, at_s: float, known_since_s: float) -> None:
-        """Forget those without a sample for their life, none of which began before ``known_since_s``."""
+        """Forgets models without a sample for their life, which begins at ``known_since_s`` at the earliest."""
         while self.models:
             oldest = next(iter(self.models))
             if at_s - max(self.models[oldest].updated_s, known_since_s) <= self.life_s:
@@ -130,14 +130,14 @@ class Bank:
         return sum(len(shelf.models) for shelf in self._shelves)
 
     def __iter__(self) -> Iterator[str]:
-        """The keys as they are now."""
+        """Yields the keys as they are now."""
         return iter([key for shelf in self._shelves for key in list(shelf.models)])
 
     def get(self, key: str) -> Model | None:
         return self._shelf(key).models.get(key)
 
     def read(self, key: str, of: Callable[[Model], T]) -> T | None:
-        """``of`` the model, while nobody changes it; None if there is none."""
+        """Returns ``of`` the model, while no thread changes it; None if there is none."""
         with self._lock:
             model = self.get(key)
             return None if model is None else of(model)
@@ -148,7 +148,7 @@ class Bank:
             self._newest_s = max(self._newest_s, model.updated_s)
 
     def add(self, key: str, cpu_cores: float, memory_bytes: float, at_s: float) -> None:
-        """One sample; the model is made when it is the first."""
+        """Adds one sample; the first makes the model."""
         with self._lock:
             model = self.get(key) or Model()
             model.add(cpu_cores, memory_bytes, at_s)
@@ -156,9 +156,9 @@ class Bank:
             self._newest_s = max(self._newest_s, at_s)
 
     def expire(self, at_s: float, pods_known_since_s: float = 0.0) -> None:
-        """Forget what has not been updated for its time; after a clock was set back, that time begins anew.
+        """Forgets models that have not been updated for their time; after a clock was set back, that time begins anew.
 
-        ``pods_known_since_s``: before, nobody told which pods there were, and none is forgotten for having no sample.
+        ``pods_known_since_s``: before it the pods were unknown, and no model is forgotten for having no sample.
         """
         with self._lock:
             if at_s < self._newest_s:

@@ -32,16 +32,18 @@ class CheckpointUnusable(Exception):
 
 
 def encode(bank: Bank) -> bytes:
-    """What the models know. May run beside the thread that the bank belongs to, which waits for one model at most.
+    """Returns the models as bytes.
 
-    It is spelled piece by piece, so that Python's other threads run in between.
+    It may run beside the thread that the bank belongs to, which waits for one model at most. It is spelled piece by
+    piece, so that Python's other threads run in between.
     """
     pieces = [f"{_json(key)}:{_json(dumped)}" for key in bank if (dumped := bank.read(key, _dump)) is not None]
     return f'{{"version":{VERSION},"models":{{{",".join(pieces)}}}}}'.encode()
 
 
 def load(bank: Bank, file: Path) -> tuple[str, ...]:
-    """Fill ``bank`` from ``file``; what was left out, and why, a sentence each. A missing file is an empty one.
+    """Fills ``bank`` from ``file``. Returns what was left out, and why, a sentence each. A missing file is an empty
+    one.
 
     Raises CheckpointUnusable, after the file was moved aside.
     """
@@ -66,7 +68,7 @@ def load(bank: Bank, file: Path) -> tuple[str, ...]:
 
 
 def save(bank: Bank, file: Path) -> None:
-    """Replace ``file`` by what the models know; where that fails, the log says so."""
+    """Replaces ``file`` by the models; if that fails, the log says so."""
     try:
         wholefile.write(encode(bank), file)
     except OSError as error:
@@ -87,7 +89,7 @@ def _json(value: object) -> str:
 
 
 def _updated(entry: tuple[str, Any]) -> float:
-    """The newest come last, so that they are those that stay."""
+    """Returns the newest come last, so that they are those that stay."""
     updated = entry[1].get("updated") if isinstance(entry[1], dict) else None
     return float(updated) if isinstance(updated, int | float) and math.isfinite(updated) else 0.0
 

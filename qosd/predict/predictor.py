@@ -36,18 +36,21 @@ class Predictor:
 
     @property
     def newest(self) -> ProdPrediction | None:
-        """The prediction of the last full minute."""
+        """Returns the prediction of the last full minute."""
         return self._newest
 
     def load(self, file: Path) -> tuple[str, ...]:
-        """Start from what is in ``file``; what was lost, a sentence each."""
+        """Starts from the models in ``file``. Returns what was lost, a sentence each."""
         try:
             return checkpoint.load(self.bank, file)
         except CheckpointUnusable as error:
             return (str(error),)
 
     def observe(self, snapshot: NodeSnapshot, stated: ParsedAmounts = NOT_STATED) -> ProdPrediction | None:
-        """Take one tick; the new prediction when a minute is full and the pods are known. ``stated``: see below."""
+        """Takes one tick. Returns the new prediction when a minute is full and the pods are known.
+
+        ``stated``: see ``allocatable``.
+        """
         if not self._trainer.observe(snapshot):
             return None
         now_s = snapshot.wall_ns / _NANOSECONDS
@@ -61,7 +64,7 @@ class Predictor:
 
 
 def allocatable(snapshot: NodeSnapshot, stated: ParsedAmounts = NOT_STATED) -> Amount:
-    """What the node has for pods: ``stated``, which is what its Node says; else what is not reserved of the host's."""
+    """Returns what the node has for pods: ``stated`` by its Node; else the part of the host that is not reserved."""
     cpu_milli, memory_bytes, _ = stated
     return Amount(
         float(snapshot.allocatable_cpu_milli if cpu_milli is None else cpu_milli),

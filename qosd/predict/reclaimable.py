@@ -31,7 +31,7 @@ class Amount:
         return Amount(self.cpu_milli + other.cpu_milli, self.memory_bytes + other.memory_bytes)
 
     def above(self, other: Amount) -> Amount:
-        """What of this is more than ``other``, never negative."""
+        """Returns the part of this that is more than ``other``, never negative."""
         return Amount(max(self.cpu_milli - other.cpu_milli, 0.0), max(self.memory_bytes - other.memory_bytes, 0.0))
 
     def least(self, other: Amount) -> Amount:
@@ -74,7 +74,7 @@ class ProdPrediction:
 def predict(
     bank: Bank, pods: Iterable[PodView], allocatable: Amount, now_s: float, settings: PredictionSettings
 ) -> ProdPrediction:
-    """Prod's reclaimable amount and peak, at Unix time ``now_s``, on a node with ``allocatable``."""
+    """Returns prod's reclaimable amount and peak, at Unix time ``now_s``, on a node with ``allocatable``."""
     prod = [pod for pod in pods if pod.priority_class is PriorityClass.PROD and pod.state == _RUNNING]
     by_pod = _by_pod(bank, prod, now_s, settings)
     needed = by_pod.predicted.plus(by_pod.unpredicted)
@@ -124,7 +124,7 @@ def _by_pod(bank: Bank, prod: Iterable[PodView], now_s: float, settings: Predict
 
 
 def _model_of(bank: Bank, pod: PodView, now_s: float, settings: PredictionSettings) -> Model | None:
-    """The pod's own model if it has learnt enough, else its workload's, else None."""
+    """Returns the pod's own model if it has learnt enough, else its workload's, else None."""
     keys = (pod_key(pod.uid), workload_key(pod.namespace, workload_name(pod.name)))
     models = (bank.get(key) for key in keys)
     return next((model for model in models if model is not None and _is_trusted(model, now_s, settings)), None)
@@ -140,5 +140,5 @@ def _peak(model: Model, settings: PredictionSettings) -> Amount:
 
 
 def _request(pod: PodView) -> Amount:
-    """A pod whose requests nobody told offers nothing and adds nothing."""
+    """Returns the pod's requests; a pod without known requests offers nothing and adds nothing."""
     return Amount(float(pod.cpu_request_milli or 0), float(pod.memory_request_bytes or 0))

@@ -46,7 +46,7 @@ class Trainer:
         self._known_since_s: float | None = None
 
     def observe(self, snapshot: NodeSnapshot) -> bool:
-        """Take one tick; True if a minute was full and the models have learnt."""
+        """Takes one tick. Returns True if a minute was full and the models have learnt."""
         if self._began_ns is None:
             self._began_ns = snapshot.monotonic_ns
         for key, usage in _usages(snapshot):
@@ -86,7 +86,7 @@ def _peak(usages: Sequence[Usage]) -> Usage:
 
 
 def _usages(snapshot: NodeSnapshot) -> Iterable[tuple[str, Usage]]:
-    """What this tick says of each model; a key whose sum is incomplete is left out."""
+    """Yields the use of this tick for each model; a key whose sum is incomplete is left out."""
     is_known = snapshot.knows_pods
     by_class: dict[str, Usage | None] = {class_key(each): (0.0, 0.0) for each in PriorityClass} if is_known else {}
     for pod in snapshot.pods if is_known else ():

@@ -17,6 +17,6 @@ _ORDINAL = re.compile(r"^(?P<name>.+)-\d{1,5}$")
 
 
 def workload_name(pod_name: str) -> str:
-    """The controller's name in ``pod_name``; the whole name if no rule fits."""
+    """Returns the controller's name in ``pod_name``; the whole name if no rule fits."""
     found = _GENERATED.match(pod_name) or _ORDINAL.match(pod_name)
     return found["name"] if found else pod_name

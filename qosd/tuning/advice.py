@@ -49,7 +49,7 @@ _Sentences = tuple[str, str]
 
 
 def advise(pod: PodHistory) -> tuple[Advice, ...]:
-    """What there is to say of the pod's containers, of each the worst first."""
+    """Returns the advice on each of the pod's containers, the worst first."""
     found = [
         Advice(history.name, topic, *said)
         for history in pod.containers
@@ -60,7 +60,7 @@ def advise(pod: PodHistory) -> tuple[Advice, ...]:
 
 
 def _of_gone(pod: PodHistory) -> tuple[Advice, ...]:
-    """Containers that were killed, and made anew since: only the pod's own cgroup still knows."""
+    """Returns advice on containers that were killed and made anew: only the pod's own cgroup still counts them."""
     kills = _kills(pod.oom_kills_per_s) - sum(_kills(history.oom_kills_per_s) for history in pod.containers)
     if kills <= 0:
         return ()
@@ -190,13 +190,15 @@ def _set_memory(history: ContainerHistory, amount_bytes: int, what: str) -> str:
 
 
 def _lacking(history: ContainerHistory, what: str, more: int, left: int | None) -> int | None:
-    """What the node has left to request, if that is less than it takes; else None."""
+    """Returns what the node has left to request, if that is less than it takes; else None."""
     raises_request = what == _REQUEST or history.is_guaranteed
     return max(0, left) if left is not None and raises_request and more > left else None
 
 
 def _set(history: ContainerHistory, what: str, amount: str, fixed: str, left: str | None) -> str:
-    """``left``: too little of the node; None = there is enough."""
+    """Returns the sentence of a remedy. ``left``: what the node has left, if that is too little; None = there is
+    enough.
+    """
     both = f"{_LIMIT} and {_REQUEST}" if history.is_guaranteed else what
     how = _IN_PLACE if left is None else f"the node has {left} left to request, so kubelet would put it off"
     return f"set {both} to {amount}: {fixed or how}"
@@ -207,12 +209,12 @@ def _kills(series: Series) -> int:
 
 
 def _peak_bytes(history: ContainerHistory) -> float:
-    """The most that its working set was; who is killed or throttled at a bound would have had more than that."""
+    """Returns the largest working set; a container that is killed or throttled at a bound wanted more than that."""
     return max(percentile(history.working_set_bytes, 1.0), float(history.memory_limit_bytes))
 
 
 def _within(amount: int, limit: int) -> int:
-    """``limit`` 0 = none."""
+    """Returns ``amount``, at most ``limit``; 0 = no limit."""
     return min(amount, limit) if limit else amount
 
 
@@ -222,13 +224,13 @@ def _last(series: Series) -> str:
 
 
 def _milli(cores: float) -> int:
-    """Rounded up to 50m, beyond one CPU to 100m."""
+    """Returns milli-CPUs, rounded up to 50m, beyond one CPU to 100m."""
     step = 50 if cores <= 1 else 100
     return math.ceil(round(cores * 1000, 3) / step) * step
 
 
 def _bytes(amount: float) -> int:
-    """Rounded up to 16Mi, beyond 1Gi to 64Mi."""
+    """Returns bytes, rounded up to 16Mi, beyond 1Gi to 64Mi."""
     step = 16 * _MI if amount <= 1024 * _MI else 64 * _MI
     return math.ceil(amount / step) * step
 

@@ -66,7 +66,7 @@ class PodHistory(NamedTuple):
 
 
 def of_pod(report: TickReport, store: SampleStore, pod: PodView) -> PodHistory:
-    """Of its containers that run, if they are latency-sensitive. Reads the store."""
+    """Returns the history of the pod's running containers that are latency-sensitive. Reads the store."""
     if report.snapshot is None:
         return PodHistory()
     node, shared = report.snapshot, _of_pod_itself(report.snapshot, pod)
@@ -80,7 +80,7 @@ def of_pod(report: TickReport, store: SampleStore, pod: PodView) -> PodHistory:
 
 
 def _of_pod_itself(node: NodeSnapshot, pod: PodView) -> ContainerHistory:
-    """What is the same of all its containers."""
+    """Returns what is the same for all its containers."""
     cpu_fixed = memory_fixed = _QOS_STAYS if pod.kube_qos is KubeQoS.BEST_EFFORT else ""
     if pod.context.bound_cpus:
         cpu_fixed = _BOUND
@@ -132,7 +132,7 @@ def _of_container(
 
 
 def _cpus(report: TickReport, node: NodeSnapshot, container: ContainerView) -> int:
-    """By the set that is held for it, else by its pool, else all that are online."""
+    """Returns the number of its CPUs: of the set that is held for it, else of its pool, else all that are online."""
     state = report.files.states.get(Target(container.cgroup, _CPUS))
     cpus = str(state.written) if state is not None and state.is_held else join(node.policy.node.ls_pools)
     return len(cpuset.parse(cpus)) if cpus else len(node.topology.cpus)

@@ -29,7 +29,7 @@ class Hysteresis(NamedTuple):
 
 
 def is_high(series: Series, band: Hysteresis) -> bool:
-    """Is the figure high now? False before there is a minute of samples."""
+    """Returns whether the figure is high now; False before there is a minute of samples."""
     state = False
     for mean_over_minute in _trailing_means(series):
         state = mean_over_minute >= band.on or (state and mean_over_minute >= band.off)
@@ -37,7 +37,7 @@ def is_high(series: Series, band: Hysteresis) -> bool:
 
 
 def _trailing_means(series: Series) -> Iterator[float]:
-    """The mean over the last minute, at each sample that has a minute before it."""
+    """Yields the mean over the last minute, at each sample that has a minute before it."""
     within: deque[tuple[int, float]] = deque()
     total = 0.0
     for at_ns, value in series:
@@ -50,12 +50,12 @@ def _trailing_means(series: Series) -> Iterator[float]:
 
 
 def mean(series: Series) -> float:
-    """0 of no samples."""
+    """Returns the mean; 0 without samples."""
     return sum(value for _, value in series) / len(series) if series else 0.0
 
 
 def percentile(series: Series, quantile: float) -> float:
-    """By nearest rank; 0 of no samples."""
+    """Returns the percentile by nearest rank; 0 without samples."""
     return nearest_rank((value for _, value in series), quantile) or 0.0
 
 
@@ -64,11 +64,11 @@ def span_s(series: Series) -> float:
 
 
 def per_sample(first: Series, second: Series) -> Iterator[tuple[int, float, float]]:
-    """Both figures at the instants at which there are both."""
+    """Yields both figures at the instants at which there are both."""
     others: Mapping[int, float] = dict(second)
     return ((at_ns, value, others[at_ns]) for at_ns, value in first if at_ns in others)
 
 
 def total(series: Series) -> float:
-    """The sum over time of a figure that is per second: each sample stands for the time since the one before."""
+    """Returns the sum over time of a figure per second: each sample stands for the time since the one before."""
     return sum(value * (at_ns - before_ns) / NANOSECONDS for (before_ns, _), (at_ns, value) in pairwise(series))
