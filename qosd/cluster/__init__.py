@@ -1,5 +1,5 @@
-"""qosd in a cluster: what it reads from the API server, reports to it and asks of it.
+"""qosd in a cluster: it reads objects from the API server, reports to it and asks it for evictions.
 
-Imported late, by who names a cluster; nothing else of qosd knows ``koord.kube``. Invariant: the node works without any
-of it, and goes on when it fails.
+It is imported late, and only where a cluster is named; nothing else of qosd knows ``koord.kube``. Invariant: the node
+works without any of it, and goes on when it fails.
 """

@@ -5,15 +5,15 @@
     not there    the API server no longer has the pod, or has another of that name: kubelet is ending it, likewise
     refused      by a PodDisruptionBudget or in admission: tried again for ``refused_s``, as the server says, then
                  EvictionRefused with its message: it is no failure of the node, and nothing was done to the pod
-    no answer    nobody answers, or is too busy, or is not ready yet: tried again for ``unanswered_s``, then by the
+    no answer    the server does not answer, is too busy or not ready yet: tried again for ``unanswered_s``, then by the
                  container runtime
-    not allowed  and whatever else the server does not do: by the container runtime at once
+    not allowed  and any other answer: by the container runtime at once
 
 In an emergency, before or in the midst of all that, the runtime stops the containers at once: the kernel would not wait
-and would ask nobody. Invariants: an eviction has come about when the containers have exited and their cgroups are gone,
-whoever ended them (``qosd.act.cristop``); every wait is bounded (``qosd.cluster.evictionrequest``); it may be cancelled
-anywhere and done again. What became of it is an Event on the pod, which costs no eviction if it cannot be written;
-where the runtime fails too, it has both reasons.
+and would ask for no budget. Invariants: an eviction has come about when the containers have exited and their cgroups
+are gone, be it by kubelet or the runtime (``qosd.act.cristop``); every wait is bounded
+(``qosd.cluster.evictionrequest``); it may be cancelled anywhere and done again. An Event on the pod tells the result;
+if it cannot be written, that costs no eviction. Where the runtime fails too, the Event has both reasons.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from qosd.decide.decision import Eviction
 from qosd.model.snapshot import EvictionPhase
 
 CALL_S = 15.0
-"""Of a pod with another UID a server may say so only after ten seconds."""
+"""A server may take ten seconds to say that a pod has another UID."""
 _QPS, _BURST = 5.0, 20
-"""Of their own: an eviction waits for no report."""
+"""The rate of evictions alone: an eviction waits for no report."""
 _log = logging.getLogger(__name__)
 
 
@@ -47,9 +47,9 @@ class Events(Protocol):
 
 
 class APIEviction:
-    """An executor. ``stop``: what it falls back to, and looks by. ``emergency``: why nothing may be waited for, "" =
-    there is time. ``left_s``: by UID, what the pod's own grace period leaves kubelet to end it; 0 = nothing, or nobody
-    knows. ``tell_step``: takes a step's eviction, result and reason for the journal."""
+    """An executor. ``stop``: the executor that it falls back to, and that looks at the pod. ``emergency``: why there is
+    no time to wait, "" = there is. ``left_s``: by UID, the rest of the pod's own grace period; 0 = none, or not known.
+    ``tell_step``: takes a step's eviction, result and reason for the journal."""
 
     def __init__(
         self,

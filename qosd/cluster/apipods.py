@@ -1,10 +1,10 @@
-"""This node's pods as the API server has them, in place of kubelet's list where kubelet does not give that.
+"""This node's pods as the API server has them, for nodes whose kubelet does not give its list.
 
-One watch with the field selector ``spec.nodeName``, which is what kubelet itself has and the Node authorizer allows
-each node, begun when it is first needed. Who asks first waits for the first word, ``FIRST_S`` at most.
-A static pod is here under the UID of its mirror; its cgroup has the one that kubelet gave it, which an annotation says.
-Invariant: a list is whole and followed, or a FetchError says why there is none: a server that is away, or says nothing
-for ``SILENT_S``, lets the list that it gave before grow old where it is used.
+It is one watch with the field selector ``spec.nodeName``, which kubelet itself uses and the Node authorizer allows each
+node. It begins when it is first needed; the first caller waits for the first answer, ``FIRST_S`` at most. A static pod
+is here under the UID of its mirror; its cgroup has the one that kubelet gave it, which an annotation says. Invariant: a
+list is whole and followed, or a FetchError says why there is none: while a server is away, or silent for ``SILENT_S``,
+the list that it gave before grows old where it is used.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from qosd.pods.kubelet import KubeletPod, of_pod
 
 FIRST_S = 3.0
 SILENT_S = STALL_S + 10.0
-"""A silent watch ends after STALL_S, and that the next one opens is a word; a half-open connection says none."""
+"""A silent watch ends after STALL_S, and the next one that opens counts as an answer; a half-open connection gives
+none."""
 
 
 class APIPods:
-    """``run`` follows the server once somebody has asked."""
+    """``run`` follows the server once ``pods`` has been called."""
 
     address = "the API server"
 

@@ -1,7 +1,7 @@
-"""A new key and the request of a certificate for it, on standard output: ``python -m qosd.cluster.certificaterequest``.
+"""Prints a new key and the request of a certificate for it: ``python -m qosd.cluster.certificaterequest``.
 
-It is a program of its own because it is needed once in days, and what it imports is 10 MiB that the daemon would keep.
-The key goes through a pipe to who started it and nowhere else. Arguments: user and group, as the API server knows them.
+It is a program of its own because it is needed once in days, and the daemon would keep the 10 MiB that it imports. The
+key goes through a pipe to the parent process and nowhere else. Arguments: user and group, as the API server knows them.
 """
 
 from __future__ import annotations

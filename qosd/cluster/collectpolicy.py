@@ -1,7 +1,7 @@
-"""How a NodeMetric's spec wants the node measured and reported, as far as this node can: upstream's defaults below it.
+"""How a NodeMetric's spec wants the node measured and reported, with upstream's defaults for what it does not say.
 
-What is out of bounds counts as the bound, what cannot be read as the default, and a window longer than what is kept of
-samples as none; each is a sentence that names field and value. Nothing here raises.
+A value out of bounds counts as the bound, an unreadable one as the default, and a window longer than samples are kept
+as none; for each there is a sentence that names field and value. Nothing here raises.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PATH = "NodeMetric spec.metricCollectPolicy"
 
 @dataclass(frozen=True, slots=True)
 class AggregateWindow:
-    """``duration``: as Go spells it. ``is_kept``: as many samples of the node are kept."""
+    """``duration``: as Go spells it. ``is_kept``: the node's samples are kept for that long."""
 
     duration: str
     length_s: float
@@ -32,7 +32,7 @@ class AggregateWindow:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveCollectPolicy:
-    """``aggregate_s``: the window of plain means. ``problems``: what of the spec is not followed."""
+    """``aggregate_s``: the window of plain means. ``problems``: the settings that are not followed, and why."""
 
     aggregate_s: float
     report_interval_s: float

@@ -1,4 +1,4 @@
-"""The request of an eviction, made as often as it may be: what each answer of an API server means to it.
+"""The request of an eviction, made as often as it may be, and the meaning of each answer of an API server.
 
 Invariants: every wait is bounded by ``EvictionBounds``; the last try is at the bound, never after it; a refusal counts
 as one only if it comes from a party that may forbid the eviction: a PodDisruptionBudget, or an admission webhook or
@@ -31,9 +31,9 @@ _DENIAL = re.compile(
     r'^admission webhook ".*" denied|ValidatingAdmissionPolicy .* denied request'
     r"|^poddisruptionbudgets\.policy|more than one PodDisruptionBudget"
 )
-"""Denials without a cause, of whatever status: a budget in disorder is a 403, a pod with two of them a 500."""
+"""Denials without a cause, of any status: a budget in disorder is a 403, a pod with two of them a 500."""
 _PASSING = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND)
-"""Not found is a pod that is there, and that the manager which was asked does not know yet."""
+""""Not found" passes: the pod is there, and the manager that was asked does not know it yet."""
 _READY = "/readyz"
 """Every credential may read it (ClusterRole ``system:public-info-viewer``), once the server has read its roles."""
 _REFUSED_PAUSE_S = 5.0
@@ -42,7 +42,7 @@ _PAUSE = Backoff(base_s=0.2, max_s=2.0)
 
 @dataclass(frozen=True, slots=True)
 class EvictionBounds:
-    """``pause_s``: between two looks at what is left of the pod, and at whether there is an emergency."""
+    """``pause_s``: between two looks at the pod's containers, and at whether there is an emergency."""
 
     refused_s: float = 30.0
     unanswered_s: float = 10.0
@@ -62,11 +62,11 @@ class EvictionClient(Protocol):
 
 
 class NotByAPI(Exception):
-    """The API server does not bring it about; the message says why."""
+    """The API server does not carry out the eviction; the message says why."""
 
 
 class EvictionRequest:
-    """One request of an eviction, as often as it is to be made."""
+    """The request of one eviction, made as often as needed."""
 
     def __init__(
         self,

@@ -1,9 +1,8 @@
-"""What qosd follows of the API server: this node's Node, NodeSLO and NodeMetric, and nobody else's.
+"""Follows this node's Node, NodeSLO and NodeMetric at the API server, and no other node's.
 
 Node and NodeSLO are handed to the cluster's policy as they come; the NodeMetric says how to report. Each is one watch
-with a field selector, so a node costs the server three idle connections and itself a word a minute. Invariants: that
-there is no such object is said only after the server has said so; that the server is away is said once, and what was
-handed over before stays the policy's to keep.
+with a field selector, so a node costs the server three idle connections. Invariants: an object counts as absent only
+after the server has said so; an outage of the server is told once, and the policy keeps what was handed over before.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What the node uses at this moment: the figures of a NodeMetric over the last two beats, without batch pods.
+"""The node's use at this moment: the figures of a NodeMetric over the last two beats, without batch pods.
 
 Pure. They are made of the same samples as the report's (``nodemetric``), so that the manager may put one in the place
-of the other. Invariants: nothing is told that was not measured: without the node's or the system's use there is
-nothing. The level by which a report is found to be due is the mean of the very samples that the report is made of:
-were it ahead of them, as after a sample between two beats, the rest of a step would be told with the next report only.
+of the other. Invariants: only measured figures are told: without the node's or the system's use there are none. A
+report is due by the mean of the very samples that it is made of: if that mean were ahead of them, as after a sample
+between two beats, the rest of a step would be told with the next report only.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from qosd.sense.system import SystemRow
 from qosd.sense.usage import USAGE
 
 WINDOW_S = 1.5
-"""Holds the samples of two beats, a second apart more or less, and whatever was sampled between them."""
+"""The window holds the samples of two beats, about a second apart, and all samples between them."""
 _POD = USAGE[Scope.POD]
 
 
 class Level(NamedTuple):
-    """What batch pods must make room for, roughly and at next to no cost: to see that it moves."""
+    """The use that batch pods must make room for, roughly and at next to no cost: to see that it moves."""
 
     cpu_cores: float
     memory_bytes: float
 
 
 class RecentLevels:
-    """The levels of the window that ``fresh_usage`` looks at."""
+    """The levels within ``WINDOW_S``, the window of ``fresh_usage``."""
 
     def __init__(self) -> None:
         self._levels: deque[tuple[int, Level]] = deque()

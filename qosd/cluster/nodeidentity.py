@@ -1,12 +1,11 @@
-"""Who this node is on NodeLink: by a certificate that it requests with kubelet's credential, or with the agent's pod's.
+"""This node's identity on NodeLink: a certificate, requested with kubelet's credential or with the agent's pod's.
 
 The certificate's key lives in this process alone: a restart requests another one, and nothing is left on a disk. It is
-renewed after two thirds of its life, when the manager's authorities change, and when it was refused. Invariants: one
-that is good is used until there is a newer one, and until it expires; there is one request at a time, which is waited
-for again until it is answered; after an answer that is of no use (such as a denial) there is none for some minutes, and
-after a certificate that the manager refuses none until that is some minutes old: each is an object that the API server
-keeps for an hour.
-Fails with KubeError or NoIdentity, which says what lacks.
+renewed after two thirds of its life, when the manager's authorities change, and when it was refused. Invariants: a good
+certificate is used until there is a newer one, and until it expires; there is one request at a time, which is waited
+for again until it is answered. After a useless answer (such as a denial) the next request waits some minutes, and after
+the manager has refused a certificate until that is some minutes old: each request is an object that the API server
+keeps for an hour. Fails with KubeError or NoIdentity, which says what is missing.
 """
 
 from __future__ import annotations
@@ -34,23 +33,23 @@ from koord.service.process import own_environment
 
 SIGNED_WITHIN_S = 60.0
 RENEWED_WITHIN_S = 10.0
-"""For so long a link stands still while its certificate, which is still good, is renewed."""
+"""The time that a link may stand still while its certificate, which is still good, is renewed."""
 RETRY_S = 300.0
-"""After a renewal that failed, an answer of no use, and a certificate that is refused."""
+"""The pause after a failed renewal, a useless answer, and a refused certificate."""
 _CHILD_S = 30.0
 _PROGRAM = "qosd.cluster.certificaterequest"
-"""Never imported here: what it needs is as much memory as all of the link's own."""
+"""Never imported here: its imports take as much memory as all of the link's own."""
 _KEY_END = b"-----END PRIVATE KEY-----\n"
 _NAME_CHARACTERS = 200
 _log = logging.getLogger(__name__)
 
 
 class NoIdentity(Exception):
-    """There is nothing to say who this node is."""
+    """This node has no certificate to show; the message says why."""
 
 
 class _Unusable(NoIdentity):
-    """The answer to a request, which is not going to be another one."""
+    """The answer to a request is final, and of no use."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
-"""NodeLink's node side: one connection to the leading manager, figures of this second up, evictions that it may ask.
+"""NodeLink's node side: one connection to the leading manager, with fresh reports to it and evictions that it is asked
+for.
 
-The leader is found by its Lease, which also says whose certificate to trust. A report goes each ``REPORT_INTERVAL_S``,
-and within a second or two when what batch pods must make room for moves by ``MOVED_PERCENT`` of the node. Invariants:
-there is never more than one connection and one report on its way; a manager that cannot be reached, does not lead any
-more or refuses costs a look at the Lease after a pause that grows, never more. It fails with nothing: the NodeMetric
-says the same a minute later, and evictions have another way.
+The leader is found by its Lease, which also has the authorities of its certificate. A report goes each
+``REPORT_INTERVAL_S``, and within a second or two when the use that batch pods must make room for moves by
+``MOVED_PERCENT`` of the node. Invariants: there is never more than one connection and one report on its way; a manager
+that cannot be reached, does not lead any more or refuses costs no more than a look at the Lease after a growing pause.
+It fails with nothing: the NodeMetric says the same a minute later, and evictions have another way.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ NAME = "NodeLink"
 MOVED_PERCENT = 5
 CALL_S = 5.0
 CONNECT_S = 15.0
-"""Longer than a manager lets a handshake take: one that the node gives up first costs the manager as much as any, and
-where all nodes come at once it would do nothing else."""
+"""Longer than a manager lets a handshake take. A handshake that the node gives up first costs the manager as much as
+any, and if all nodes came at once, it would do nothing else."""
 EVICTION_S = 30.0
 MAX_ANSWER_BYTES = 64 << 10
 _BACKOFF = Backoff(base_s=2.0, max_s=30.0)
@@ -59,7 +60,7 @@ class NoLink(Exception):
 
 
 class NodeLinkClient:
-    """``metric``: the node's NodeMetric, whose policy says what counts as memory. ``namespace``: the manager's."""
+    """``metric``: the node's NodeMetric, whose policy says which memory counts. ``namespace``: the manager's."""
 
     def __init__(
         self,

@@ -1,13 +1,13 @@
-"""What a node reports of its use: the status of its NodeMetric, made of what the rings hold at one tick.
+"""The node's report of its use: the status of its NodeMetric, made of the samples that are kept at one tick.
 
-Pure. All instants are those of the snapshot, ``updateTime`` too, so a report is never newer than what it is made of.
-Plain figures are means of the policy's window, aggregated ones of the windows that it lists. Amounts are truncated, CPU
-to thousandths and memory to bytes, as upstream's.
+Pure. All instants are those of the snapshot, ``updateTime`` too, so a report is never newer than its samples. Plain
+figures are means of the policy's window, aggregated ones of the windows that it lists. Amounts are truncated, CPU to
+thousandths and memory to bytes, as upstream's.
 
-Invariant: nothing is reported that was not measured. A pod without both samples is left out, and counts with its
-request at whoever reads the report; of a node whose own use or whose system's is not known, or whose samples are old,
-there is no report at all (``NotMeasured``), so that its last one grows old and is degraded: an empty usage would read
-as none. Of predictions alone, no evidence is 0: nothing can be given away.
+Invariant: only measured figures are reported. A pod without both samples is left out, and its readers count it with its
+request. If the node's or the system's use is not known, or the samples are old, there is no report at all
+(``NotMeasured``), so that the last one grows old and is degraded: an empty usage would read as none. A prediction
+without evidence is 0: nothing can be given away.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from qosd.sense.system import NumaSystemRow
 from qosd.sense.usage import USAGE
 
 MAX_AGE_S = 10.0
-"""Samples older than that are withdrawn, and what follows from those that stay would be wrong."""
+"""Older samples are withdrawn, and figures made of the remaining ones would be wrong."""
 
 _COLLECTORS = ("node", "usage", "system")
 _PREDICTION_MAX_AGE_S = 3 * PREDICTION_S
@@ -66,11 +66,12 @@ _PEAK = PredictionRow.prod_peak_cpu_cores, PredictionRow.prod_peak_memory_bytes
 
 
 class NotMeasured(Exception):
-    """There is nothing to report, and why."""
+    """There is no report; the message says why."""
 
 
 class NodeReport(NamedTuple):
-    """``node_usage``: the plain one of the status. ``problems``: what of the policy could not be followed now."""
+    """``node_usage``: the plain one of the status. ``problems``: which settings of the policy could not be followed
+    now."""
 
     status: NodeMetricStatus
     node_usage: CPUMemory
@@ -78,7 +79,7 @@ class NodeReport(NamedTuple):
 
 
 class _Series(NamedTuple):
-    """CPU in cores, memory in bytes."""
+    """Samples of CPU in cores and of memory in bytes."""
 
     cpu: Samples
     memory: Samples

@@ -1,6 +1,6 @@
 """The node's state (``koord.model.nodestate``) as a tick has left it.
 
-All figures are of one tick, so none is ahead of what has been done.
+All figures are of one tick, so none is ahead of the writes.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What this node's NodeResourceTopology is to say: of its CPUs, of who has them, and of each NUMA node's resources.
+"""The wanted NodeResourceTopology of this node: its CPUs, their owners, and the resources of each NUMA node.
 
     zone cpu        its online CPUs
     zone memory     MemTotal - all huge pages
-    allocatable     capacity; with the Node's label enable-numa-reservation, less the zone's part of what kubelet keeps:
-                    CPU from zones with CPUs, memory from those with memory, rounded up
+    allocatable     capacity; with the Node's label enable-numa-reservation, less the zone's part of what kubelet
+                    keeps: CPU from zones with CPUs, memory from those with memory, rounded up
 
-Pure. Invariants: a NUMA node without CPUs or without memory is a zone like others; capacity is what the hardware has,
-whatever is kept of it; what nobody can tell yet (kubelet's configuration) is written only where nothing stands.
+Pure. Invariants: a NUMA node without CPUs or without memory is a zone like others; capacity is the hardware's, less no
+reservation; a value that is not known yet (kubelet's configuration) is written only where there is none.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _ACROSS_CORES = "distribute-cpus-across-cores"
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What changes seldom and is read seldom."""
+    """The facts of the hardware, which change seldom and are read seldom."""
 
     cpu_model: CPUModel
     memory: tuple[NUMAMemory, ...]
@@ -74,7 +74,7 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class DesiredTopology:
-    """``annotations_if_absent`` and ``policies`` () are of what is not known: what stands there stays.
+    """``annotations_if_absent`` and ``policies`` () are not known: the stored values stay.
 
     ``labels``: None takes one away. ``zones`` hold our resources alone, in the order of their names.
     """
@@ -113,7 +113,7 @@ def desired(inputs: Inputs) -> DesiredTopology:
     )
 
 
-# what the annotations say
+# annotations
 
 
 def _json(value: object) -> str:

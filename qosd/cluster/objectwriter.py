@@ -1,7 +1,7 @@
 """Writes to one object of the API server: its status as a whole, or one of its annotations; never often.
 
-Invariant: whoever has a turn makes at most one request, and there are no more turns than the rate allows. One try per
-request: the caller makes the next one, with newer content. Fails with KubeError.
+Invariant: a caller that has a turn makes at most one request, and there are no more turns than the rate allows. One try
+per request: the caller makes the next one, with newer content. Fails with KubeError.
 """
 
 from __future__ import annotations

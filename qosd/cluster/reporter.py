@@ -1,12 +1,12 @@
-"""Writes what the node uses to its NodeMetric: each report interval, and sooner when that has changed much.
+"""Writes the node's use to its NodeMetric: each report interval, and sooner when it has changed much.
 
-The object is the manager's: it makes it, and says by its spec how to measure and how often. While there is none,
-nothing is reported. Beside the report stands what the node says of itself (``nodestate``), written when it changes.
+The manager makes the object, and its spec says how to measure and how often. Without an object there is no report.
+Beside the report stands the node's own state (``nodestate``), written when it changes.
 
-Invariants: the writes keep to the rate of ``ObjectWriter``, whatever happens; a report that cannot be written is tried
-again within the interval, with the newest figures, and never costs the one after it. What a report takes is computed
-in a thread that does nothing else, so a disk that stalls delays none. It fails with nothing: what goes wrong is said
-once, until something else does.
+Invariants: the writes keep to the rate of ``ObjectWriter`` in any case; a report that cannot be written is tried again
+within the interval, with the newest figures, and never costs the one after it. A report is computed in a thread that
+does nothing else, so a disk that stalls delays none. It fails with nothing: a problem is logged once, until there is
+another.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from qosd.cluster.ticks import MeasuredNode, after_each_tick, set_within
 from qosd.clusterstatus import ClusterPart, PartState
 
 LOOK_EVERY_S = 10.0
-"""How often the use is compared with what was written last, and no sooner after that."""
+"""How often the use is compared with the last report, and the shortest time after it."""
 
 MOVED_PERCENT = 10
-"""Of allocatable: so much more or less use is worth a report of its own."""
+"""A change of the use by this share of allocatable is worth a report of its own."""
 
 TICK_MAX_AGE_S = 30.0
-"""What an older tick has seen is not reported as what is now."""
+"""The figures of an older tick are not reported as the present ones."""
 
 _NANOSECONDS = 1_000_000_000
 T = TypeVar("T")
@@ -103,7 +103,7 @@ class Reporter:
             self._schedule.failures, says,
         )  # fmt: skip
 
-    # when
+    # when it reports
 
     def _look(self) -> None:
         """Wakes the report after a tick if another component waits for the state that it has come to."""
@@ -123,7 +123,7 @@ class Reporter:
         metric = self._metric()
         return collectpolicy.effective(None if metric is None else metric.spec.metric_collect_policy)
 
-    # what
+    # what it reports
 
     async def _turn(self) -> None:
         metric, is_due = self._metric(), self._clock() >= self._due_s()
@@ -213,7 +213,7 @@ class Reporter:
 
 
 class _WrittenState:
-    """The state that the object says, as far as is known: written here, or read of it."""
+    """The node's state in the object, as far as is known: written here, or read from it."""
 
     def __init__(self) -> None:
         self._uid: str | None = None

@@ -13,7 +13,7 @@ RETRY = Backoff(base_s=10.0, max_s=30.0)
 
 
 class Schedule:
-    """``failures``: in a row, until now."""
+    """``failures``: how many tries in a row have failed until now."""
 
     def __init__(self, now_s: float) -> None:
         self._last_s, self._pause_s = now_s, float("inf")

@@ -36,14 +36,14 @@ from qosd.node import Node
 from qosd.options import IN_CLUSTER, Options, node_name
 
 COMPONENT = "koordlet"
-"""What Events are from, as users know the node's agent."""
+"""The source of Events, by the name that users know the node's agent by."""
 
 QPS, BURST = 5.0, 10
 Part = tuple[str, Callable[[], Awaitable[None]]]
 
 
 class ClusterSession:
-    """Lives in the running event loop. ``policy``: the layer of the node's policy that the cluster says."""
+    """Lives in the running event loop. ``policy``: the cluster's layer of the node's policy."""
 
     def __init__(self, node: Node, options: Options, environ: Mapping[str, str]) -> None:
         self._node = node
@@ -81,7 +81,7 @@ class ClusterSession:
             await self.close()
 
     async def close(self) -> None:
-        """Gives up its connections; for one that does not run."""
+        """Closes the connections of a session that does not run."""
         await self._transport.close()
 
     def status(self) -> ClusterStatus:

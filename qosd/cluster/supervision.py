@@ -1,8 +1,8 @@
 """The parts of the connection to the cluster, each kept running by itself.
 
 Invariant: an error of our own in one part ends neither another part nor the node's work; it is logged with its trace,
-counted, and the part runs again after a pause that doubles while it keeps failing. What goes wrong with the API server
-is no such error: parts deal with that themselves.
+counted, and the part runs again after a pause that doubles while it keeps failing. Trouble with the API server is no
+such error: parts deal with that themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from random import random as uniform
 from koord.kube.backoff import Backoff, Random
 
 SETTLED_S = 60.0
-"""A part that ran so long is fine again."""
+"""A part that ran so long counts as healthy again."""
 
 BACKOFF = Backoff(base_s=1.0, max_s=60.0)
 _log = logging.getLogger(__name__)

@@ -1,15 +1,15 @@
-"""What the node uses that no pod and no host application of the report accounts for.
+"""The node's use that no pod and no host application of the report accounts for.
 
 Upstream's system usage is the node's less that of all pods it could measure. Here the system's own is measured apart
-from what is *unattributed*: what in kubepods belongs to no pod that could be read. Cgroups that an ended pod has left
-behind are such, and what they use would be sold again if nobody reported it, so both together are the system's here.
+from the *unattributed* use: that in kubepods which belongs to no readable pod. Cgroups that an ended pod has left
+behind are such; their use would be sold again if it were in no report, so both together are the system's here.
 
 Two things in the unattributed count elsewhere. A running pod that could not be read counts with its request where the
-report lacks it; what is unattributed at such an instant is the system's only above the requests of the pods that are
+report lacks it; at such an instant the unattributed use is the system's only above the requests of the pods that are
 pending now. And a host application whose cgroup is in kubepods has a figure of its own.
 
-Invariant: whatever uses the node is in the system's usage, in a pod's, in an application's, or is covered by the
-request of a pod that the report lacks; what one of these has is in no other.
+Invariant: each use of the node is in the system's usage, in a pod's, in an application's, or covered by the request of
+a pod that the report lacks; and in only one of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from qosd.sense.usage import USAGE
 
 
 class Sources(NamedTuple):
-    """Where the figures of one resource are. ``per_unit``: so much of the request's unit is one of the samples'."""
+    """The metrics of one resource. ``per_unit``: how many units of the request make one of the samples'."""
 
     resource: Resource
     per_unit: float
@@ -60,7 +60,7 @@ MEMORY = Sources(
 
 
 class SystemUsage(NamedTuple):
-    """In the samples' unit. ``total``: the system's own, and what is unattributed."""
+    """In the samples' unit. ``total``: the system's own and the unattributed use."""
 
     total: Samples
     own: Samples

@@ -1,7 +1,7 @@
-"""What reports see of the node, and how its ticks wake them.
+"""The part of the node that reports are made of, and how its ticks wake them.
 
-Each report has its own rule of when the next one goes: NodeMetric by an interval and a pause after failures, NodeLink
-by a connection, NodeResourceTopology by what differs. They share how they wait.
+Each report has its own rule for its next time: NodeMetric an interval and a pause after failures, NodeLink a
+connection, NodeResourceTopology a difference. They share how they wait.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MeasuredNode(Protocol):
 
 @contextlib.contextmanager
 def after_each_tick(listeners: list[Callable[[], None]], look: Callable[[], None]) -> Iterator[None]:
-    """Has the node call ``look`` after each tick for as long as the block lasts."""
+    """Makes the node call ``look`` after each tick for as long as the block lasts."""
     listeners.append(look)
     try:
         yield

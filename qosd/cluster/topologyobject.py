@@ -1,9 +1,9 @@
-"""The stored NodeResourceTopology of this node: how it is made, and what of it has to change.
+"""The stored NodeResourceTopology of this node: how it is made, and which parts have to change.
 
 Ours are the annotations and labels that ``nodetopology`` wants, kubelet's topology policy, the list of zones, and of a
-zone's resources CPU, memory and huge pages. All else is somebody else's and stays: other annotations, a zone's costs,
-and resources such as batch-cpu, which the manager adds. Pure. Invariant: no difference but in the spelling (of an
-amount, of JSON) is a change.
+zone's resources CPU, memory and huge pages. All else belongs to other writers and stays: other annotations, a zone's
+costs, and resources such as batch-cpu, which the manager adds. Pure. Invariant: another spelling (of an amount, of
+JSON) is no change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from koord.model.quantity import QuantityError
 from qosd.cluster.nodetopology import HUGE_PAGES, NO_POLICY, DesiredTopology, by_name
 
 OURS = frozenset({CPU, MEMORY, *HUGE_PAGES})
-"""The resources of a zone that nobody else writes."""
+"""The resources of a zone that no other writer has."""
 
 
 def document(name: str, wanted: DesiredTopology) -> dict[str, Any]:

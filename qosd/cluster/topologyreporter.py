@@ -1,11 +1,11 @@
 """Keeps this node's NodeResourceTopology as ``nodetopology`` wants it: one watch, and a write when something differs.
 
-It looks after each tick, by comparing what it was made of last; every ten minutes the hardware is read again. The
-stored object is followed, so what others change of our part is put right, and what they add stays: a patch names the
-version that it was made for, and one that comes too late is made anew. Invariants: nothing is written while pods,
+It looks after each tick, by comparing its inputs with the last ones; every ten minutes the hardware is read again. The
+stored object is followed, so other writers' changes of our part are put right, and their additions stay: a patch names
+the version that it was made for, and one that comes too late is made anew. Invariants: nothing is written while pods,
 policy, the Node or the stored object are not known; at most one write in ``GAP_S``, conflicts among them; a server that
-is away, or a watch that does not tell of what a write conflicts with, is tried again each minute at last, a server that
-does not know the kind, or refuses, ever more seldom, at last every ten minutes.
+is away, or a watch that does not bring the version that a write conflicts with, is tried again each minute at last, a
+server that does not know the kind, or refuses, ever more seldom, at last every ten minutes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HARDWARE_S, HARDWARE_RETRY_S = 600.0, 60.0
 AWAY = Backoff(base_s=1.0, max_s=60.0)
 REFUSED = Backoff(base_s=15.0, max_s=600.0)
 MANY_CONFLICTS = 4
-"""So many in a row are a failure; of one, the watch is about to tell the reason."""
+"""So many conflicts in a row are a failure; after a single one, the watch is about to tell the reason."""
 
 _NAME = NODE_RESOURCE_TOPOLOGY.name
 _log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class TopologyReporter:
             return PartState.WAITING, self._says
         return PartState.OK, self._says or "in step"
 
-    # when
+    # when it reports
 
     def _look(self) -> None:
         if self._sources() != self._seen:
@@ -131,7 +131,7 @@ class TopologyReporter:
             self._informer.get(self._key),
         )
 
-    # what
+    # what it reports
 
     async def _report(self) -> float:
         """Writes what differs, if all is known. Returns the seconds until the next look, at the earliest."""
@@ -217,7 +217,7 @@ class TopologyReporter:
         self._count("failed")
         self._fail(error)
         is_not_found = isinstance(error, APIError) and error.is_not_found
-        is_deleted = is_not_found and self._informer.get(self._key) is not None  # of which is about to be heard
+        is_deleted = is_not_found and self._informer.get(self._key) is not None  # the watch is about to tell
         backoff = REFUSED if error.is_refusal and not is_deleted else AWAY
         return backoff.delay_s(self._failures, self._random)
 

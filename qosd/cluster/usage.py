@@ -1,4 +1,4 @@
-"""What the samples of a window come to: mean, percentiles, and over how long a time there are any.
+"""The statistics of a window's samples: mean, percentiles, and the time that they cover.
 
 Pure, over a ``SampleStore``. Its lock is taken once per metric, not per object: the sampler waits for it.
 Invariant: a sample counts in every window that is long enough for it, and in none after it has left.

@@ -1,11 +1,10 @@
 """Batch and mid resources: kubelet knows nothing of them, so their shares, quota and memory limit are made here.
 
-Source of the amounts is the annotation ``extended-resource-spec``, per container. Batch counts for pods labelled BE,
-mid for any pod that has mid amounts; a container without either keeps what kubelet sent, as do free pods, whose limits
-are native. Formulas are Koordinator's (shares, quota, -1 where a limit is missing, ``ceil(quota / ratio)`` under
-normalization); a limit stays while suppression works by CFS quota, where upstream takes it away (``tierquota``). A mid
-container keeps kubelet's value of a resource of which it has no mid amount. What the pod's own cgroup gets is in
-``batchpod``.
+The annotation ``extended-resource-spec`` has the amounts, per container. Batch counts for pods labelled BE, mid for any
+pod that has mid amounts; a container without either keeps kubelet's values, as do free pods, whose limits are native.
+Formulas are Koordinator's (shares, quota, -1 where a limit is missing, ``ceil(quota / ratio)`` under normalization); a
+limit stays while suppression works by CFS quota, where upstream takes it away (``tierquota``). A mid container keeps
+kubelet's value of a resource without a mid amount. ``batchpod`` makes the values of the pod's own cgroup.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What the own cgroup of a pod with batch or mid resources gets: sums over all of its containers, or nothing.
+"""The values of the own cgroup of a pod with batch or mid resources: sums over all of its containers, or nothing.
 
 A container that the annotation does not name (an injected sidecar) counts with its native amounts, as kubelet sums
 them. A pod's limit below a container's is worse than none: on cgroup v1 that container cannot start, on v2 all of them
 share what was meant for one. So a value is given only where every container is known: from kubelet's pod list, or in
-kubelet's BestEffort tier, where no container has native amounts. A container without limit leaves the pod without;
-what the overhead of the pod's runtime does not mention, it does not need.
+kubelet's BestEffort tier, where no container has native amounts. A container without limit leaves the pod without; a
+resource that the overhead of the pod's runtime does not mention needs no overhead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NOTHING = ContainerAmounts()
 
 @dataclass(frozen=True, slots=True)
 class _Container:
-    """What one container gets, of whatever kind; a limit of 0 = none."""
+    """One container's values, of any kind of resource; a limit of 0 = none."""
 
     name: str
     role: Role

@@ -1,11 +1,10 @@
-"""Which CPUs a container may use: those bound for it, its class's pool, or whatever kubelet sent.
+"""The CPUs that a container may use: those bound for it, its class's pool, or kubelet's.
 
-Koordinator's decisions with three changes: under kubelet's CPU manager ``static`` a pod without a
-QoS label keeps the set that kubelet sent, wherever the scheduler placed it, and nobody is bound to a CPU that kubelet
-gave exclusively; where the policy names a BE pool (all CPUs outside LSE), BE pods get it instead of the empty set,
-which means "the parent's". A pool that the policy leaves out is no opinion. First match wins. While the CPUs that
-kubelet gave exclusively are unknown, a container is made with what kubelet sent; of one that runs no CPU set is
-widened, no quota lifted.
+The decisions are Koordinator's with three changes: under kubelet's CPU manager ``static`` a pod without a QoS label
+keeps kubelet's set, wherever the scheduler placed it, and no pod is bound to a CPU that kubelet gave exclusively; where
+the policy names a BE pool (all CPUs outside LSE), BE pods get it instead of the empty set, which means "the parent's".
+A pool that the policy leaves out is no opinion. First match wins. While the CPUs that kubelet gave exclusively are
+unknown, a container is made with kubelet's set; no CPU set of a running one is widened, no quota lifted.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def keeps_kubelets(pod: PodContext) -> bool:
 
 
 def _bound(pod: PodContext, policy: EffectivePolicy) -> tuple[str, str]:
-    """Returns the CPUs that the scheduler bound, as far as kubelet gave them to nobody else, and why; "" = none."""
+    """Returns the CPUs that the scheduler bound, without those that kubelet gave exclusively, and why; "" = none."""
     why = "bound by the scheduler (annotation resource-status)"
     if not pod.bound_cpus or not policy.node.kubelet_cpus:
         return pod.bound_cpus, why

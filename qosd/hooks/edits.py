@@ -1,4 +1,4 @@
-"""What a hook may change, and how its wishes are kept: one edit per field, each with the sentence saying why.
+"""The edits that hooks may make, and how they are kept: one per field, each with the sentence saying why.
 
 Entries of the ``unified`` map and annotations are edited by their key. Invariant: a key of kubelet's
 (``io.kubernetes.…``) is never edited.
@@ -24,10 +24,11 @@ class ForbiddenEdit(ValueError):
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """One wish: ``field`` (with ``key`` for maps) becomes ``value``, because ``why``. ``hook`` is who wishes it.
+    """One wish: ``field`` (with ``key`` for maps) becomes ``value``, because ``why``. ``hook`` is the name of its hook.
 
-    ``computed``: the formula's name and what it was fed (koord.model.formulas); empty for a value taken as it stands.
-    ``factor``: ``value`` is but a guess; so many times what somebody else wrote into the cgroup's file is wanted.
+    ``computed``: the formula's name and inputs (koord.model.formulas); empty for a value taken as it stands.
+    ``factor``: ``value`` is but a guess; wanted is this multiple of the value that another writer left in the cgroup's
+    file.
     """
 
     field: Field
@@ -53,7 +54,7 @@ class Edit(msgspec.Struct, frozen=True):
 class Abstention(msgspec.Struct, frozen=True):
     """A field that a hook would edit if it could, and why it cannot.
 
-    ``stays``: what an earlier edit gave stays; else the field goes back to what somebody else wrote.
+    ``stays``: the value of an earlier edit stays; else the field goes back to the other writer's.
     """
 
     field: Field
@@ -63,12 +64,12 @@ class Abstention(msgspec.Struct, frozen=True):
 
 
 class Edits(msgspec.Struct, frozen=True):
-    """What all hooks together want of one container or sandbox, and what was wrong with the pod's own wishes."""
+    """The edits that all hooks together make of one container or sandbox, and the problems of the pod's own wishes."""
 
     items: tuple[Edit, ...] = ()
     problems: tuple[str, ...] = ()
     abstentions: tuple[Abstention, ...] = ()
-    """Of fields that no hook edits."""
+    """The abstentions of fields that no hook edits."""
 
     def get(self, field: Field, key: str = "") -> Edit | None:
         return next((edit for edit in self.items if (edit.field, edit.key) == (field, key)), None)

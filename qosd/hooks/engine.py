@@ -1,7 +1,7 @@
 """All hooks over one pod context: the one place where their edits meet.
 
-Pure: the same context, policy and limits give the same edits, whoever asks (the hook service before a container exists,
-NodeInspect afterwards). Fails with UndeclaredEdit when a hook edits what the table does not grant it.
+Pure: the same context, policy and limits give the same edits to each caller (the hook service before a container
+exists, NodeInspect afterwards). Fails with UndeclaredEdit when a hook edits a field that the table does not grant it.
 """
 
 from __future__ import annotations

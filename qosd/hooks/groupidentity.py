@@ -1,11 +1,11 @@
 """Group identity (``cpu.bvt_warp_ns``), the vendor kernel's scheduling rank: 2 highest, 0 neutral, -1 lowest.
 
-Only where the kernel has the file. To containers it travels in CRI's ``unified`` map, so only on cgroup v2; the
-pod's own cgroup gets it on either version, and a cgroup that is made below has it from there. Values are
-Koordinator's with one change: SYSTEM pods take ``systemClass`` and not what their Kubernetes QoS suggests. An
-unlabelled Guaranteed pod takes LSR's value if that is enabled and it counts as LSR, else LS's.
+It is set only where the kernel has the file. To containers it travels in CRI's ``unified`` map, so only on cgroup v2;
+the pod's own cgroup gets it on either version, and a cgroup that is made below inherits it. Values are Koordinator's
+with one change: SYSTEM pods take ``systemClass``, whatever their Kubernetes QoS suggests. An unlabelled Guaranteed pod
+takes LSR's value if that is enabled and it counts as LSR, else LS's.
 
-The feature is one: the same switches, gate and kernel file decide of pods, tiers, host applications and the kernel's
+The feature is one: the same switches, gate and kernel file decide for pods, tiers, host applications and the kernel's
 own switch (``why_off``), and one strategy keeps all of them up.
 """
 

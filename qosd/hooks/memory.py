@@ -1,10 +1,10 @@
 """Memory QoS in the files of pods and containers: protection, throttling, background reclaim, order of OOM kills.
 
-What CRI's ``unified`` carries (``memory.min``, ``memory.low`` and, of containers only, ``memory.high``; cgroup v2) a
-container has from its creation. The rest only the reconciler gives: files that need not be there, each where this
-kernel has it, on either cgroup version. Values and levels are Koordinator's, with one change: a group kill that
-is not asked for (``oomKillGroup: 0``) is no opinion, because kubelet has the runtime switch it on for containers, and
-that is not ours to take away.
+Files that CRI's ``unified`` carries (``memory.min``, ``memory.low`` and, of containers only, ``memory.high``; cgroup
+v2) a container has from its creation. The reconciler alone gives the others: files that need not be there, each where
+this kernel has it, on either cgroup version. Values and levels are Koordinator's, with one change: a group kill that is
+not asked for (``oomKillGroup: 0``) is no opinion, because kubelet has the runtime switch it on for containers, and that
+is not ours to take away.
 """
 
 from __future__ import annotations

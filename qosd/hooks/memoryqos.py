@@ -1,4 +1,4 @@
-"""Memory QoS of one pod or container: whose settings apply, and the amounts that follow from request and limit.
+"""Memory QoS of one pod or container: the settings that apply, and the amounts that follow from request and limit.
 
 The hook, the strategies that see to tiers and to reclaim, and what people are shown all take them from here, so that a
 tier protects just what its pods are given. Koordinator's formulas, in whole bytes:
@@ -8,10 +8,10 @@ tier protects just what its pods are given. Koordinator's formulas, in whole byt
 with L the limit, or the node's allocatable memory. Between request and limit background reclaim starts and ends by
     mark = B * wmarkRatio / 100, low mark = B * (wmarkRatio / 100 - wmarkScalePermill / 1000), B = min(high, limit)
 
-CRI does not carry requests: a Guaranteed container's is its limit, a BE container's is its batch-memory, any other's
-only kubelet's pod list tells. (Kubelet's own ``memory.min`` would show it, but an update may bring ours back in its
-place.) Invariants: pure; where the request is unknown only what needs none is decided; what nobody sets is None, and is
-not written.
+CRI does not carry requests: a Guaranteed container's is its limit, a BE container's is its batch-memory, any other's is
+in kubelet's pod list alone. (Kubelet's own ``memory.min`` would show it, but an update may bring ours back in its
+place.) Invariants: pure; where the request is unknown, only amounts that need none are decided; a setting that is not
+set is None, and is not written.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ GATE = "CgroupReconcile"
 
 
 class Marks(msgspec.Struct, frozen=True):
-    """Between which charges, in bytes, a group is reclaimed in the background: from above ``high`` down to ``low``."""
+    """The charges in bytes between which a group is reclaimed in the background: from above ``high`` to ``low``."""
 
     high: int
     low: int
 
 
 class MemoryCase(msgspec.Struct, frozen=True):
-    """A pod's or container's settings with what they are percents of; ``source``: who sets them, for people.
+    """A pod's or container's settings with the amounts that they are percents of; ``source``: the place of the
+    settings, for people.
 
-    ``request_bytes`` None: nobody tells. ``limit_bytes`` None: there is none.
+    ``request_bytes`` None: it is not known. ``limit_bytes`` None: there is none.
     """
 
     settings: MemoryQOS
@@ -89,7 +90,7 @@ class MemoryCase(msgspec.Struct, frozen=True):
 
     @property
     def page_cache_bytes(self) -> int | None:
-        """Returns the limit of file pages, at most that of the pod; 0 = none. None: nobody says anything of it."""
+        """Returns the limit of file pages, at most that of the pod; 0 = none. None: it is not set."""
         size, percent = self.settings.page_cache_limit_size, self.settings.page_cache_limit_percent
         if size is None and percent is None:
             return None if self.settings.page_cache_enable is None else 0
@@ -109,8 +110,8 @@ class MemoryCase(msgspec.Struct, frozen=True):
 
 
 def of(pod: PodContext, policy: EffectivePolicy) -> MemoryCase | None:
-    """Returns the case of a pod, or of the container that its context is about; None: nobody asks for memory QoS, or
-    the pod's own annotation wants none.
+    """Returns the case of a pod, or of the container that its context is about; None: memory QoS is not enabled, or the
+    pod's own annotation switches it off.
     """
     chosen = _settings(pod, policy)
     return None if chosen is None else MemoryCase(*chosen, *_request_and_limit(pod))

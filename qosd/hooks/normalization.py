@@ -3,10 +3,10 @@
 For LS and unlabelled pods without bound CPUs: ``ceil(quota / ratio)`` for ratio > 1. BE pods are scaled where their
 quota is made (``batch``); free pods keep what they requested.
 
-A proxy that merges an update over what it remembers (Koordinator's does) sends our own scaled quota back to us. So
-the container carries the pair "spec/scaled" as an annotation, and a quota equal to the scaled one counts as the
-spec's: no quota is ever scaled twice. Where only kubelet's pod list tells of the limit, kubelet may have made another
-quota of it, or none: what stands in the cgroup's file is what is scaled.
+A proxy that merges an update over its own copy (Koordinator's does) sends our scaled quota back to us. So the container
+carries the pair "spec/scaled" as an annotation, and a quota equal to the scaled one counts as the spec's: no quota is
+ever scaled twice. Where only kubelet's pod list tells of the limit, kubelet may have made another quota of it, or none:
+so the value in the cgroup's file is scaled.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What kubelet requested where hooks had a container get something else, in the terms of the kernel's files.
+"""kubelet's requested values that hooks had replaced in a container, as the kernel's files spell them.
 
-CRI's "nothing" (0, "", an absent key) is what the runtime and the kernel make of it then: no quota, no memory limit, no
-CPU set of its own, a new cgroup's shares, a file's default. A runtime makes the limit of swap of that of memory, so
-whoever edits the one changes the other. Pure.
+CRI's "nothing" (0, "", an absent key) stands for what the runtime and the kernel make of it: no quota, no memory limit,
+no CPU set of its own, a new cgroup's shares, a file's default. A runtime makes the limit of swap of that of memory, so
+an edit of the one changes the other. Pure.
 
-An update says less than a creation: what a proxy shows us of it is the request laid over what the container has, our
-own values included. So a value that we gave before is nobody's wish, and the older one still counts.
+An update says less than a creation: a proxy shows us the request laid over the container's values, our own included. So
+a value that we gave before was not requested, and the older one still counts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DEFAULT_SHARES, _DEFAULT_WEIGHT = 1024, 100
 _DEFAULTS: Mapping[str, Value] = MappingProxyType(
     {name: default for name in sorted(ROWS_OF_HOOKS) if (default := ROWS[name].default) is not None}
 )
-"""Of the files that ``unified`` is edited for, what a new cgroup holds."""
+"""The content of a new cgroup's files that ``unified`` is edited for."""
 _NO_VALUES: Mapping[Field, Value] = MappingProxyType({})
 _NO_KEYS: Mapping[str, str] = MappingProxyType({})
 

@@ -1,8 +1,8 @@
 """The resctrl class, by the pod annotation that containerd and cri-o read when they start its containers.
 
-Only where it is known to work: the policy says that the runtime's RDT support was verified, the group exists, and the
-class has ``resctrlQOS`` enabled. A pod with a group of its own, or that already names a class, keeps it. Elsewhere
-``group_of`` and ``names_class`` tell who is to be moved after the start.
+It is set only where it is known to work: the policy says that the runtime's RDT support was verified, the group exists,
+and the class has ``resctrlQOS`` enabled. A pod with a group of its own, or that already names a class, keeps it.
+Elsewhere ``group_of`` and ``names_class`` tell which pods are to be moved after the start.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The hooks, in the order in which they run, and what each may edit.
+"""The hooks, in the order in which they run, and the fields that each may edit.
 
-A later hook wins a field. So the CFS quota is one composition: what the pod's batch or mid resources say, or its
-own quota divided by the normalization ratio, and -1 above both where CPUs are bound.
+A later hook wins a field. So the CFS quota is one composition: that of the pod's batch or mid resources, or its own
+quota divided by the normalization ratio, and -1 above both where CPUs are bound.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ RECONCILER = "hooks"
 class Hook:
     """One row: the name that ``node.hooks`` of the rules file switches, where it runs and what it may edit.
 
-    ``rows``: names of kernel files. ``annotates``: it may also set annotations. ``strategy``: who applies its edits to
-    what runs already. ``gate``: the feature gate behind which it stands (``koord.model.featuregates``); "" = none, or
-    its own to ask.
+    ``rows``: names of kernel files. ``annotates``: it may also set annotations. ``strategy``: the strategy that applies
+    its edits to running containers. ``gate``: the feature gate that it stands behind (``koord.model.featuregates``); ""
+    = none, or its own to ask.
     """
 
     name: str

@@ -1,14 +1,13 @@
-"""No quota below kubelet's BestEffort tier stands in the way of the tier's own, no CPU set goes beyond the tier's, and
-no newcomer has more than all.
+"""Bounds quotas and CPU sets below kubelet's BestEffort tier by the tier's, and newcomers by the limit of all.
 
 cgroup v1 takes no quota that is more than its parent's, neither the tier's smaller one above it nor the container's at
-its creation. Who is below a tier that has less than its own quota is bounded by the tier alone: so there it gets no
-quota of its own meanwhile, which is no more CPU, and is not written again each time the tier's quota moves. cgroup v2
-takes any. Nor does cgroup v1 take a CPU set that is not within the tier's, as another agent may have made it: nobody
-below gets more than that has meanwhile.
+its creation. A container below a tier that has less than the container's own quota is bounded by the tier alone: so it
+gets no quota of its own meanwhile, which is no more CPU, and is not written again each time the tier's quota moves.
+cgroup v2 takes any. Nor does cgroup v1 take a CPU set that is not within the tier's, which another agent may have made:
+no container below gets more than that meanwhile.
 
 Where best-effort pods are bounded one by one (beside pods of other classes in their tier, or outside of it), one that
-starts has no bound yet: the call that makes it carries what is left to all of them together.
+starts has no bound yet: the call that makes it carries the limit of all of them together.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The file by which a runtime proxy finds this hook server.
 
-Its keys are Koordinator's, so that either proxy reads it. It is written whole or not at all (a temporary name that
-no proxy reads, then a rename), as the last step of start-up, when the socket already answers, and again when other
-rules ask for another one. Stopping is not disabling: it stays when qosd ends, and with policy Ignore a proxy that finds
-nobody forwards requests unedited.
+Its keys are Koordinator's, so that either proxy reads it. It is written whole or not at all (a temporary name that no
+proxy reads, then a rename), as the last step of start-up, when the socket already answers, and again when other rules
+ask for another one. Stopping is not disabling: it stays when qosd ends, and with policy Ignore a proxy that gets no
+answer forwards requests unedited.
 
-What our hooks edit of a sandbox counts only if the runtime takes the resctrl class from there, or sizes the sandbox by
-its resources. Otherwise ``advice`` tells our own proxy that no pod need wait for the answer; Koordinator's ignores it.
+Our hooks' edits of a sandbox count only if the runtime takes the resctrl class from there, or sizes the sandbox by its
+resources. Otherwise ``advice`` tells our own proxy that no pod need wait for the answer; Koordinator's ignores it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SandboxAdvice:
-    """Of which sandboxes the answer is waited for: of all, or of those with one of ``awaited_handlers``."""
+    """The sandboxes that wait for the answer: all, or those with one of ``awaited_handlers``."""
 
     sandboxes: bool
     awaited_handlers: frozenset[str]
@@ -49,7 +49,7 @@ def content(socket: Path, failure_policy: str, stages: Sequence[str], advice: Sa
 
 
 class Registration:
-    """The file in ``directory``, in step with the policy; one that somebody took away stays away until it changes."""
+    """The file in ``directory``, in step with the policy; if it is removed, it stays away until the policy changes."""
 
     def __init__(self, directory: Path, socket: Path, failure_policy: str, stages: Sequence[str]) -> None:
         self._directory, self._socket = directory, socket

@@ -1,10 +1,10 @@
 """RuntimeHookService: a hook call in, the engine's edits out.
 
-Who calls decides the form of the answer (see ``translate``): our proxy says so in the call's metadata. What needs an
-annotation to know its own value again (a normalized quota) is not edited in an update, whose annotations no runtime
-keeps: the runtime then stores what kubelet asks, and the reconciler makes the value of it. Invariant: no pod can make
-a call fail. Bad annotations are logged and treated as absent; an error of our own is logged and answered with "no
-edits" in the caller's form.
+The caller decides the form of the answer (see ``translate``): our proxy says so in the call's metadata. A value that
+can be told from the runtime's only by an annotation (a normalized quota) is not edited in an update, whose annotations
+no runtime keeps: the runtime then stores kubelet's value, and the reconciler replaces it. Invariant: no pod can make a
+call fail. Bad annotations are logged and treated as absent; an error of our own is logged and answered with "no edits"
+in the caller's form.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ SERVICE = "runtime.v1alpha1.RuntimeHookService"
 SOCKET_MODE = 0o660
 PROXY_METADATA = b"koord-runtime-proxy"  # request metadata of our proxy; the value is its version
 RESTORES_METADATA = b"koord-restores-status"
-"""Of a proxy that gives kubelet back what it requested of a container. (Of a sandbox kubelet reads nothing back.)"""
+"""The metadata of a proxy that gives kubelet back its request of a container. (kubelet reads nothing back of a
+sandbox.)"""
 PRESENCE = (("koord-presence", "1"),)  # initial metadata of a sparse answer
 _KOORD, _ECHO = "koord", "other"
 
@@ -100,10 +101,10 @@ class HookServer:
     ``clock`` is monotonic seconds.
 
     Where ``acts()`` is false, another front end edits, and every answer is "no edits". ``seen`` is told, once it is
-    answered, of each pod whose sandbox is about to be made; ``room_for``, asked with the UID of each pod of which a
-    container is about to be made, gives what that container alone has to wait for (see ``qosd.startgate``).
-    ``originals`` notes what a container's edits replace, before they are answered; None = nobody will want to know.
-    ``as_listed`` adds to a request what the pod list says of its pod.
+    answered, of each pod whose sandbox is about to be made; ``room_for``, asked with the UID of each pod that is about
+    to get a container, returns the event that this container alone waits for (see ``qosd.startgate``). ``originals``
+    notes the values that a container's edits replace, before they are answered; None = they are not needed.
+    ``as_listed`` adds the pod list's facts to a request.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""NodeInspect: what koordctl asks this node's qosd."""
+"""NodeInspect: the questions that koordctl asks this node's qosd."""

@@ -1,4 +1,4 @@
-"""What is held and done that is no value of a kernel file, explained as if it were one: what every actor says of it."""
+"""Explains acts that are no value of a kernel file as if they were one, by the reports of every actor."""
 
 from __future__ import annotations
 

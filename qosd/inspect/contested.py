@@ -1,4 +1,4 @@
-"""What is said of a file that another writer fights for: why it is left alone, and whether it is enforced above."""
+"""Says of a file that another writer fights for why it is left alone, and whether it is enforced above."""
 
 from __future__ import annotations
 

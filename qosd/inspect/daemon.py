@@ -1,7 +1,7 @@
-"""What the daemon says of itself beside its newest tick: its sources, its front ends, what it cannot do.
+"""The daemon's own state, beside its newest tick: its sources, its front ends, its missing rights.
 
-All of that lives in the event loop, where these functions are called; those that say so read files, and are called in
-a thread.
+All of that lives in the event loop, where these functions are called; those that read files say so, and are called in a
+thread.
 """
 
 from __future__ import annotations

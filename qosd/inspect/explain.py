@@ -1,9 +1,9 @@
-"""Explain: for each kernel file what is decided, from which inputs, by whom, and what else happened to it.
+"""Explain: for each kernel file the decision, its inputs, the strategies behind it, and the other writes to it.
 
-Three subjects: a pod (its own cgroup, its containers, and what Koord holds above them), the node (files of no pod), one
-file. Inputs are answered
-with the formula's name, so that the result can be computed again from the answer alone. It reads kernel files and the
-journal, so it runs in a thread. Invariant: a file that is gone is an answer without ``actual``, never an error.
+Three subjects: a pod (its own cgroup, its containers, and the files that Koord holds above them), the node (files of no
+pod), one file. Inputs are answered with the formula's name, so that the result can be computed again from the answer
+alone. It reads kernel files and the journal, so it runs in a thread. Invariant: a file that is gone is an answer
+without ``actual``, never an error.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def target_of(tree: Tree, file: str) -> Target | None:
 
 
 class _View:
-    """One answer's picture: the report, who speaks of each file, and whose each is."""
+    """The data of one answer: the report, and for each file its speakers and its pod."""
 
     def __init__(
         self,

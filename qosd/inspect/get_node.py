@@ -1,4 +1,4 @@
-"""GetNode: the node as the newest tick saw and left it, and what the daemon says of itself."""
+"""GetNode: the node as the newest tick saw and left it, and the daemon's own state."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What every question to this node's daemon finds: the node, the newest tick's report, and the clocks.
+"""The common ground of every question to this node's daemon: the node, the newest tick's report, and the clocks.
 
-An answer is made of these, of what the daemon says of itself, and of kernel files and the journal, which are read in a
-thread, so that no hook call waits for koordctl.
+An answer is made of these, of the daemon's own state, and of kernel files and the journal, which are read in a thread,
+so that no hook call waits for koordctl.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""ListPods: the snapshot's pods, what the hooks want for each container, and what the kernel holds.
+"""ListPods: the snapshot's pods, the values that the hooks want for each container, and those that the kernel holds.
 
-Desired comes from the same engine that answers the proxy; where the actuator composed something else (a suppression
-cap, say), its word counts. Actual is read from the cgroup files, in a thread. Invariant: one container that goes away
-while it is looked at costs its own values only.
+Desired comes from the same engine that answers the proxy; a value that the actuator composed otherwise (a suppression
+cap, say) goes before it. Actual is read from the cgroup files, in a thread. Invariant: a container that goes away
+meanwhile costs its own values only.
 """
 
 from __future__ import annotations

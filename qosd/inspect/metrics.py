@@ -20,7 +20,7 @@ _MAX_HISTORIES = 500
 
 
 async def answer(inspector: Inspector, request: inspect.MetricsRequest) -> inspect.MetricsResponse:
-    """Raises Refusal for a metric that no collector has; one of which there is no sample yet is none."""
+    """Raises Refusal for a metric that no collector has; one without a sample yet is left out."""
     names = [metric.name for metric in METRICS]
     if not any(name.startswith(request.metric) for name in names):
         meant = did_you_mean(request.metric, names)

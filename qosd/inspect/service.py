@@ -2,7 +2,7 @@
 
 inspect.proto says which questions there are: each is answered by the module of its name in this package, ``ListPods``
 by ``list_pods.answer(inspector, request)``. Invariants: nothing is kept between calls; an answer's own failure costs
-that call; what the asker can put right is a status with a sentence.
+that call; an error that the caller can put right is a status with a sentence.
 """
 
 from __future__ import annotations

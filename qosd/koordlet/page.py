@@ -21,7 +21,7 @@ _HELP = "What koordlet exports under this name: {}"
 
 
 class ScrapeInputs(NamedTuple):
-    """What the event loop knows at the moment of a scrape. ``counted``: the daemon's own metrics."""
+    """The event loop's state at the moment of a scrape. ``counted``: the daemon's own metrics."""
 
     report: TickReport
     targets: SampleTargets

@@ -1,4 +1,4 @@
-"""What one scrape is made of. It is taken in the event loop, at once, and rendered in a thread."""
+"""The inputs of one scrape. They are taken in the event loop, at once, and rendered in a thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Sample = tuple[str, float | Histogram]
 
 
 class ObjectLabels:
-    """koordlet's labels of all that is measured, as text. ``runtime``: the scheme of container ids."""
+    """koordlet's labels of all measured objects, as text. ``runtime``: the scheme of container ids."""
 
     def __init__(self, targets: SampleTargets, runtime: str) -> None:
         self.targets, self.runtime = targets, runtime
@@ -55,7 +55,7 @@ class ObjectLabels:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scrape:
-    """``report``: of the newest tick. ``newest``: samples by metric and object. ``counted``: the daemon's own figures,
+    """``report``: the newest tick's. ``newest``: samples by metric and object. ``counted``: the daemon's own figures,
     by metric."""
 
     report: TickReport

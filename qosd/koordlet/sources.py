@@ -1,7 +1,7 @@
-"""What koordlet's metrics are made of: each a function from a scrape to its samples, none while there is nothing.
+"""The sources of koordlet's metrics: each a function from a scrape to its samples, none while there is nothing.
 
-Pure. What a strategy has decided is read from its result as any reader of a report finds it: what it leaves to
-best-effort pods, what the files hold that it speaks of, its acts. So a strategy need not know that it is exported.
+Pure. A strategy's decision is read from its result, as any reader of a report finds it: its limits of best-effort pods,
+the content of its files, its acts. So a strategy need not know that it is exported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from qosd.sense.pressure import PRESSURE
 from qosd.sense.table import METRICS
 
 SUPPRESSION, BURST, OOM_SCORE = "cpuSuppress", "cpuBurst", "oomScoreAdj"
-"""The strategies whose decisions are exported."""
+"""The strategies with exported decisions."""
 _NANOSECONDS = 1_000_000_000
 _MILLISECONDS = 1000.0
 _CPU_UNIT, _BYTE_UNIT = "integer", "byte"
@@ -57,7 +57,7 @@ def start_time(scrape: Scrape) -> Iterator[Sample]:
     yield "", scrape.started_unix_s
 
 
-# what strategies decided
+# decisions of strategies
 
 
 def cores_left(scrape: Scrape) -> Iterator[Sample]:
@@ -184,7 +184,7 @@ def prediction_status(scrape: Scrape) -> Iterator[Sample]:
     yield label_text({"priority": "koord-prod"}), 0.0 if is_there else 1.0
 
 
-# what pods ask for
+# requests of pods
 
 
 def requests(scrape: Scrape) -> Iterator[Sample]:
@@ -214,7 +214,7 @@ def _containers(scrape: Scrape) -> Iterator[tuple[PodView, ContainerView]]:
                 yield pod, container
 
 
-# what the daemon counts
+# counters of the daemon
 
 
 def write_times(scrape: Scrape) -> Iterator[Sample]:

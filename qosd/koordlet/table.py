@@ -1,7 +1,7 @@
-"""Every metric of koordlet: what it is made of here, or why it is not exported.
+"""Every metric of koordlet: its source here, or why it is not exported.
 
-The rows are in the order of upstream's documentation. Names, kinds and labels are upstream's, of which dashboards and
-alerts are made; a deviation is said in the row. Invariant: a metric of the samples' table that names one of these
+The rows are in the order of upstream's documentation. Names, kinds and labels are upstream's, since dashboards and
+alerts use them; a deviation is said in the row. Invariant: a metric of the samples' table that names one of these
 (``Column.koordlet``) is exported by its row, and by no other.
 """
 
@@ -21,10 +21,10 @@ Source = Callable[[Scrape], Iterable[Sample]]
 
 @dataclass(frozen=True, slots=True)
 class KoordletMetric:
-    """A row. ``labels``: beside ``node``, which all have but those that are not ``by_node``.
+    """A row. ``labels``: those beside ``node``, which each row ``by_node`` has.
 
-    ``source`` None: it is not exported, and ``remark`` says why; else how it differs from koordlet's. ``own``: where
-    koord-qosd's own figures have it.
+    ``source`` None: it is not exported. ``remark`` says why, or how it differs from koordlet's. ``own``: koord-qosd's
+    own metrics of the same figure.
     """
 
     name: str

@@ -73,7 +73,7 @@ class NRIConnection(asyncio.Protocol):
     def _received(self, connection: int, piece: bytes) -> None:
         reader = self._streams.get(connection)
         if reader is None:
-            return  # a connection that nobody opened is dropped, as upstream does
+            return  # a connection that was never opened is dropped, as upstream does
         for message in reader.feed(piece):
             if self._reason:
                 return
@@ -96,7 +96,7 @@ class NRIConnection(asyncio.Protocol):
     def _answered(self, message: ttrpc.Message) -> None:
         pending = self._calls.get(message.stream)
         if pending is None or pending.done():
-            return  # too late: nobody waits any more
+            return  # too late: the caller has given up
         try:
             pending.set_result(ttrpc.read_answer(message.payload))
         except ttrpc.CallError as error:

@@ -1,9 +1,9 @@
-"""Attached to the runtime as an NRI plugin, for ever: connect, register, serve, and again when the runtime restarts.
+"""Attaches to the runtime as an NRI plugin, for ever: connects, registers, serves, and again when the runtime restarts.
 
-A socket that is not there is the normal state of a node whose runtime has no NRI, or starts later: its directory is
-watched, not polled. Everything else that goes wrong is tried again with a growing pause, which the socket's
-appearance cuts short. Invariant: ``attached`` hears True and False in turn, True when the runtime has taken us in
-(before it tells what runs already), False when it is gone.
+A missing socket is the normal state of a node whose runtime has no NRI, or starts later: its directory is watched, not
+polled. Any other failure is tried again after a growing pause, which the socket's appearance cuts short. Invariant:
+``attached`` hears True and False in turn, True when the runtime has taken us in (before it tells what runs already),
+False when it is gone.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class NRIPlugin:
         return False
 
     async def _serve(self) -> None:
-        """Raises OSError when nobody answers or the connection ends, CallError when we are not taken in."""
+        """Raises OSError when the socket does not answer or the connection ends, CallError when we are not taken in."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[str] = loop.create_future()
         answered = asyncio.Event()

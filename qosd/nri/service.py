@@ -1,4 +1,4 @@
-"""The Plugin service: what the runtime asks of a plugin, answered by the hook engine.
+"""The Plugin service: answers the runtime's calls to a plugin by the hook engine.
 
 Invariants: no pod can make a call fail (bad annotations are logged and treated as absent, an error of our own is
 logged and answered with "no edits"), and every answer is made in one go, so the runtime, which holds a lock
@@ -50,8 +50,8 @@ _log = logging.getLogger(__name__)
 
 
 def events(nri_version: str) -> int:
-    """Returns the mask of what we want to hear of; a bit that a runtime of ``nri_version`` ("" = before 0.12) does not
-    know would make it refuse us.
+    """Returns the mask of the events that we subscribe to. A bit that a runtime of ``nri_version`` ("" = before 0.12)
+    does not know would make it refuse us.
     """
     found = re.match(r"v?(\d+)\.(\d+)", nri_version)
     since, newest = _LAST_EVENT_SINCE
@@ -78,10 +78,11 @@ class Hooks:
     ``clock`` is monotonic seconds.
 
     ``parent_sets``: see translate. ``announced`` is called with a pod whose containers come next, before the runtime
-    goes on; ``pods_changed`` afterwards, when a pod or a container came, went or was changed by somebody else: hints
-    for whoever looks after what no call carries. ``later`` runs what no pod has to wait for. ``originals`` notes what a
-    container's edits replace, before they are answered; None = nobody will want to know. ``has_resctrl_group``: is the
-    resctrl group there at this moment? ``as_listed`` adds to a request what the pod list says of its pod.
+    goes on; ``pods_changed`` afterwards, when a pod or a container came, went or was changed by another writer: a hint
+    for the reconciler, which does the rest. ``later`` runs work that no pod has to wait for. ``originals`` notes the
+    values that a container's edits replace, before they are answered; None = they are not needed.
+    ``has_resctrl_group``: is the resctrl group there at this moment? ``as_listed`` adds the pod list's facts to a
+    request.
     """
 
     def __init__(

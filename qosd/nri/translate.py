@@ -1,9 +1,8 @@
-"""NRI's messages to pod contexts, and edits to what NRI can carry.
+"""Makes pod contexts of NRI's messages, and NRI's answers of edits.
 
-What the runtime shows of a container is its spec, edits of earlier calls included; what kubelet asks for now comes
-beside it. So a quota is computed only from what kubelet asks, never from the spec, which may hold our own; and an
-edit that changes nothing is left out, since each field that is sent is claimed, and a second plugin that claims it
-makes the call fail.
+The runtime shows a container's spec, edits of earlier calls included; kubelet's present request comes beside it. So a
+quota is computed only from kubelet's request, never from the spec, which may hold our own; and an edit that changes
+nothing is left out, since each field that is sent is claimed, and a second plugin that claims it makes the call fail.
 
 NRI differs from CRI in three ways, each decided here:
 
@@ -54,7 +53,7 @@ def requested(resources: nri.LinuxResources) -> RequestedResources:
 
 
 class SpecResources(NamedTuple):
-    """What a container has without our edits, or gets from kubelet now, and where."""
+    """A container's resources without our edits, or kubelet's new ones, and its place."""
 
     request: RequestedResources
     parent: str

@@ -4,7 +4,7 @@ The header is length, stream id (both uint32, big endian), type and flags (a byt
 stream ids: odd and rising. Only unary calls are spoken: a message of another type is ignored, as the protocol asks
 for the sake of what comes later. (Upstream containerd/ttrpc, PROTOCOL.md.)
 
-Fails with TtrpcError for what no caller may send; the connection cannot go on after it.
+Fails with TtrpcError for bytes that no caller may send; the connection cannot go on after it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _UNARY = 0  # flags
 
 
 class TtrpcError(ValueError):
-    """The peer sent what is no ttrpc."""
+    """The peer sent bytes that are no ttrpc."""
 
 
 class CallError(Exception):
@@ -37,7 +37,7 @@ class CallError(Exception):
 
 
 class Message(NamedTuple):
-    """``type``: REQUEST, RESPONSE or one of later."""
+    """``type``: REQUEST, RESPONSE or a type of a later protocol."""
 
     stream: int
     type: int

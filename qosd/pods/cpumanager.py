@@ -1,12 +1,12 @@
-"""kubelet's CPU manager, as its state file tells: which policy runs, and which CPUs containers have to themselves.
+"""kubelet's CPU manager, by its state file: the policy that runs, and the CPUs that containers have to themselves.
 
-kubelet's document grows: newer ones name owners in other members than ``entries``. So what is read for certain is
-``defaultCpuSet``, the CPUs that are everybody's, and every other online CPU has an owner, whoever that is.
+kubelet's document grows: newer ones name owners in other members than ``entries``. So only ``defaultCpuSet`` is read
+for certain, the CPUs that all containers share; every other online CPU has an owner, known or not.
 
-The file (``cpu_manager_state`` in kubelet's root directory) is replaced at every change and watched; only where the
-kernel refuses the watch is it polled (``look_again``). Invariant: ``current`` is the last state that could be read;
-of an absent file it is the policy "none" without exclusive CPUs, which another source may contradict. ``problem`` says
-what of the file could not be taken, and why it is not watched. The checksum is kubelet's business.
+The file (``cpu_manager_state`` in kubelet's root directory) is replaced at every change and watched; it is polled only
+where the kernel refuses the watch (``look_again``). Invariant: ``current`` is the last readable state; an absent file
+counts as the policy "none" without exclusive CPUs, which another source may contradict. ``problem`` says which parts of
+the file could not be taken, and why it is not watched. The checksum is kubelet's business.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from koord.service.inotify import FileWatch
 
 NONE, STATIC = "none", "static"
 UNNAMED = "unnamed"
-"""Stands for the UID of who has the CPUs of which nothing that is understood names the owner."""
+"""Stands for the UID of an owner of CPUs that is not named in a known way."""
 _HINTS = {
     errno.EMFILE: " (raise fs.inotify.max_user_instances)",
     errno.ENOSPC: " (raise fs.inotify.max_user_watches)",
@@ -39,7 +39,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CPUManagerState:
-    """``exclusive``: CPU lists by pod UID, of all its containers; ``default_cpus``: those of everybody else.
+    """``exclusive``: CPU lists by pod UID, of all its containers; ``default_cpus``: those that all other containers
+    share.
 
     ``problems``: the entries that could not be read, whose CPUs have an owner all the same.
     """

@@ -1,9 +1,9 @@
 """The container runtime, asked through CRI on a unix socket, as plain values.
 
-Lists give names and states; the verbose statuses give what lists lack: a pod's cgroup parent, a container's cgroup
-path and the resources it was made with. Invariants: an object that goes away between two calls is None, not an
-error; anything else that keeps a call from being answered is RuntimeUnreachable with endpoint, method and reason. At
-most ``AT_ONCE`` statuses are asked for at the same time.
+Lists give names and states; the verbose statuses add a pod's cgroup parent, a container's cgroup path and the resources
+it was made with. Invariants: an object that goes away between two calls is None, not an error; any other failure of a
+call is RuntimeUnreachable with endpoint, method and reason. At most ``AT_ONCE`` statuses are asked for at the same
+time.
 
 Events are read only where the runtime gives every reader all of them: containerd 1.7 would split them between kubelet
 and us, and kubelet would miss pods.
@@ -53,7 +53,7 @@ class RuntimeUnreachable(ConnectionError):
 
 @dataclass(frozen=True, slots=True)
 class RuntimeVersion:
-    """What runs: ``name`` as in "containerd", ``version`` as the runtime spells it."""
+    """The runtime: ``name`` as in "containerd", ``version`` as it spells it."""
 
     name: str
     version: str
@@ -78,7 +78,7 @@ class RuntimeVersion:
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """One pod sandbox, as listed. ``runtime_handler``: what runs it; "" is the runtime's default."""
+    """One pod sandbox, as listed. ``runtime_handler``: the handler that runs it; "" is the runtime's default."""
 
     id: str
     namespace: str
@@ -107,10 +107,10 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """What a verbose status adds; "" and empty where the runtime is silent.
+    """The additions of a verbose status; "" and empty where the runtime is silent.
 
-    ``cgroup_parent`` and ``pod_requested`` (for the pod as a whole) are told of sandboxes only, ``marks`` (Koord's own
-    annotations) and ``cpus`` (the CPU set) of containers only.
+    Sandboxes alone have ``cgroup_parent`` and ``pod_requested`` (for the pod as a whole), containers alone ``marks``
+    (Koord's own annotations) and ``cpus`` (the CPU set).
     """
 
     cgroup: str = ""

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class RuntimeEvents:
-    """``on_event(id)``: something happened to that container or sandbox; "" = anything may have, a stream began."""
+    """``on_event(id)``: something happened to that container or sandbox; "" = to any of them, as a stream began."""
 
     def __init__(self, runtime: CRIClient, on_event: Callable[[str], None]) -> None:
         self._runtime, self._on_event = runtime, on_event

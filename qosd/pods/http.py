@@ -44,7 +44,8 @@ class KubeletAccess:
     key_file: Path | None = None
     ca_file: Path | None = None
     certificates: tuple[Path, ...] = ()
-    """Not empty: the server is known by its certificate, the first in one of these files, and not by an authority."""
+    """If not empty, the server is known by its certificate, the first in one of these files, and not by an authority.
+    """
 
 
 async def get(access: KubeletAccess, path: str, timeout_s: float) -> bytes:
@@ -147,7 +148,7 @@ async def _body(url: str, reader: asyncio.StreamReader) -> bytes:
 
 
 def _context(access: KubeletAccess) -> ssl.SSLContext:
-    """Raises OSError, of which ``ssl.SSLError`` is one."""
+    """Raises OSError, or ``ssl.SSLError``, which is one."""
     context = _unidentified(access)
     if access.cert_file is not None:
         context.load_cert_chain(access.cert_file, access.key_file)

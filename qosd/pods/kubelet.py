@@ -1,8 +1,8 @@
-"""kubelet's own pod list, which knows what no runtime does: ``spec.priority``, requests, volumes, phase, QoS class.
+"""kubelet's own pod list, with facts that no runtime has: ``spec.priority``, requests, volumes, phase, QoS class.
 
-``/pods`` comes from the read-only port (plain HTTP) or from the authenticated one (TLS with a bearer token).
-Invariant: a pod with something unreadable in it loses that only, or itself, which a problem says; a list that cannot
-be read as a whole is a FetchError, never an empty list.
+``/pods`` comes from the read-only port (plain HTTP) or from the authenticated one (TLS with a bearer token). Invariant:
+an unreadable part of a pod costs that part, or the pod, and a problem says so; a list that cannot be read as a whole is
+a FetchError, never an empty list.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from qosd.pods.http import FetchError, KubeletAccess, get
 
 TERMINAL = ("Succeeded", "Failed")
 SERVING_CERTIFICATES = ("pki/kubelet-server-current.pem", "pki/kubelet.crt")
-"""In kubelet's directory: what the cluster signed, and what kubelet signed itself where the cluster signs none."""
+"""In kubelet's directory: the certificate that the cluster signed, and the one that kubelet signed itself where the
+cluster signs none."""
 _QOS = {qos.value: qos for qos in KubeQoS}
 
 
@@ -36,9 +37,9 @@ class KubeletContainer(msgspec.Struct, frozen=True):
     name: str
     id: str
     state: str
-    """"waiting", "running" or "terminated"; "" if nobody tells."""
+    """"waiting", "running" or "terminated"; "" if it is not known."""
     requested: Resources = msgspec.field(default_factory=Resources)
-    """What kubelet makes of the container's limits."""
+    """The container's limits as kubelet asks the runtime for them."""
     restarts: int = 0
     """How often it was made again: the runtime's "attempt" of the container that ``id`` names."""
 
@@ -57,7 +58,7 @@ class KubeletPod(msgspec.Struct, frozen=True):
     cpu_request_milli: int | None = None
     memory_request_bytes: int | None = None
     requested: Resources = msgspec.field(default_factory=Resources)
-    """What kubelet makes of the pod's limits: set only where every container has one."""
+    """The pod's limits as kubelet sets them: only where every container has one."""
     containers: tuple[KubeletContainer, ...] = ()
     spec_containers: tuple[SpecContainer, ...] | None = None
     """All containers of the spec with their native amounts; None: some cannot be read, or the pod has amounts of its
@@ -77,7 +78,7 @@ class KubeletPod(msgspec.Struct, frozen=True):
 
 
 UNLISTED = KubeletPod()
-"""Stands for a pod that kubelet has not told of."""
+"""Stands for a pod that is not in kubelet's list."""
 
 
 class KubeletClient:

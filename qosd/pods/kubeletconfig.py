@@ -1,8 +1,8 @@
 """kubelet's configuration, asked of kubelet itself: at the start, and every ten minutes from there on.
 
-kubelet is restarted for another configuration, so that is often enough. Its read-only port tells none, and a token may
-not be allowed to read it: then nothing is known and ``problem`` says why; what kubelet reserves the rules file can say
-instead. What was known stays while kubelet does not answer, or says what cannot be read.
+kubelet is restarted for another configuration, so that is often enough. Its read-only port has none, and a token may
+not be allowed to read it: then nothing is known and ``problem`` says why; the rules file can state kubelet's
+reservation instead. The last known configuration stays while kubelet does not answer, or its answer cannot be read.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ AGAIN_S, RETRY_S = 600.0, 60.0
 
 
 class KubeletConfigReader(Protocol):
-    """``KubeletClient``, as far as it is needed here."""
+    """The part of ``KubeletClient`` that is needed here."""
 
     async def config(self) -> Mapping[str, Any]: ...
 
 
 class KubeletConfigSource:
-    """``kubelet`` None: nobody is asked. ``changed`` is called when ``current`` is another."""
+    """``kubelet`` None: no kubelet is asked. ``changed`` is called when ``current`` is another."""
 
     def __init__(
         self, kubelet: KubeletConfigReader | None, memory_total_bytes: Callable[[], int], changed: Callable[[], object]

@@ -1,9 +1,8 @@
 """The runtime's lists as last told, with the verbose details of each object fetched only when they may have changed.
 
-Details are asked for when an object is new, when its state changed, when somebody said they may be stale, and, a few
-at each list, by age: so even an update that nothing announced is found. Invariant: a failed list changes nothing
-(RuntimeUnreachable); an object that ends between list and status is left out; details of objects that are gone are
-forgotten.
+Details are asked for when an object is new, when its state changed, after ``stale``, and, a few at each list, by age:
+so even an update without an event is found. Invariant: a failed list changes nothing (RuntimeUnreachable); an object
+that ends between list and status is left out; details of objects that are gone are forgotten.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _LIVE = (CONTAINER_CREATED, CONTAINER_RUNNING)
 
 
 class RuntimeLists:
-    """``exists(cgroup)``: whether the cgroup tree has that directory; False where nobody watches it."""
+    """``exists(cgroup)``: whether the cgroup tree has that directory; False where the tree is not watched."""
 
     def __init__(self, runtime: CRIClient, exists: Callable[[str], bool]) -> None:
         self._runtime, self._exists = runtime, exists

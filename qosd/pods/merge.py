@@ -1,8 +1,8 @@
-"""Which pods there are, of what the runtime, kubelet and the cgroup tree know together; pure, with a memory.
+"""The node's pods, made of the runtime's lists, kubelet's list and the cgroup tree; pure, with a memory.
 
 The runtime says which pods run. kubelet adds those it has admitted but not started (their directory exists already),
-and stands in for a runtime that nobody asks or that has told nothing yet. Invariant: the same tuple and the same views
-as last time where nothing changed.
+and stands in for a runtime that is not asked or has told nothing yet. Invariant: the same tuple and the same views as
+last time where nothing changed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _NO_VERSION = RuntimeVersion("", "")
 
 
 class Merger:
-    """Remembers what each view was built from. ``period_us``: the CFS period that a cgroup has; None = it is not there.
+    """Remembers the inputs of each view. ``period_us``: the CFS period that a cgroup has; None = it is not there.
 
-    Of a container that only kubelet tells of nobody says with which period it was made, so the file does.
+    Where only kubelet tells of a container, no source says with which period it was made, so the file does.
     """
 
     def __init__(self, period_us: Callable[[str], int | None] = lambda cgroup: None) -> None:

@@ -1,11 +1,10 @@
-"""Who lists the node's pods with their specs: kubelet; where kubelet is not asked, refuses that to us, or we its
-certificate, a substitute.
+"""Lists the node's pods with their specs: by kubelet, or by a substitute where kubelet is not asked, refuses us, or
+shows a certificate that we refuse.
 
 Before Kubernetes 1.33 kubelet knows no right to its pod list alone: it wants ``nodes/proxy``, which is a shell in every
-pod, and which nobody should give. A node's own credential may not read kubelet's list at all. And kubelet signs its
-serving certificate itself where the cluster does not. Then the API server is asked for the pods of this node, by
-whoever is connected to a cluster. A kubelet that is asked decides, by its answer to each question. Fails with
-FetchError.
+pod and should not be given. A node's own credential may not read kubelet's list at all. And kubelet signs its serving
+certificate itself where the cluster does not. Then the connection to the cluster asks the API server for the pods of
+this node. A kubelet that is asked decides, by its answer to each question. Fails with FetchError.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 class PodLister(Protocol):
-    """``address``: whom it asks, for people."""
+    """``address``: the address of the server that it asks, for people."""
 
     @property
     def address(self) -> str: ...

@@ -1,16 +1,16 @@
 """The node's pods, kept current: one list after each hint that something happened, and a slow one besides.
 
-Hints are the cgroup tree's events, the runtime's own where it broadcasts them, and what others ask for (`refetch`).
-They are coalesced: at most one list runs, and lists begin at least ``GAP_S`` apart. While tree and runtime differ, the
-runtime is asked again soon (`settling`). Without hints a list is made every ``SLOW_S``, or every ``POLL_S`` where
-nothing brings hints. A tree without containers may be the wrong one, so it counts for nothing yet.
+Hints are the cgroup tree's events, the runtime's own where it broadcasts them, and calls of `refetch`. They are
+coalesced: at most one list runs, and lists begin at least ``GAP_S`` apart. While tree and runtime differ, the runtime
+is asked again soon (`settling`). Without hints a list is made every ``SLOW_S``, or every ``POLL_S`` where no source
+gives hints. A tree without containers may be the wrong one, so it counts for nothing yet.
 
 Invariants: ``current`` is the same tuple, and an unchanged pod in it the same view, until something changes. ``ages_s``
 are the ages of the answers that ``current`` holds. A newer answer counts once it is merged: before that, a node whose
-kubelet is slow would seem to have no pods. A source that fails leaves what it told last and grows old: ``ages_s`` and
-``problems`` say so, and its pods stay. The list waits for kubelet's first answer, since what only kubelet knows would
-otherwise come and go at a restart. It waits for no later answer longer than ``KUBELET_WAIT_S``.
-Nothing here raises after construction but `CancelledError`.
+kubelet is slow would seem to have no pods. The last answer of a source that fails stays and grows old: ``ages_s`` and
+``problems`` say so, and its pods stay. The list waits for kubelet's first answer, since facts that only kubelet knows
+would otherwise come and go at a restart. It waits for no later answer longer than ``KUBELET_WAIT_S``. Nothing here
+raises after construction but `CancelledError`.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class PodSource:
     """Merges ``runtime`` and ``kubelet`` (at least one of them).
 
     ``derivation()``: how unlabelled Guaranteed pods count now. ``changed()``: ``current`` is another tuple.
-    ``modified(path)``: somebody, perhaps this process, wrote that file in a watched cgroup directory. ``owns(path)``:
-    whether this process writes that file itself; a write to any other file of a container means that the runtime
-    may have been asked for other resources. ``period_us(cgroup)``: the CFS period that it has.
+    ``modified(path)``: a process, perhaps this one, wrote that file in a watched cgroup directory. ``owns(path)``:
+    whether this process writes that file itself; a write to any other file of a container means that the runtime may
+    have been asked for other resources. ``period_us(cgroup)``: the CFS period that it has.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class PodSource:
         pod = self._kubelet_pods.get(request.uid)
         return request if pod is None else pod.completed(request)
 
-    # what others may ask for
+    # calls of others
 
     def hint(self) -> None:
         """Lists soon, as something may have happened."""

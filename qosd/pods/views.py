@@ -1,11 +1,11 @@
-"""From what the runtime, kubelet and the cgroup tree tell of one pod to its PodView; pure.
+"""Makes a pod's PodView of the answers of the runtime and kubelet and of the cgroup tree; pure.
 
-kubelet's labels and annotations win over the sandbox's, because they follow ``kubectl annotate``; the runtime's
-cgroup paths win over names found in the tree. A container's annotations are those that kubelet requested, and below
-them Koord's marks in the spec, without which a quota of our own would count as requested. A cgroup parent that is not
-named as kubelet names a pod's (a sandbox made by hand) may be shared, so it is nobody's own. Invariant: equal inputs
-give the very same view, container view and decoded context as before, so that identity means "nothing changed"; what is
-wrong with a pod is a problem of its view.
+kubelet's labels and annotations win over the sandbox's, because they follow ``kubectl annotate``; the runtime's cgroup
+paths win over names found in the tree. A container's annotations are those that kubelet requested, and below them
+Koord's marks in the spec, without which a quota of our own would count as requested. A cgroup parent that is not named
+as kubelet names a pod's (a sandbox made by hand) may be shared, so it belongs to no pod. Invariant: equal inputs give
+the very same view, container view and decoded context as before, so that identity means "nothing changed"; each problem
+of a pod is a problem of its view.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from qosd.pods.kubelet import UNLISTED, KubeletPod
 class PodInputs:
     """All that is known of a pod. ``cgroup``: its directory as found in the tree; ``details`` by object id.
 
-    ``scope_prefix``: what the runtime calls a container's scope where it does not tell the path itself.
+    ``scope_prefix``: the runtime's prefix of a container's scope, where it does not tell the path itself.
     """
 
     sandbox: Sandbox | None

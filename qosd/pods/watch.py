@@ -1,10 +1,10 @@
-"""The cgroup tree's own events, through inotify: pods and containers that come and go, and values that others write.
+"""The cgroup tree's own events, through inotify: pods and containers that come and go, and values that are written.
 
 One watch follows one hierarchy: the tiers of kubelet's tree, the pods in them, the containers in those. A tier that
-does not exist yet is waited for at its nearest existing ancestor. cgroupfs tells of a removed directory to the watch
-of its *parent* only (neither IN_DELETE_SELF nor IN_IGNORED is sent), so every watch is ended when the parent reports
-the removal, and every directory has a watched parent. A write(2) by anybody, us included, to a file of a watched
-directory is IN_MODIFY with the file's name.
+does not exist yet is waited for at its nearest existing ancestor. cgroupfs tells of a removed directory to the watch of
+its *parent* only (neither IN_DELETE_SELF nor IN_IGNORED is sent), so every watch is ended when the parent reports the
+removal, and every directory has a watched parent. Any write(2), one of ours included, to a file of a watched directory
+is IN_MODIFY with the file's name.
 
 Invariant: ``pods`` and ``containers`` are the directories as of the last event read. After an overflow everything is
 looked at again. Where the kernel refuses a watch (fs.inotify limits) ``problem`` says so and ``rescan`` tries again.
@@ -36,9 +36,9 @@ log = logging.getLogger(__name__)
 class CgroupWatch:
     """Watches the hierarchy mounted at ``root`` (v1: one controller's, v2: the only one).
 
-    ``tiers``: the cgroup paths in which kubelet makes pods (``/kubepods``, ``/kubepods/burstable``, …).
-    ``changed()``: a pod or container directory came or went, or anything may have. ``modified(path)``: somebody wrote
-    the file at ``path``, in a tier's, pod's or container's directory. Both are called on ``loop``.
+    ``tiers``: the cgroup paths in which kubelet makes pods (``/kubepods``, ``/kubepods/burstable``, …). ``changed()``:
+    a pod or container directory came or went, or may have. ``modified(path)``: a process wrote the file at ``path``, in
+    a tier's, pod's or container's directory. Both are called on ``loop``.
     """
 
     def __init__(

@@ -1,1 +1,2 @@
-"""Which rules are in force: the rules file, what kubelet says of itself, facts of the host, and the CPU pools."""
+"""The policy in force: the rules file, the cluster's objects, kubelet's own settings, facts of the host, and the CPU
+pools."""

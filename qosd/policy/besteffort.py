@@ -1,7 +1,7 @@
-"""What strategies leave to best-effort pods, kept over a restart: ``besteffort.json`` below the run directory.
+"""The limits of best-effort pods, kept over a restart: ``besteffort.json`` below the run directory.
 
-A daemon that starts knows nothing of the load yet. Until every strategy has decided, best-effort pods keep what the
-last run left them, or a restart would give them the CPUs of a full node. A file that cannot be read is said and counts
+A daemon that starts knows nothing of the load yet. Until every strategy has decided, best-effort pods keep the limits
+of the last run, or a restart would give them the CPUs of a full node. A file that cannot be read is logged and counts
 as none; the run directory is gone with the next boot, and so is the file.
 """
 

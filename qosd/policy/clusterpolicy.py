@@ -1,27 +1,26 @@
-"""The cluster's word on this node: its NodeSLO and its Node, as layers over the rules file; the last good ones stay.
+"""The cluster's policy for this node: its NodeSLO and its Node, as layers over the rules file; the last good ones stay.
 
-``qosd.cluster.session`` hands over what the API server says, and nobody here talks to one. Of each object there is one
-state: never known; in force; last good, with its age and why; or none, when the API server says that there is no such
-object, and then the file and the built-in defaults are the policy.
+``qosd.cluster.session`` hands over the API server's answers; no code here talks to one. Each object has one state:
+never known; in force; last good, with its age and why; or none, when the API server says that there is no such object,
+and then the file and the built-in defaults are the policy.
 
-What was said once stays in force while the API server is away and while what it says cannot be used, across restarts
-too: it is kept on disk, with the time of the API server's last word. So a node works on when the cluster is gone. A
-Node that is deleted stays as it was known, since the machine is still what it was, and its NodeSLO stays with it: the
-manager removes that because there is no Node, which is no word on policy. Without a Node, an absent NodeSLO says
-nothing; nor does it while a Node that was gone, or another one of its name, has been there for less than ``NEW_S``,
-for the manager makes its NodeSLO after it. It says nothing either while the API server is away.
+An answer stays in force while the API server is away, and while a newer one cannot be used, across restarts too: it is
+kept on disk, with the time of the API server's last word. So a node works on when the cluster is gone. A deleted Node
+stays as it was known, since the machine is still what it was, and its NodeSLO stays with it: the manager removes that
+because there is no Node, which is no word on policy. An absent NodeSLO counts only while the API server answers, and
+only if there is a Node that has been there for ``NEW_S`` since it was gone or another: the manager makes its NodeSLO
+after it.
 
-Before the first word the policy is unknown, as with a file that was never read: nothing is decided and nothing
-released. Built-in defaults instead would switch off whatever an earlier run protected, when all that is known is that
-nobody has answered yet. Once the API server has been tried in vain, what somebody did say is better than nothing: a
-rules file stands in for what is not known of the cluster, as its operator wrote it for this very node, and without a
-file a NodeSLO that is known does without its Node, though no Node without its NodeSLO. Nothing stands in before that,
-or each start would decide by the file first and by the cluster a moment later; nor where a copy is damaged, for then
-there was a policy of which nobody knows what it protected. Without a cluster (``is_expected`` is off) there is nothing
-to wait for, and no copy is read.
+Before the first answer the policy is unknown, as with a file that was never read: nothing is decided and nothing
+released. Built-in defaults instead would switch off what an earlier run protected, only because there is no answer yet.
+Once the API server has been tried in vain, what is known is better than nothing: a rules file stands in for what is not
+known of the cluster, as its operator wrote it for this very node; without a file, a known NodeSLO does without its
+Node, though no Node without its NodeSLO. Nothing stands in before that, or each start would decide by the file first
+and by the cluster a moment later; nor where a copy is damaged, for then there was a policy, and it is not known what it
+protected. Without a cluster (``is_expected`` is off) there is nothing to wait for, and no copy is read.
 
-Invariants: nothing raises for what an object says; the same word again changes nothing and calls nobody; ``changed`` is
-called when what ``stated``, ``unknown``, ``warnings`` or ``outage`` give has changed.
+Invariants: no content of an object raises; the same answer again changes nothing and calls nothing; ``changed`` is
+called when ``stated``, ``unknown``, ``warnings`` or ``outage`` has changed.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ from qosd.policy.provenance import Origin, Provenance
 
 T = TypeVar("T")
 NODE_SLO, NODE = "NodeSLO", "Node"
-_FRESHENED_S = 3600.0  # how old the time in a copy gets while the API server answers: what a crash adds to the age
-_LEAST_S = 60.0  # for less it is not written when the API server goes away, which it may do again and again
+_FRESHENED_S = 3600.0  # the age of the time in a copy while the API server answers; a crash adds it
+_LEAST_S = 60.0  # the least age for a write when the API server goes away, which may happen often
 NEW_S = 60.0
-"""For so long after a Node has come a NodeSLO that is not there may still be made."""
+"""For this time after a Node has come, a missing NodeSLO may still be made."""
 _NOT_YET = "the API server has not answered yet"
 _NOT_AGAIN = "the API server has not said it again yet"
 _STAYS = "what it said last stays"
@@ -56,7 +55,7 @@ _STAYS = "what it said last stays"
 
 @dataclass(frozen=True, slots=True)
 class LastKnown(Generic[T]):
-    """What the API server says of an object: None = there is none. ``text``: the same for the copy."""
+    """The API server's last good answer on an object: None = there is none. ``text``: the same for the copy."""
 
     name: str
     value: T | None
@@ -67,7 +66,7 @@ class LastKnown(Generic[T]):
 
 
 class WatchedObject(Generic[T]):
-    """One object of the API server's: its last good word, when that held last, and why it may not hold now."""
+    """One object of the API server: its last good answer, the time when that held last, and why it may not hold now."""
 
     def __init__(self, kind: str, kept: Keeper | None) -> None:
         self.kind = kind
@@ -170,7 +169,7 @@ class ClusterPolicy:
         self._node.recall(_kept_node)
         self._shown = self._content()
 
-    # what the session tells
+    # calls of the session
 
     def take_slo(self, spec: Mapping[str, Any] | None, generation: int) -> None:
         """Takes the NodeSLO's ``spec``; None: the API server says that there is no NodeSLO."""
@@ -225,7 +224,7 @@ class ClusterPolicy:
         for each in (self._slo, self._node):
             each.freshen()
 
-    # what follows
+    # the layers
 
     @property
     def node(self) -> NodeFacts | None:

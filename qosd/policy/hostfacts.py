@@ -1,5 +1,4 @@
-"""What the hooks need to know of the host: looked up with each load of the rules file, and when something of it
-changed.
+"""The facts of the host that hooks go by: looked up with each load of the rules file, and when one has changed.
 
 Missing files are facts too: no resctrl mount means no resctrl groups, an unreadable /proc/meminfo means size unknown
 (0).

@@ -2,8 +2,8 @@
 
 One file: a comment line that says version, source, time, length and checksum, and below it the document as its source
 spelled it, so it can be read and copied by people. It is replaced as a whole (``koord.service.wholefile``). Invariants:
-what is recalled is a whole document that was good once; a copy that is damaged, foreign or of another version counts as
-none and is said, and stays where it is, because it tells that there was a policy. Nothing here blocks the event loop.
+a recalled document is whole and was good once; a copy that is damaged, foreign or of another version counts as none and
+is told, and stays where it is, because it shows that there was a policy. Nothing here blocks the event loop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from koord.service import wholefile
 
 VERSION = 1
 MAX_BYTES = MAX_JSON
-"""Of a policy document, from whatever source."""
+"""The most bytes of a policy document, from any source."""
 RETRY_S = 60.0
 _MARK = b"# koord policy "
 _MAX_HEADER_BYTES = 8192
@@ -103,7 +103,7 @@ def _decode(content: bytes, file: Path) -> PolicyDocument:
 class Keeper:
     """Keeps the newest document in ``file``, in the background of the event loop, until the disk has taken it.
 
-    ``disk`` runs what blocks. ``problem`` says why the newest is not kept; "" = it is, or it is on its way.
+    ``disk`` runs the writes. ``problem`` says why the newest is not kept; "" = it is, or it is on its way.
     """
 
     def __init__(self, file: Path, disk: Executor, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,9 +1,9 @@
-"""What the policy takes from kubelet: the CPU manager policy that runs, and what kubelet reserves of the node.
+"""The part of the policy that comes from kubelet: the CPU manager policy that runs, and kubelet's reservation.
 
 A rules file that still says ``none`` on a node whose kubelet is ``static`` would move containers off the CPUs that
-kubelet gave them. Where kubelet's state file tells no allocations although another source says that there are some, or
-may say so with kubelet's first answer, they are unknown: then the policy counts as ``static``, and
-``NodeSettings.cpus_unknown`` says why no CPU set may be widened. Pure but for what ``said_by`` reads.
+kubelet gave them. The allocations are unknown where kubelet's state file has none, although another source says that
+there are some, or may say so with kubelet's first answer: then the policy counts as ``static``, and
+``NodeSettings.cpus_unknown`` says why no CPU set may be widened. Pure but for ``said_by``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The section ``node`` of the rules file: what NodeSLO does not carry, checked value by value.
+"""The section ``node`` of the rules file: the settings that NodeSLO does not carry, checked value by value.
 
 The section is ours alone, so an unknown key is an error: a typing error never silently means "default". But feature
-gates are upstream's, and grow: one that is unknown is told, and ignored.
+gates are upstream's, and grow: an unknown one is told, and ignored.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _SystemQOS(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _ApplyPolicy(StrEnum):
-    """What the scheduler subtracts; CPUs are reserved either way."""
+    """The part that the scheduler subtracts; CPUs are reserved either way."""
 
     DEFAULT = "Default"
     RESERVED_CPUS_ONLY = "ReservedCPUsOnly"
@@ -92,8 +92,8 @@ class _Node(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def read(section: object, bad: Bad | None = None) -> NodeSettings:
-    """Returns the node's settings from the document under ``node``; raises SchemaError. ``bad`` is told of what does
-    not count.
+    """Returns the node's settings from the document under ``node``, and tells ``bad`` what does not count. Raises
+    SchemaError.
     """
     node = schema.read(_Node, section, "node", _refuse)
     for name in node.hooks:

@@ -1,13 +1,13 @@
-"""The cluster's Node as a layer of policy: what its labels, annotations and status say over the file's ``node``.
+"""The cluster's Node as a layer of policy: its labels, annotations and status over the file's ``node``.
 
     reservation             the CPUs outside both pools, as a list or as a quantity: the file's whole reservation
     system-qos-resource     the CPUs of SYSTEM pods: the file's ``systemQOS``
-    cpu-normalization-ratio the ratio; label ``cpu-normalization-enabled: "false"`` switches it off, whatever it is
+    cpu-normalization-ratio the ratio; label ``cpu-normalization-enabled: "false"`` switches any ratio off
     status.allocatable      memory (``raw-allocatable``, where the node is amplified), batch and mid resources, each by
                             its name
 
-What the Node does not say stays as the file has it. The bandwidth of annotation ``network-bandwidth`` is in the NodeSLO
-that the manager makes, and amplification concerns whoever places pods: neither is read here.
+Settings that the Node does not have stay as the file has them. The bandwidth of annotation ``network-bandwidth`` is in
+the NodeSLO that the manager makes, and amplification concerns schedulers: neither is read here.
 
 Invariant: an annotation that cannot be read counts as not set, a bad member of one that member alone, and a sentence
 names it; nothing here raises.
@@ -39,7 +39,7 @@ Changes = dict[str, Any]
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
-    """What Koord goes by of a Node; without what each heartbeat changes."""
+    """The members of a Node that Koord goes by; without those that each heartbeat changes."""
 
     name: str = ""
     uid: str = ""

@@ -1,16 +1,16 @@
-"""One policy of several documents: what each layer says over the one below it.
+"""One policy of several documents: each layer goes over the one below it.
 
     NodeSLO      over the rules file's ``spec``, field by field: an object merges with the object below, a list and a
-                 map take the place of the one below; what it does not set is the file's
+                 map take the place of the one below; a field that it does not set is the file's
     Node         over the rules file's ``node`` (``nodeobject``)
 
 Below the file's ``spec`` are the built-in defaults, and a QoS class that the result switches off is neutral: that is
-``slo_defaults.in_force``, as for a file alone. Fields that have to fit each other are judged with what is below them,
-so half of a pair may come from each layer; what does not fit counts as not set, in the NodeSLO if that helps, else in
-the file.
+``slo_defaults.in_force``, as for a file alone. Fields that have to fit each other are judged with those below them, so
+half of a pair may come from each layer; a field that does not fit counts as not set, in the NodeSLO if that helps, else
+in the file.
 
-Invariants: layers that are good alone and together make what one document of both would make. What is wrong of a layer
-counts as not set in that layer, so what is below shows, and nothing else changes. Pure.
+Invariants: layers that are good alone and together make the same as one document of both. A wrong value counts as not
+set in its layer, so the one below shows, and nothing else changes. Pure.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SETTINGS = "spec.systemStrategy."
 
 @dataclass(frozen=True, slots=True)
 class NodePolicy:
-    """What somebody says, checked: what is not set in ``spec`` has its default. ``source``: who, for messages.
+    """A checked document: a field that is not set in ``spec`` has its default. ``source``: its name, for messages.
 
     ``slo_generation``: of the NodeSLO that is part of it; 0 = there is none. ``bad_settings``: as in
     ``EffectivePolicy``.
@@ -46,7 +46,7 @@ class NodePolicy:
 
 @dataclass(frozen=True, slots=True)
 class ClusterOverrides:
-    """What the cluster's objects say; None: nothing. The sources are their names, for messages."""
+    """The settings of the cluster's objects; None: there are none. The sources are the objects' names, for messages."""
 
     slo: NodeSLOSpec | None = None
     slo_generation: int = 0
@@ -62,8 +62,8 @@ def bad_settings(problems: Iterable[Problem]) -> frozenset[str]:
 
 
 def overlay(file: NodePolicy, cluster: ClusterOverrides, warn: Callable[[str], None]) -> NodePolicy:
-    """Returns the cluster's word over the file's; ``warn`` is told of what does not count. The file's itself if that is
-    all.
+    """Returns the cluster's settings over the file's, and tells ``warn`` which do not count; ``file`` itself if there
+    are none.
     """
     node = file.node
     if cluster.node is not None:

@@ -1,17 +1,18 @@
-"""The CPU pools: where LS and BE containers run, made of the topology and of who has CPUs of their own.
+"""The CPU pools: where LS and BE containers run, by the topology and by the pods that have CPUs of their own.
 
     BE pool = online − kubelet's exclusive − LSE pods' − reserved − exclusive system-QoS CPUs − isolated
     LS pool = BE pool − CPUs that any pod's annotation ``resource-status`` binds        (per NUMA node)
 
 Kubelet's exclusive CPUs are those of pods that keep what kubelet's CPU manager gave them: not labelled LS or BE, not
-free, nothing bound by the scheduler; and those whose owner its file does not name in a known way. Where the scheduler
-bound a pod to one of them kubelet's pod has it, and a bound pod that is left with none counts as not bound. CPUs that
-kubelet reserves stay in the pools. Invariants: pools hold online CPUs only, LS is within BE, no LSE pod's CPU is in
-either, and neither is empty while a CPU is online: where nothing is left, others' CPUs are shared, the least protected
-first, kubelet's last, and a warning names whose. To isolated CPUs the kernel balances no load, so that all threads of a
-container would share one of them: that there are any is a warning, too. A pool that the rules file gives is taken as
-given. A bound pod whose CPU set another writer fights for has the CPUs that it is kept on. What makes no
-sense (two pods on one CPU, a CPU that is not there) is a warning.
+free, nothing bound by the scheduler; and those whose owner its file does not name in a known way. If the scheduler
+bound a pod to one of them, kubelet's pod has it, and a bound pod that is left with none counts as not bound. CPUs that
+kubelet reserves stay in the pools. A pool that the rules file gives is taken as given. A bound pod whose CPU set
+another writer fights for has the CPUs that it is kept on.
+
+Invariants: pools hold online CPUs only, LS is within BE, no LSE pod's CPU is in either, and neither is empty while a
+CPU is online: where nothing is left, other pods' CPUs are shared, the least protected first, kubelet's last, and a
+warning names their owners. Isolated CPUs are a warning, too: the kernel balances no load there, so all threads of a
+container would share one of them. So are contradictions (two pods on one CPU, a CPU that is not there).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Pools:
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """CPUs that are one pod's: ``owner`` is its name with its class, or with "kubelet"."""
+    """The CPUs of one pod: ``owner`` is its name with its class, or with "kubelet"."""
 
     owner: str
     cpus: CPUSet
@@ -206,7 +207,7 @@ def _set_aside(topology: Topology, node: NodeSettings, online: CPUSet, warnings:
 
 
 def _be(online: CPUSet, claims: Sequence[_Claim], aside: CPUSet, isolated: CPUSet) -> tuple[CPUSet, str]:
-    """Returns the BE pool, and whose CPUs it has to share ("" = nobody's)."""
+    """Returns the BE pool, and the owners of CPUs that it has to share ("" = there are none)."""
     kubelets = _union(claim.cpus for claim in claims if claim.by_kubelet)
     lse = _union(claim.cpus for claim in claims if claim.qos is QoSClass.LSE)
     steps = (

@@ -13,20 +13,20 @@ from enum import StrEnum
 
 class Origin(StrEnum):
     SOURCE = "source"
-    """What the source says now."""
+    """The source says it now."""
     LAST_GOOD = "last good"
-    """What the source said last: it is away, or what it says now cannot be used."""
+    """The source said it last: it is away, or its present answer cannot be used."""
     NONE = "none"
     """The source says now that there is nothing."""
     DEFAULTS = "built-in defaults"
     """There never was a source."""
     UNKNOWN = "unknown"
-    """There was or is a policy, and nobody can tell it."""
+    """There was or is a policy, and it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """``taken_unix_s``: when the source last said it; None of what no source said. ``problem``: of the source now."""
+    """``taken_unix_s``: when the source last said it; None: no source did. ``problem``: of the source now."""
 
     origin: Origin
     source: str

@@ -1,11 +1,11 @@
 """The rules file as a layer of the policy: read and checked as a whole, and the last good one kept.
 
-``spec`` has NodeSLO's shape; ``node`` is this node's own section. A rules file is a document with an age: what was good
-once is kept on disk and stays while the file is bad, absent or being saved, across restarts too. Invariants: nothing
-but a good document changes what the file says. A node that never had a file has none of it, and so the built-in
-defaults; where a file is or was there and cannot be read, ``unknown`` says why.
+``spec`` has NodeSLO's shape; ``node`` is this node's own section. A rules file is a document with an age: the last good
+one is kept on disk and stays while the file is bad, absent or being saved, across restarts too. Invariants: only a good
+document changes the file's policy. A node that never had a file goes by the built-in defaults; where a file is or was
+there and cannot be read, ``unknown`` says why.
 
-What is wrong is kept as ``warnings`` (document, path, value), and loads are logged and counted.
+Problems are kept as ``warnings`` (document, path, value), and loads are logged and counted.
 """
 
 from __future__ import annotations

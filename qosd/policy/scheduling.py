@@ -1,8 +1,8 @@
-"""What strategies leave to best-effort pods, made one: the CPUs of the BE pool, the CPU time, and how they run.
+"""The limits of best-effort pods, made of all strategies' answers: the CPUs of the BE pool, CPU time, and weights.
 
-Strategies speak of best-effort pods as a whole; what of that is a tier's of kubelet's and what a pool's follows from
-the pods. Invariants: best-effort pods always have a CPU of their pool; a pool that is not known stays unknown;
-kubelet's BestEffort tier has room for its pods that are not covered, or no bound at all.
+Strategies speak of best-effort pods as a whole; the pods decide which part is kubelet's tier's and which a pool's.
+Invariants: best-effort pods always have a CPU of their pool; a pool that is not known stays unknown; kubelet's
+BestEffort tier has room for its pods that are not covered, or no bound at all.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def limits_on(snapshot: NodeSnapshot, by_strategy: Mapping[str, BestEffortSchedu
 
 
 def _on_trial(each_leaves: Iterable[BestEffortScheduling]) -> str:
-    """Returns the field on trial, of which no other strategy says anything that lasts."""
+    """Returns the field on trial, unless another strategy sets it for good."""
     all_of_them = tuple(each_leaves)
     for one in all_of_them:
         if one.on_trial and not any(getattr(each, one.on_trial) for each in all_of_them if each is not one):

@@ -1,9 +1,10 @@
-"""What every field of NodeSLO means, and what follows from it on a node.
+"""The meaning of every field of NodeSLO, and its effect on a node.
 
-A field that somebody sets and that has no effect is the worst kind of setting. So ``EFFECTS`` names who acts by each
-field and what that takes (``Use``), or says why nobody does (``Gap``). The warnings of the policy (``sloeffects``) and
-``docs/node-slo.md`` are made of these tables, descriptions of the CRD of ``MEANINGS``. The structs have the bounds and
-``slo_defaults`` the defaults. Invariant: every field of the structs is in both tables, and both hold no other.
+A field that is set and has no effect is the worst kind of setting. So ``EFFECTS`` names the hooks and strategies that
+act by each field and what they need (``Use``), or says why none does (``Gap``). The warnings of the policy
+(``sloeffects``) and ``docs/node-slo.md`` are made of these tables, descriptions of the CRD of ``MEANINGS``. The structs
+have the bounds and ``slo_defaults`` the defaults. Invariant: every field of the structs is in both tables, and both
+hold no other.
 
 ``*`` in a path is any QoS class, ``[]`` any item of a list.
 """
@@ -35,7 +36,7 @@ class GapStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Why nobody acts by a field; ``why`` completes "it has no effect: "."""
+    """Why a field has no effect; ``why`` completes "it has no effect: "."""
 
     status: GapStatus
     why: str
@@ -62,7 +63,7 @@ class Use:
 
 
 Effect = tuple[Use, ...] | Gap
-"""Who acts, or why nobody does."""
+"""The hooks and strategies that act, or why none does."""
 
 
 def _by_path(objects: Mapping[str, Mapping[str, T]]) -> Mapping[str, T]:
@@ -230,7 +231,7 @@ SWITCHES: Mapping[str, tuple[str, object]] = MappingProxyType(
 )
 """The field that switches an object on, with its value that is off; by the object's path."""
 
-# Who acts. What takes no gate goes by the policy and by what the node has.
+# The uses. One without a gate goes by the policy and by the node alone.
 _LISTED = ("the runtime's CRI socket", "priorities from kubelet's pod list")
 _AMOUNTS = (*_LISTED, "`node.allocatable` in the rules file, or the Node's own in a cluster")
 _GRANTED = ("the unit's [grant](operations.md#what-the-unit-allows)",)
@@ -254,7 +255,7 @@ _QUOTA_BURST = Use(gate="CPUBurst", when={"policy": ("cfsQuotaBurstOnly", "auto"
 _GROUP = Use("resctrl", gate="RdtResctrl", by_group=True)
 _PAGE_CACHE = "memory.pagecache_limit.size"
 _RECLAIM, _SOFT_LIMIT = "memory.reclaim", "memory.soft_limit_in_bytes"
-"""What stands in for vendors' watermarks and limits of page cache; what does for ``memory.low`` on cgroup v1."""
+"""The substitute for vendors' watermarks and limits of page cache; that for ``memory.low`` on cgroup v1."""
 _MEMORY_FILES = (
     "memory.min", "memory.low", "memory.high", "memory.oom.group", "memory.priority", "memory.use_priority_oom",
     "memory.wmark_ratio", "memory.wmark_scale_factor", "memory.wmark_min_adj", _PAGE_CACHE, _RECLAIM, _SOFT_LIMIT,
@@ -356,7 +357,7 @@ GAPS_BY_VALUE: Mapping[str, Mapping[str, Gap]] = MappingProxyType(
         f"{STRATEGY}.policies.netQOSPolicy": {"terway-qos": _TERWAY},
     }
 )
-"""The values of a field by which nobody acts, and why; by the field's path."""
+"""The values of a field that have no effect, and why; by the field's path."""
 
 
 def pattern(path: str) -> str:
@@ -365,7 +366,7 @@ def pattern(path: str) -> str:
 
 
 def effect_of(path: str) -> Effect | None:
-    """Returns who acts by the field at ``path``, or why nobody does; None for what is no field of the structs."""
+    """Returns the hooks and strategies that act by the field at ``path``, or why none does; None: no such path."""
     return _of_innermost(path, EXCEPTIONS) or _of_innermost(pattern(path), EFFECTS)
 
 

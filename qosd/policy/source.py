@@ -1,18 +1,18 @@
-"""The policy in force, made in one place of all that it follows from, and what is left to best-effort pods by it.
+"""The policy in force, made in one place of all its sources, and the limits of best-effort pods by it.
 
     documents    the rules file; over it, with a cluster, the NodeSLO and the Node (``overlay``), each the last good one
     host         what the kernel has (``HostFacts``)
-    kubelet      the CPU manager policy that runs, and what kubelet reserves (``kubeletpolicy``)
+    kubelet      the CPU manager policy that runs, and kubelet's reservation (``kubeletpolicy``)
     pods         the CPU pools that they leave (``pools``)
 
 Hook server, NRI and the node's loop take both from here, so they never disagree about a pool or a limit. Invariants:
-``current`` is another object only when it says something else, and its ``slo`` and ``host`` likewise, because identity
-tells others what they need not do again; the same holds for ``limits``. What is told counts at the next reading. Before
-the first ``update`` the pods are unknown, and so are the pools unless the file gives them; there are none either while
-the policy is unknown (``EffectivePolicy.policy_unknown``), and then nothing is decided and nothing released.
+``current`` is another object only when it says something else, and its ``slo`` and ``host`` likewise, because its
+readers skip work by identity; the same holds for ``limits``. A new fact counts at the next reading. Before the first
+``update`` the pods are unknown, and so are the pools unless the file gives them; there are none either while the policy
+is unknown (``EffectivePolicy.policy_unknown``), and then nothing is decided and nothing released.
 
-What is wrong with the documents is kept as ``warnings`` for koordctl until it is right, and logged once; with them
-stands what the policy asks for and has no effect on this node (``sloeffects``).
+Problems of the documents are kept as ``warnings`` for koordctl until they are gone, and logged once; with them stand
+the settings that have no effect on this node (``sloeffects``).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the pools are made of."""
+    """The inputs of the pools."""
 
     topology: Topology
     pods: tuple[PodView, ...]
@@ -66,8 +66,8 @@ class _Seen:
 
 class PolicySource:
     """Lives in the event loop. ``kept``: remembers the last good rules file beyond this process. ``gate_flags``: the
-    feature gates of the command line. ``cluster``: the layers over the file; whoever feeds it calls ``recompose`` when
-    it has changed. ``kubelet`` is asked at each reading, since a pod waits.
+    feature gates of the command line. ``cluster``: the layers over the file; its feeder calls ``recompose`` when it has
+    changed. ``kubelet`` is asked at each reading, since a pod waits.
     """
 
     def __init__(

@@ -3,8 +3,8 @@
 Koord gives a tier no CPU set, but another agent may have, or still do. On cgroup v1 the kernel refuses a CPU set that
 is not within the parent's, so no container would start with more. A pod that was made below a narrow tier keeps these
 CPUs when the tier has all again, until ``Leftovers`` widens it too: so the pods' own count, at the start and as long as
-one of them is narrow. Two files are read at each tick, through kept descriptors. Invariant: what cannot be read bounds
-nobody.
+one of them is narrow. Two files are read at each tick, through kept descriptors. Invariant: an unreadable file bounds
+no container.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _FILES = 2
 
 
 class TierCPUs:
-    """Of ``tree``; for one thread at a time. Pods count in the first ``look_for_s`` seconds."""
+    """The CPUs of tiers in ``tree``; for one thread at a time. Pods count in the first ``look_for_s`` seconds."""
 
     def __init__(self, tree: Tree, look_for_s: float) -> None:
         self._tree = tree
         self._look_for_ns = int(look_for_s * 1e9)
         self._files = KeptFiles(_FILES, lambda problem: None)
-        self._is_anyone_narrow = True  # nobody has looked yet
+        self._is_anyone_narrow = True  # until the first look
         self._until_ns: int | None = None
 
     def close(self) -> None:

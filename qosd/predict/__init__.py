@@ -1,1 +1,1 @@
-"""Peak prediction: what pods, classes and the node will need, learnt from what they used, with its confidence."""
+"""Peak prediction: the future need of pods, classes and the node, learnt from their use, with its confidence."""

@@ -3,7 +3,7 @@
 Keys say what a model is of: ``pod/<uid>``, ``workload/<namespace>/<name>`` (so that a rollout does not start from
 nothing), ``class/<priority class>``, ``system`` and ``node``. Invariant: a model is trusted by the evidence in it,
 never by the age of its pod, and never by samples of a date that the clock was set back from. ``confidence`` is the
-evidence that is left, as a part of what a model that was fed without end would hold: 1/2 after one half-life of
+evidence that is left, as a share of the evidence in a model that is fed without end: 1/2 after one half-life of
 samples, 3/4 after two, and fading when samples stay away.
 """
 
@@ -32,7 +32,7 @@ _POD, _CLASS, _WORKLOAD = "pod/", "class/", "workload/"
 _SHORT_LIVED_S = 30 * 60.0
 _LONG_LIVED_S = 14 * 24 * 3600.0  # a workload may rest for two weeks and is still known
 MOST_MODELS = 2048
-"""Of pods, and of workloads: many times what a node runs, and some 2 MiB each."""
+"""The most models of pods, and of workloads: many times what a node runs, and some 2 MiB each."""
 _MOST_OTHERS = 64
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ def confidence_after(trained_s: float) -> float:
 
 
 class _Shelf:
-    """Models of one kind, the longest without a sample first; beyond ``most`` those go."""
+    """Models of one kind, the one longest without a sample first; beyond ``most`` models the first ones go."""
 
     def __init__(self, life_s: float, most: int) -> None:
         self.life_s, self._most = life_s, most

@@ -1,7 +1,7 @@
-"""Prediction as a part of the daemon: learn from every tick, predict once a minute, keep what was learnt.
+"""Prediction as a part of the daemon: learns from every tick, predicts once a minute, keeps the models.
 
 ``observe`` runs in the node's thread, which neither spells a checkpoint nor waits for a disk: that is ``keep``'s.
-Invariant: whatever is wrong with the checkpoint, prediction goes on, and the daemon says what it lost.
+Invariant: prediction goes on with a bad checkpoint, and the daemon says what it lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What prod pods requested and will not need: the amount that mid-priority pods may be given.
+"""The amount that prod pods requested and will not need, which mid-priority pods may be given.
 
 Two predictors, the smaller result counts. By pod: each prod pod's request above its own predicted peak. By class: all
 requests above the peaks of the prod class and the system together. (Every pod has a class here: where none is given,

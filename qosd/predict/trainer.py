@@ -1,10 +1,10 @@
 """Training: a minute of the node, summed tick by tick, becomes one sample per model.
 
-Sums are made within one tick and the 90th percentile is taken of the sums, never a sum of percentiles, so the class
-and system models are not biased. Only prod pods and their workloads have models of their own, because only prod is
+Sums are made within one tick and the 90th percentile is taken of the sums, never a sum of percentiles, so the class and
+system models are not biased. Only prod pods and their workloads have models of their own, because only prod is
 predicted. Invariant: a model learns from measurements only. A tick in which a running pod could not be read adds
-nothing to the sums it belongs to, one in which nobody knows the pods adds nothing to any of theirs; a minute with too
-few ticks adds nothing at all. While the pods are unknown, no model is forgotten for having no sample.
+nothing to the sums it belongs to, a tick without known pods adds nothing to any sum of pods; a minute with too few
+ticks adds nothing at all. While the pods are unknown, no model is forgotten for having no sample.
 """
 
 from __future__ import annotations

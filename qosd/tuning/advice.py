@@ -1,4 +1,4 @@
-"""What to tell the owner of a container, by its history: one rule for each way in which a limit or a request hurts it.
+"""Advice to the owner of a container, by its history: one rule for each way in which a limit or a request hurts it.
 
     killed          a process was killed for want of memory
     throttled       in 10 % of the CFS periods, until 5 %: by its own quota, whatever others do
@@ -8,8 +8,8 @@
     cpu request,    it uses twice what it requests, until 1.5 times
     memory request
 
-All but the first by the mean over a minute, within the five minutes that are kept. A container that is throttled is not
-called queued: its threads wait for quota. Pure. Invariant: what is recommended is more than what there is.
+All but the first go by the mean over a minute, within the five minutes that are kept. A container that is throttled is
+not called queued: its threads wait for quota. Pure. Invariant: the advised amount is more than the present one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ THROTTLED, QUEUED = Hysteresis(0.10, 0.05), Hysteresis(1.2, 1.05)
 FULL, SLOWED, REQUESTS = Hysteresis(0.95, 0.90), Hysteresis(1.0, 0.1), Hysteresis(2.0, 1.5)
 _FILLED = 0.85
 _LEAST_CORES, _LEAST_BYTES = 0.05, 32 << 20
-"""A smaller request counts as this: nobody need hear of a container that uses less than twice as much."""
+"""A smaller request counts as this: a container that uses less than twice as much needs no advice."""
 _MARGIN, _ROOM, _MORE = 1.1, 1.25, 1.5
 _PEAK = 0.95
 _MI = 1 << 20
@@ -35,8 +35,8 @@ _LIMIT, _REQUEST = "limit", "request"
 
 
 class Advice(NamedTuple):
-    """Of ``container``, "" = of the pod itself. ``finding``: what hurts, with figures; ``remedy``: what to set, and how
-    that comes about."""
+    """Advice on ``container``, "" = on the pod itself. ``finding``: the harm, with figures; ``remedy``: the setting,
+    and how it comes about."""
 
     container: str
     topic: str

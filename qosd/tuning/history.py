@@ -1,4 +1,4 @@
-"""What advice on one container is made of: its limits and requests, where it may run, and its last five minutes."""
+"""The inputs of advice on one container: its limits and requests, its CPUs, and its last five minutes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _EXCLUSIVE = "kubelet's CPU manager has given it CPUs: it takes a new pod"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerHistory:
-    """A container as it is now and was for five minutes. 0 = no limit; a request of None = nobody tells it.
+    """A container as it is now and was for five minutes. 0 = no limit; a request of None = it is not known.
 
     ``cpus``: how many it may use. ``is_guaranteed``: request and limit are the same, or the pod's class would change.
     ``cpu_fixed``, ``memory_fixed``: why kubelet would not resize it in place; "" = it would. ``left_milli``,
-    ``left_bytes``: what of the node nobody has requested, None = not known. ``may_burst``: CPU burst is on.
+    ``left_bytes``: the part of the node that is not requested, None = not known. ``may_burst``: CPU burst is on.
     """
 
     name: str
@@ -59,7 +59,7 @@ class ContainerHistory:
 
 
 class PodHistory(NamedTuple):
-    """``oom_kills_per_s``: in the pod's own cgroup with all that are and were below it; v1 does not count those."""
+    """``oom_kills_per_s``: in the pod's own cgroup and all that are or were below it; v1 does not count those."""
 
     containers: tuple[ContainerHistory, ...] = ()
     oom_kills_per_s: Series = ()

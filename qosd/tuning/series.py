@@ -1,10 +1,10 @@
 """A figure over time, and whether it has been above a mark for long.
 
 Advice that comes and goes with every sample is worse than none. So a figure counts by its mean over the last minute,
-and between two marks what was said stays: it is said from ``on``, until the mean is below ``off``. Nothing is
-remembered for that between two questions. The switch is replayed over the samples that are kept, so that whoever asks
-gets the same answer, and a restart of the daemon costs a minute. Invariant: a figure that stays between the marks
-changes the answer at most once, when the sample that was above ``on`` is no longer kept.
+and between two marks the answer stays: it is high from ``on``, until the mean is below ``off``. Nothing is remembered
+for that between two questions. The switch is replayed over the samples that are kept, so that every caller gets the
+same answer, and a restart of the daemon costs a minute. Invariant: a figure that stays between the marks changes the
+answer at most once, when the sample that was above ``on`` is no longer kept.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OVER_NS = 60 * NANOSECONDS
 
 
 class Hysteresis(NamedTuple):
-    """The two marks."""
+    """The two marks: a figure is high from ``on``, until it is below ``off``."""
 
     on: float
     off: float
