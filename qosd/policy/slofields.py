@@ -92,12 +92,12 @@ _FIELDS: Mapping[str, Mapping[str, str]] = {
         "cpuEvictBESatisfactionLowerPercent": (
             "Share of their CPU requests at which best-effort pods get too little, and some are evicted."
         ),
-        "cpuEvictBESatisfactionUpperPercent": "Share that the others get then; not below the lower one.",
+        "cpuEvictBESatisfactionUpperPercent": "Share that the remaining pods then get; not below the lower one.",
         "cpuEvictBEUsageThresholdPercent": (
             "Share of the CPU that they can get which they must use, else nothing lacks; unset: 90."
         ),
         "cpuEvictTimeWindowSeconds": (
-            "Time over which CPU is averaged before anybody is evicted for it, 1800 at most; unset: that of one sample."
+            "Time over which CPU is averaged before a pod is evicted for it, 1800 at most; unset: that of one sample."
         ),
         "cpuEvictThresholdPercent": "Share of the node's CPU in use from which pods are evicted.",
         "cpuEvictLowerPercent": "Share to which CPU in use is brought down; unset: the threshold less 2.",
@@ -135,14 +135,14 @@ _FIELDS: Mapping[str, Mapping[str, str]] = {
         "pageCacheEnable": "Whether page cache is limited; unset: if it has a size.",
         "pageCacheLimitPercent": "Share of the memory limit that page cache may take.",
         "pageCacheLimitSize": "Bytes that page cache may take, instead of the share.",
-        "pageCacheReclaimSync": "Whether who exceeds the limit reclaims itself, instead of the background.",
+        "pageCacheReclaimSync": "Whether a pod above the limit reclaims by itself, instead of the background.",
     },
     f"{_CLASS}.blkioQOS": {
         "enable": _ON,
     },
     _BLOCKS: {
         "name": "Device (`/dev/vdb`), volume group, or volume of the pod.",
-        "type": "Which of the three `name` is.",
+        "type": "Which of the three `name` names.",
     },
     f"{_BLOCKS}.ioCfg": {
         "readIOPS": "Reads per second; 0: no limit.",
@@ -170,15 +170,15 @@ _FIELDS: Mapping[str, Mapping[str, str]] = {
     },
     f"{_CLASS}.networkQOS": {
         "enable": _ON,
-        "ingressRequest": "Bandwidth of what comes in that the class has in any case.",
-        "ingressLimit": "Bandwidth of it that it has at most; 0: no limit.",
-        "egressRequest": "Bandwidth of what goes out that the class has in any case.",
-        "egressLimit": "Bandwidth of it that it has at most; 0: no limit.",
+        "ingressRequest": "Incoming bandwidth that the class has in any case.",
+        "ingressLimit": "Incoming bandwidth that it has at most; 0: no limit.",
+        "egressRequest": "Outgoing bandwidth that the class has in any case.",
+        "egressLimit": "Outgoing bandwidth that it has at most; 0: no limit.",
     },
     BURST: {
         "policy": "Which bursts latency-sensitive containers get: quota saved up, quota raised, both or none.",
         "cpuBurstPercent": (
-            "Unused quota that a container may save up, as a share of its limit; a stock kernel takes no more than 100."
+            "Unused quota that a container may save up, as a share of its limit; a stock kernel takes at most 100."
         ),
         "cfsQuotaBurstPercent": "How far the quota of a throttled container is raised, as a share of its limit.",
         "cfsQuotaBurstPeriodSeconds": "Time for which a container may use the whole of that; -1: any time.",
@@ -194,7 +194,7 @@ _FIELDS: Mapping[str, Mapping[str, str]] = {
         "schedIdleSaverWmark": "Idle time of a CPU, in ns, that the vendor kernel's scheduler spares.",
         "pageCacheLimitEnabled": "Whether the kernel limits page cache at all.",
         "schedFeatures": "Features of the kernel's scheduler by name, to be on (true) or off (false).",
-        "totalNetworkBandwidth": "Bandwidth of the node in bits/s, of which percentages are taken; 0: not known.",
+        "totalNetworkBandwidth": "Bandwidth of the node in bits/s, the whole of all percentages; 0: not known.",
     },
     APPLICATION: {
         "name": "What it is measured and shown as; each has one of its own.",
