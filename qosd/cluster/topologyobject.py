@@ -49,7 +49,7 @@ def patch(stored: NodeResourceTopology, wanted: DesiredTopology) -> Patch:
     if wanted.policies and stored.topology_policies != wanted.policies:
         changes["topologyPolicies"] = list(wanted.policies)
     zones = _merged(stored.zones, wanted.zones)
-    if not _say_the_same(stored.zones, zones):
+    if list(map(_meaning, stored.zones)) != list(map(_meaning, zones)):
         changes["zones"] = _plain(zones)
     if changes:
         changes["metadata"] = {**metadata, "resourceVersion": stored.metadata.resource_version}
@@ -105,10 +105,6 @@ def _with_others(zone: Zone, stored: Zone | None) -> Zone:
         return zone
     others = [resource for resource in stored.resources if resource.name not in OURS]
     return msgspec.structs.replace(stored, type=zone.type, resources=by_name([*zone.resources, *others]))
-
-
-def _say_the_same(stored: Sequence[Zone], zones: Sequence[Zone]) -> bool:
-    return [_meaning(zone) for zone in stored] == [_meaning(zone) for zone in zones]
 
 
 def _meaning(zone: Zone) -> object:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from koord.pb.koord import inspect_pb2 as inspect
-from qosd.act.journal import Journal, JournalEntry
+from qosd.act.journal import Journal
 from qosd.inspect import convert
 from qosd.inspect.inspector import Inspector
 
@@ -27,11 +26,7 @@ def _read(journal: Journal, request: inspect.JournalRequest) -> inspect.JournalR
         since_ns=request.since_unix_ns,
         limit=min(request.limit or DEFAULT_LIMIT, MAX_LIMIT),
     )
-    return inspect.JournalResponse(entries=_entries(entries), dropped=journal.dropped, problem=journal.problem)
-
-
-def _entries(entries: Sequence[JournalEntry]) -> list[inspect.JournalEntry]:
-    return [
+    messages = [
         inspect.JournalEntry(
             unix_ns=each.wall_ns,
             tick=each.tick,
@@ -48,3 +43,4 @@ def _entries(entries: Sequence[JournalEntry]) -> list[inspect.JournalEntry]:
         )
         for each in entries
     ]
+    return inspect.JournalResponse(entries=messages, dropped=journal.dropped, problem=journal.problem)

@@ -6,7 +6,7 @@ the content of its files, its acts. So a strategy need not know that it is expor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from koord.host.taskattributes import TaskAttribute
 from koord.model import cpuset
@@ -127,40 +127,24 @@ def _reason(gate: str) -> str:
 # pools
 
 
-def ls_pool_size(scrape: Scrape) -> Iterator[Sample]:
-    return _size(_ls_pools(scrape))
-
-
-def be_pool_size(scrape: Scrape) -> Iterator[Sample]:
-    return _size(_be_pools(scrape))
-
-
-def ls_pool_cpus(scrape: Scrape) -> Iterator[Sample]:
-    return _cpus(_ls_pools(scrape), scrape)
-
-
-def be_pool_cpus(scrape: Scrape) -> Iterator[Sample]:
-    return _cpus(_be_pools(scrape), scrape)
-
-
-def _ls_pools(scrape: Scrape) -> tuple[Pool, ...]:
+def ls_pools(scrape: Scrape) -> tuple[Pool, ...]:
     return () if scrape.policy is None else scrape.policy.node.ls_pools
 
 
-def _be_pools(scrape: Scrape) -> tuple[Pool, ...]:
+def be_pools(scrape: Scrape) -> tuple[Pool, ...]:
     return () if scrape.policy is None else scrape.policy.node.be_pools
 
 
-def _size(pools: Iterable[Pool]) -> Iterator[Sample]:
-    sizes = [len(cpuset.parse(pool.cpuset)) for pool in pools]
+def pool_size(pools: Callable[[Scrape], tuple[Pool, ...]], scrape: Scrape) -> Iterator[Sample]:
+    sizes = [len(cpuset.parse(pool.cpuset)) for pool in pools(scrape)]
     if sizes:
         yield "", float(sum(sizes))
 
 
-def _cpus(pools: Iterable[Pool], scrape: Scrape) -> Iterator[Sample]:
+def pool_cpus(pools: Callable[[Scrape], tuple[Pool, ...]], scrape: Scrape) -> Iterator[Sample]:
     """Yields 1 for each CPU, if single CPUs are asked for."""
     if scrape.policy is not None and scrape.policy.gate("PerCPUMetric").is_on:
-        for pool in pools:
+        for pool in pools(scrape):
             yield from ((label_text({"cpu": str(cpu)}), 1.0) for cpu in cpuset.parse(pool.cpuset))
 
 

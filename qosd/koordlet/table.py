@@ -109,14 +109,22 @@ KOORDLET: tuple[KoordletMetric, ...] = (
         partial(sources.burst_values, "cpu_quota"),
         "what the file is held to, all that shapes it included (normalization, suppression)",
     ),
-    KoordletMetric("cpuset_share_pool_cpu_cores", GAUGE, (), "CPUs in the LS pool.", sources.ls_pool_size),
-    KoordletMetric("cpuset_be_share_pool_cpu_cores", GAUGE, (), "CPUs in the BE pool.", sources.be_pool_size),
+    KoordletMetric(
+        "cpuset_share_pool_cpu_cores", GAUGE, (), "CPUs in the LS pool.", partial(sources.pool_size, sources.ls_pools)
+    ),
+    KoordletMetric(
+        "cpuset_be_share_pool_cpu_cores",
+        GAUGE,
+        (),
+        "CPUs in the BE pool.",
+        partial(sources.pool_size, sources.be_pools),
+    ),
     KoordletMetric(
         "cpuset_share_pool_info",
         GAUGE,
         ("cpu",),
         "1 for each CPU of the LS pool.",
-        sources.ls_pool_cpus,
+        partial(sources.pool_cpus, sources.ls_pools),
         "gate PerCPUMetric",
     ),
     KoordletMetric(
@@ -124,7 +132,7 @@ KOORDLET: tuple[KoordletMetric, ...] = (
         GAUGE,
         ("cpu",),
         "1 for each CPU of the BE pool.",
-        sources.be_pool_cpus,
+        partial(sources.pool_cpus, sources.be_pools),
         "gate PerCPUMetric",
     ),
     _columns(

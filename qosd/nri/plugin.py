@@ -156,7 +156,9 @@ class NRIPlugin:
             raise ConnectionError(await ended)
         finally:
             connection.close("koord-qosd lets go")
-            self._detach()
+            if self._peer is not None:
+                self._peer = None
+                self._attached(False)
 
     async def _register(self, connection: NRIConnection, answered: asyncio.Event) -> None:
         """Returns when the runtime has configured us, or the connection is over."""
@@ -178,11 +180,6 @@ class NRIPlugin:
             self._failure = ""
             _log.info("attached to %s as %s-%s", peer, self._index, self._name)
             self._attached(True)
-
-    def _detach(self) -> None:
-        if self._peer is not None:
-            self._peer = None
-            self._attached(False)
 
     def _failed(self, level: int, reason: str) -> None:
         """Logs the reason, but not again and again."""
