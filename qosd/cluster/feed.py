@@ -61,7 +61,8 @@ class ClusterFeed:
 
     @property
     def is_uninstalled(self) -> bool:
-        """Returns whether this node's NodeSLO says that Koord has been uninstalled."""
+        """Returns whether the uninstaller has marked the NodeSLO, which it does after this node has given everything
+        back."""
         slo = self.slos.get(self._key)
         return slo is not None and nodestate.UNINSTALLED in slo.metadata.annotations
 

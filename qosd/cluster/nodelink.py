@@ -1,5 +1,4 @@
-"""NodeLink's node side: one connection to the leading manager, with fresh reports to it and evictions that it is asked
-for.
+"""NodeLink's node side: one connection to the leading manager, for fresh reports and for evictions that it carries out.
 
 The leader is found by its Lease, which also has the authorities of its certificate. A report goes each
 ``REPORT_INTERVAL_S``, and within a second or two when the use that batch pods must make room for moves by

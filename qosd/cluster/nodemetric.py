@@ -278,7 +278,7 @@ def _priority(app: HostApplication) -> str:
 
 
 def _predicted(store: SampleStore, now_ns: int, metrics: tuple[Metric, Metric]) -> CPUMemory | None:
-    """Returns the newest prediction; None if none was made lately, which takes that the pods are known."""
+    """Returns the newest prediction; None if none was made lately, as while the pods are unknown."""
     if not store.series(metrics[0], "", usage.begin_ns(now_ns, _PREDICTION_MAX_AGE_S)):
         return None
     return _both(store.value(metrics[0]), store.value(metrics[1]))

@@ -5,8 +5,8 @@
     allocatable     capacity; with the Node's label enable-numa-reservation, less the zone's part of what kubelet
                     keeps: CPU from zones with CPUs, memory from those with memory, rounded up
 
-Pure. Invariants: a NUMA node without CPUs or without memory is a zone like others; capacity is the hardware's, less no
-reservation; a value that is not known yet (kubelet's configuration) is written only where there is none.
+Pure. Invariants: a NUMA node without CPUs or without memory is a zone like others; capacity is the hardware's, reserved
+parts included; a value that is not known yet (kubelet's configuration) is written only where there is none.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _cpu_manager_policy(inputs: Inputs) -> str:
 def _reservation(
     topology: Topology, policy: NodeSettings, annotations: Mapping[str, str]
 ) -> documents.ReservationAnnotation:
-    """Returns the Node's own, with the CPUs that are reserved by it or by the policy."""
+    """Returns the Node's own reservation, with the CPUs that are reserved by it or by the policy."""
     try:
         stated = decode.read(_StatedReservation, annotations.get(documents.RESERVATION, "{}"), lambda _: None)
     except decode.BadValue:

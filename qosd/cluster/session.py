@@ -115,7 +115,7 @@ def _settings(kubeconfig_option: str, environ: Mapping[str, str]) -> RESTConfig:
 
 
 def _own_namespace(environ: Mapping[str, str]) -> str:
-    """Returns the pod's."""
+    """Returns the namespace of the agent's pod."""
     try:
         return kubeconfig.in_cluster(environ).namespace or locations.NAMESPACE
     except (kubeconfig.KubeconfigError, OSError):

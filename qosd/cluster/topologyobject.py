@@ -40,7 +40,7 @@ def document(name: str, wanted: DesiredTopology) -> dict[str, Any]:
 
 
 def patch(stored: NodeResourceTopology, wanted: DesiredTopology) -> Patch:
-    """Returns the merge patch after which ``stored`` says what it is to say; {} if it does.
+    """Returns the merge patch that brings ``stored`` to ``wanted``; {} if there is no difference.
 
     It holds good for this very version of the object, since a patch replaces the list of zones as a whole.
     """
@@ -80,7 +80,7 @@ def _metadata(stored: NodeResourceTopology, wanted: DesiredTopology) -> Patch:
 
 
 def _owners(name: str, uid: str) -> list[dict[str, Any]]:
-    """Returns the Node, with which the object goes."""
+    """Returns the Node as the owner: the object is deleted with it."""
     return [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid, "controller": True}]
 
 
@@ -95,7 +95,7 @@ def _is_same_json(stored: str | None, text: str) -> bool:
 
 
 def _merged(stored: Iterable[Zone], wanted: Iterable[Zone]) -> tuple[Zone, ...]:
-    """Returns the wanted zones, each with what others say of it."""
+    """Returns the wanted zones, each with the resources and costs of other writers."""
     by_name = {zone.name: zone for zone in stored}
     return tuple(_with_others(zone, by_name.get(zone.name)) for zone in wanted)
 

@@ -134,7 +134,7 @@ def _quota(containers: Sequence[_Container], pod: PodContext, policy: EffectiveP
 
 
 def _milli(container: _Container, ratio: Fraction | None) -> int:
-    """Returns the limit, what is batch of it divided by ``ratio``."""
+    """Returns the limit, its batch part divided by ``ratio``."""
     divided = ratio is not None and container.cpu_kind == BATCH
     return math.ceil(container.cpu_limit_milli / ratio) if ratio is not None and divided else container.cpu_limit_milli
 

@@ -54,7 +54,7 @@ class RequestedResources(msgspec.Struct, frozen=True):
         return RequestedResources(values, unified, self.swap_bytes, self.swap_follows)
 
     def updated(self, by: RequestedResources) -> RequestedResources:
-        """Returns the request with what ``by`` says in its place; 0 and "" say nothing."""
+        """Returns the request with the values of ``by`` in its place; 0 and "" leave a value."""
         values = {**self.values, **{field: value for field, value in by.values.items() if value}}
         return RequestedResources(values, {**self.unified, **by.unified}, self.swap_bytes, self.swap_follows)
 
@@ -78,7 +78,8 @@ def of_update(
     version: int,
     weights: Weights,
 ) -> dict[str, Original]:
-    """Returns the same after an update; ``known``: before it. ``requested`` is laid over what the container has."""
+    """Returns by row the originals after an update; ``known``: before it. ``requested`` lies over the container's
+    values."""
     pairs = _pairs(requested, edited, version, weights, known)
     after = {name: original for name, original in known.items() if name not in pairs}
     for name, pair in pairs.items():

@@ -47,7 +47,7 @@ def requested(message: hooks.LinuxContainerResources) -> RequestedResources:
 
 
 def key_of(request: hooks.ContainerResourceHookRequest) -> ContainerKey:
-    """Returns the container that is about to be made, or updated."""
+    """Returns the key of the container that is about to be made, or updated."""
     return ContainerKey(request.pod_meta.uid, request.container_meta.name, request.container_meta.attempt)
 
 

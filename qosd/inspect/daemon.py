@@ -35,7 +35,7 @@ _SUPPORT = {
 
 
 def loops(node: Node, monotonic_ns: int) -> list[inspect.Loop]:
-    """Returns the collectors, and the sources of pods; without ``age_s``: it has never succeeded."""
+    """Returns the state of the collectors and of the sources of pods; without ``age_s``: it has never succeeded."""
     pods = node.pods
     collectors = [_collector(name, health, monotonic_ns) for name, health in node.loop.report.collectors.items()]
     return [*collectors, inspect.Loop(name="pods", age_s=pods.age_s, last_error="; ".join(pods.problems))]

@@ -17,7 +17,7 @@ async def answer(inspector: Inspector, request: inspect.PlanRequest) -> inspect.
 
 
 def message(plan: TickPlan | None, policy: inspect.Policy) -> inspect.PlanResponse:
-    """Returns the next tick's writes and evictions; of ``plan`` None, before the first tick, nothing."""
+    """Returns the next tick's writes and evictions; nothing if ``plan`` is None, as before the first tick."""
     if plan is None:
         return inspect.PlanResponse(policy=policy)
     return inspect.PlanResponse(

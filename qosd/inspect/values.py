@@ -35,7 +35,7 @@ def wishes_of(edits: Edits) -> dict[str, Wish]:
 
 
 def compare(writer: Writer, cgroup: str, wishes: Mapping[str, Wish], page_bytes: int) -> list[inspect.Value]:
-    """Returns the values of ``cgroup`` ("" = unknown): the common ones, and whatever else is wished."""
+    """Returns the values of ``cgroup`` ("" = unknown): the common ones, and those in ``wishes``."""
     named = {name.partition("@")[0] for name in wishes}
     shown = [row for row in ROWS.values() if row.name in _ALWAYS or row.name in named]
     return [_value(writer, row, cgroup, wishes.get(row.name), page_bytes) for row in shown]

@@ -89,7 +89,7 @@ def update_request(
 
 
 def key_of(pod: nri.PodSandbox, container: nri.Container) -> ContainerKey:
-    """Returns the container as CRI names it; kubelet repeats the attempt, which NRI lacks, in an annotation."""
+    """Returns the key of the container in CRI; kubelet repeats the attempt, which NRI lacks, in an annotation."""
     attempt = container.annotations.get(_RESTARTS, "")
     return ContainerKey(pod.uid, container.name, int(attempt) if attempt.isdecimal() else 0)
 

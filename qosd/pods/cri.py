@@ -276,7 +276,7 @@ def _container(listed: cri.Container) -> Container:
 
 
 def _name(states: EnumTypeWrapper, number: int) -> str:
-    """Returns the enumerator's name; of a number that our copy of CRI lacks, the number."""
+    """Returns the enumerator's name; the number itself if our copy of CRI lacks it."""
     known = states.values()
     return states.Name(number) if number in known else str(number)
 

@@ -131,7 +131,7 @@ class KubeletClient:
 
 
 def read_pods(body: bytes) -> ObjectList[KubeletPod]:
-    """Returns the pods of a ``v1.PodList``. ValueError if it is no list of any."""
+    """Returns the pods of a ``v1.PodList``. Raises ValueError if it is no list of pods."""
     listed = core.read_list(Pod, body)
     pods = tuple([of_pod(pod) for pod in listed.items if pod.metadata.uid])
     anonymous = [pod.metadata for pod in listed.items if not pod.metadata.uid]

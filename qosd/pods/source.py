@@ -240,7 +240,7 @@ class PodSource:
             self._succeeded(RUNTIME)
 
     def _ask_kubelet_besides(self) -> asyncio.Task[None]:
-        """Returns the question to kubelet that is under way, or a new one."""
+        """Returns the request to kubelet that is under way, or a new one."""
         if self._asking is None or self._asking.done():
             self._asking = self._loop.create_task(self._ask_kubelet(), name="pods: kubelet")
         return self._asking

@@ -101,7 +101,7 @@ def _context(inputs: PodInputs, old: PodView | None) -> PodContext:
 
 
 def _containers_shares(inputs: PodInputs) -> int | None:
-    """Returns the sum of those that the runtime has made so far; None: it does not tell."""
+    """Returns the sum of the shares of the containers made so far; None: the runtime does not tell."""
     latest = {each.name: inputs.details.get(each.id, _SILENT).requested.cpu_shares for each in inputs.containers}
     return None if inputs.sandbox is None or None in latest.values() else sum(filter(None, latest.values()))
 
@@ -111,7 +111,7 @@ def _detail(inputs: PodInputs) -> Detail:
 
 
 def _containers(inputs: PodInputs, parent: str, old: PodView | None) -> tuple[ContainerView, ...]:
-    """Returns the sandbox itself first, then its containers, oldest first."""
+    """Returns the views of the sandbox and of its containers, oldest first."""
     known = {} if old is None else {view.id: view for view in old.containers}
     made = []
     if inputs.sandbox is not None:

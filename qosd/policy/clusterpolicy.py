@@ -228,7 +228,7 @@ class ClusterPolicy:
 
     @property
     def node(self) -> NodeFacts | None:
-        """Returns the Node as it was known last; None before that."""
+        """Returns the Node as it was last known; None if it never was."""
         return self._node.word.value if self._node.word is not None else None
 
     @property

@@ -76,7 +76,8 @@ def overlay(file: NodePolicy, cluster: ClusterOverrides, warn: Callable[[str], N
 
 
 def _laid_over(file: NodePolicy, over: NodeSLOSpec, source: str, warn: Callable[[str], None]) -> NodeSLOSpec:
-    """Returns the second look finds what of the file contradicts ``over``."""
+    """Returns ``over`` laid over the file's spec. It is checked twice: the second check finds contradictions in the
+    file."""
 
     def teller(place: str) -> Bad:
         return lambda problem: warn(f"{place}: {problem}; {NOT_SET}")

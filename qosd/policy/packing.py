@@ -57,7 +57,7 @@ class _Packing:
 
     @property
     def levels(self) -> tuple[Level, Level]:
-        """Returns the outer one first: NUMA nodes, unless sockets have several."""
+        """Returns the two outer levels, the outermost first: NUMA nodes, unless sockets have several."""
         has_many = len(_places(self._all, _node)) > len(_places(self._all, _socket))
         return (_socket, _node) if has_many else (_node, _socket)
 
@@ -88,7 +88,7 @@ class _Packing:
             self._count -= 1
 
     def _in_order(self, levels: Sequence[Level]) -> list[list[CPU]]:
-        """Returns the places of the last level, those of the levels before it together; smaller ones first in each."""
+        """Returns the places of the last level, grouped by the levels before it; smaller ones first in each group."""
         found = [list(self._free.values())]
         for level in levels:
             found = [place for above in found for place in sorted(_places(above, level), key=_size_and_number(level))]

@@ -161,7 +161,7 @@ class PolicySource:
         return self._host is not before and self._make()
 
     def recompose(self) -> bool:
-        """Returns the cluster says something else; whether that changed the policy."""
+        """Takes over what the cluster says now. Returns whether that changed the policy."""
         has_changed = self._compose()
         self._tell()
         return has_changed
@@ -209,7 +209,7 @@ class PolicySource:
         monotonic_ns: int,
         fought: Mapping[str, str] = _NO_CPUS,
     ) -> EffectivePolicy:
-        """Returns the policy after what is now known; ``pods`` and the others are compared by identity.
+        """Returns the policy with these facts; ``pods`` and the others are compared by identity.
 
         ``fought``: by cgroup, the CPUs of containers whose CPU set another writer fights for.
         """

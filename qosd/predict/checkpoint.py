@@ -89,7 +89,7 @@ def _json(value: object) -> str:
 
 
 def _updated(entry: tuple[str, Any]) -> float:
-    """Returns the newest come last, so that they are those that stay."""
+    """Returns the time of a model's newest sample; sorted by it, the newest models come last, and stay."""
     updated = entry[1].get("updated") if isinstance(entry[1], dict) else None
     return float(updated) if isinstance(updated, int | float) and math.isfinite(updated) else 0.0
 
