@@ -18,7 +18,7 @@ from qosd.pods.cpumanager import CPUManagerFile
 from qosd.pods.kubeletconfig import KubeletConfigSource
 
 
-class KubeletSettings(NamedTuple):
+class KubeletPolicyInputs(NamedTuple):
     """``policy``: of the CPU manager, as its state file said last, and whether it ``gives_cpus`` to containers alone;
     ``untold``: why the file does not say it now. ``configured``: the policy of kubelet's configuration, "" = not told;
     ``is_awaited``: kubelet is asked for its configuration for the first time."""
@@ -32,23 +32,23 @@ class KubeletSettings(NamedTuple):
     reserved: Reserved = NOTHING_RESERVED
 
 
-def said_by(cpu_manager: CPUManagerFile, config: KubeletConfigSource) -> KubeletSettings:
+def said_by(cpu_manager: CPUManagerFile, config: KubeletConfigSource) -> KubeletPolicyInputs:
     """Returns the facts as they are now."""
     state = cpu_manager.current
-    return KubeletSettings(
+    return KubeletPolicyInputs(
         state.policy, state.gives_cpus, cpu_manager.untold, cpu_manager.is_absent,
         config.cpu_manager_policy, config.is_awaited, config.reserved,
     )  # fmt: skip
 
 
-def overlay(node: NodeSettings, kubelet: KubeletSettings) -> NodeSettings:
+def overlay(node: NodeSettings, kubelet: KubeletPolicyInputs) -> NodeSettings:
     """Returns ``node`` with what kubelet says."""
     unknown = _unknown(kubelet, node.cpu_manager_policy)
     manager = CPUManagerPolicy.STATIC if kubelet.gives_cpus or unknown else node.cpu_manager_policy
     return replace(node, cpu_manager_policy=manager, cpus_unknown=unknown, kubelet_reserved=kubelet.reserved)
 
 
-def _unknown(kubelet: KubeletSettings, stated: CPUManagerPolicy) -> str:
+def _unknown(kubelet: KubeletPolicyInputs, stated: CPUManagerPolicy) -> str:
     """Returns why the CPUs that kubelet gave exclusively are unknown; "" = they are known. ``stated``: the file's
     policy.
     """

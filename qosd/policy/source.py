@@ -35,7 +35,7 @@ from qosd.model.snapshot import PodView
 from qosd.policy import kubeletpolicy, provenance, scheduling, sloeffects
 from qosd.policy.clusterpolicy import ClusterPolicy
 from qosd.policy.kept import Keeper
-from qosd.policy.kubeletpolicy import KubeletSettings
+from qosd.policy.kubeletpolicy import KubeletPolicyInputs
 from qosd.policy.overlay import NodePolicy, overlay
 from qosd.policy.pools import Pools, compute_pools
 from qosd.policy.provenance import Origin, Provenance
@@ -45,7 +45,7 @@ FILE = "rules file"
 """The name of the lowest layer."""
 EXPECTED_NS = 60 * 10**9
 """How long a pod that a hook announced counts without being seen: creating its sandbox may have failed."""
-_NOTHING_SAID = KubeletSettings()
+_NOTHING_SAID = KubeletPolicyInputs()
 _NO_CPUS: Mapping[str, str] = MappingProxyType({})
 _log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class PolicySource:
         now_unix_s: Callable[[], float] = time.time,
         gate_flags: Settings = NO_SETTINGS,
         cluster: ClusterPolicy | None = None,
-        kubelet: Callable[[], KubeletSettings] = lambda: _NOTHING_SAID,
+        kubelet: Callable[[], KubeletPolicyInputs] = lambda: _NOTHING_SAID,
     ) -> None:
         self.file = RulesFile(file, metrics, kept, now_unix_s)
         self._host_facts, self._gate_flags, self._kubelet = host_facts, gate_flags, kubelet

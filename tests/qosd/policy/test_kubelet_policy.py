@@ -6,11 +6,11 @@ import pytest
 
 from koord.model.reservation import Reserved
 from qosd.model.policy import CPUManagerPolicy, EffectivePolicy, HostFacts, NodeSettings
-from qosd.policy.kubeletpolicy import KubeletSettings, overlay
+from qosd.policy.kubeletpolicy import KubeletPolicyInputs, overlay
 
 NONE, STATIC = NodeSettings(), NodeSettings(cpu_manager_policy=CPUManagerPolicy.STATIC)
-ABSENT = KubeletSettings(untold="state is not there", is_absent=True)
-SAYS_NONE, SAYS_STATIC = KubeletSettings(), KubeletSettings("static", gives_cpus=True)
+ABSENT = KubeletPolicyInputs(untold="state is not there", is_absent=True)
+SAYS_NONE, SAYS_STATIC = KubeletPolicyInputs(), KubeletPolicyInputs("static", gives_cpus=True)
 TORN, TORN_LATER = SAYS_NONE._replace(untold="state: torn"), SAYS_STATIC._replace(untold="state: torn")
 
 
@@ -46,7 +46,7 @@ def test_static_wins(file: NodeSettings, kubelet_is_static: bool, policy: str) -
     ],
 )
 def test_allocations_that_nobody_tells_are_unknown(
-    state: KubeletSettings, configured: str | None, file: NodeSettings, unknown: str
+    state: KubeletPolicyInputs, configured: str | None, file: NodeSettings, unknown: str
 ) -> None:
     node = overlay(file, state._replace(configured=configured or ""))
     assert node.cpus_unknown == unknown
@@ -64,7 +64,7 @@ def test_allocations_that_nobody_tells_are_unknown(
     ],
 )
 def test_without_a_state_file_kubelets_first_answer_is_waited_for(
-    state: KubeletSettings, file: NodeSettings, unknown: str
+    state: KubeletPolicyInputs, file: NodeSettings, unknown: str
 ) -> None:
     assert overlay(file, state._replace(is_awaited=True)).cpus_unknown == unknown
 
@@ -77,7 +77,7 @@ def test_what_kubelet_reserves_is_left_out_unless_the_file_says_otherwise(
 ) -> None:
     file, kubelet = (
         NodeSettings(allocatable_memory_bytes=file_bytes),
-        KubeletSettings(reserved=Reserved(500, reserved_bytes)),
+        KubeletPolicyInputs(reserved=Reserved(500, reserved_bytes)),
     )
     policy = EffectivePolicy(node=overlay(file, kubelet), host=HostFacts(memory_total_bytes=1000))
     assert (policy.allocatable_memory_bytes, policy.node.kubelet_reserved.cpu_milli) == (allocatable_bytes, 500)

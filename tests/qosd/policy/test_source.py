@@ -17,7 +17,7 @@ from qosd.model.besteffort import UNBOUNDED, BestEffortLimits, BestEffortSchedul
 from qosd.model.pod import HookStage, Resources
 from qosd.model.policy import EffectivePolicy, HostFacts, NodeSettings, join
 from qosd.model.snapshot import PodView
-from qosd.policy.kubeletpolicy import KubeletSettings
+from qosd.policy.kubeletpolicy import KubeletPolicyInputs
 from qosd.policy.scheduling import limits
 from qosd.policy.source import EXPECTED_NS, PolicySource
 from tests.qosd.podviews import machine, view
@@ -30,7 +30,7 @@ class Node:
     """A rules file, kubelet and a clock, and the policy that follows from them."""
 
     def __init__(self, root: Path, **settings: object) -> None:
-        self.file, self.now_ns, self.kubelet = root / "rules.yaml", 0, KubeletSettings()
+        self.file, self.now_ns, self.kubelet = root / "rules.yaml", 0, KubeletPolicyInputs()
         self.file.write_text(json.dumps({"node": settings}))
         self.policy = PolicySource(self.file, HostFacts, Metrics(), kubelet=lambda: self.kubelet)
         self.policy.load()
@@ -89,7 +89,7 @@ def test_a_new_file_counts_at_once_with_what_was_last_seen(tmp_path: Path) -> No
 def test_without_a_known_policy_there_are_no_pools_and_kubelets_cpus_are_still_kept_out_of(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text("node: {")
     policy = PolicySource(
-        tmp_path / "rules.yaml", HostFacts, Metrics(), kubelet=lambda: KubeletSettings("static", True)
+        tmp_path / "rules.yaml", HostFacts, Metrics(), kubelet=lambda: KubeletPolicyInputs("static", True)
     )
     policy.load()
     whole = view("whole", "", "Guaranteed")
@@ -105,11 +105,11 @@ def test_without_a_known_policy_there_are_no_pools_and_kubelets_cpus_are_still_k
 def test_what_kubelet_says_counts_at_the_next_reading(tmp_path: Path) -> None:
     node = Node(tmp_path, allocatable={"memory": 600})
     before = node.policy.current
-    node.kubelet = KubeletSettings("static", True, reserved=Reserved(500, 300))
+    node.kubelet = KubeletPolicyInputs("static", True, reserved=Reserved(500, 300))
     made = node.policy.current
     assert (made.node.cpu_manager_policy, made.node.kubelet_reserved.cpu_milli) == ("static", 500)
     assert node.policy.current is made
-    node.kubelet = KubeletSettings("none")
+    node.kubelet = KubeletPolicyInputs("none")
     assert node.policy.current == before
 
 
