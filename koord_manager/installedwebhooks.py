@@ -80,7 +80,10 @@ class InstalledWebhooks:
         if not lacking:
             return ""
         gates = ", ".join(WEBHOOK_GATES[name] for name in lacking)
-        return f"lacks {', '.join(lacking)}, so the API server asks nobody, though {gates} is on: apply it again"
+        return (
+            f"lacks {', '.join(lacking)}, so the API server asks no webhook there though the gate is on ({gates}): "
+            "apply the configuration again"
+        )
 
     def _left_over(self, configuration: WebhookConfiguration) -> str:
         webhooks = configuration.webhooks or ()

@@ -23,7 +23,7 @@ from koord.model.cfs import PERIOD_US, UNLIMITED
 from koord.model.slices import SLICE, expand_slice
 
 INFINITY = (1 << 64) - 1
-RESET = "memory.oom.group"
+ALWAYS_WRITTEN = "memory.oom.group"
 """The row that systemd writes along with any property of a unit, though no property stands for it."""
 IDLE_WEIGHT = 0
 """``CPUWeight=idle``, of systemd 252 and newer: a systemd that was not told it clears ``cpu.idle``."""
@@ -81,7 +81,7 @@ def keeps(row: str, version: int) -> bool:
 
 def undoes(row: str, cgroup: str, value: Value) -> bool:
     """Returns whether systemd writes ``value`` to a file of ``cgroup`` of which it cannot be told."""
-    return row == RESET and value == 0 and bool(unit_of(cgroup))
+    return row == ALWAYS_WRITTEN and value == 0 and bool(unit_of(cgroup))
 
 
 def rows_with(row: str, version: int) -> tuple[str, ...]:

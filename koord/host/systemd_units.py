@@ -72,8 +72,8 @@ class Units:
     def __init__(self, writer: Writer, record: UndoRecord, bus: SystemBus, run: Path) -> None:
         self._writer, self._record, self._bus, self._run = writer, record, bus, run
         kept = (name for name in ROWS if systemd.keeps(name, writer.version))
-        self._knows_period = True
-        self._written = (systemd.RESET, *kept)  # the rows that systemd writes whenever it is told something
+        self._has_period_property = True  # CPUQuotaPeriodUSec, from systemd 242 on; False once that was refused
+        self._written = (systemd.ALWAYS_WRITTEN, *kept)  # rows that systemd writes whenever it is told any property
 
     def tell(self, targets: Iterable[Target]) -> dict[Target, SyncOutcome]:
         """Tells systemd what these files hold now; files of no unit, and those that are gone, are left out of the
@@ -114,7 +114,7 @@ class Units:
                     found[target] = one
         values = {target.name: one.value for target, one in found.items()}
         settings = systemd.settings(values, self._writer.version, self._writer.weights)
-        if not self._knows_period:
+        if not self._has_period_property:
             settings = systemd.without_period(settings) or settings
         return _Part(unit, found, settings) if settings else None
 
@@ -182,7 +182,7 @@ class Units:
         for part, settings in again:
             part.settings = settings
         self._send_together([[part] for part, _ in again])
-        self._knows_period = self._knows_period and all(part.why for part, _ in again)
+        self._has_period_property = self._has_period_property and all(part.why for part, _ in again)
 
     def _send_together(self, units: Sequence[Sequence[_Part]]) -> None:
         if not units:

@@ -25,7 +25,7 @@ from koord.model.core import unix_s
 
 _log = logging.getLogger(__name__)
 CHECK_S = 10.0
-REST_S = 1.0
+SHORTEST_PAUSE_S = 1.0
 """After a check, whatever the server says: a credential that it refuses is no reason for a storm."""
 
 EXPIRY_MARGIN_S = 60.0
@@ -96,13 +96,16 @@ class Credentials:
 
     def _is_due(self) -> bool:
         since_s = self._clock() - self._checked_s
-        return since_s >= CHECK_S or (since_s >= REST_S and self._is_refused())
+        return since_s >= CHECK_S or (since_s >= SHORTEST_PAUSE_S and self._is_rejected_or_expired())
 
-    def _is_refused(self) -> bool:
+    def _is_rejected_or_expired(self) -> bool:
         return self._rejected or self._wall_s() >= self._expires_s
 
     async def _check(self) -> None:
-        is_known_good = self._access is not None and not self._is_refused()
+        """Renews the access if it was rejected, has expired or its files have changed. Raises CredentialsError where
+        there is none yet; otherwise the old one stays where there is no new one.
+        """
+        is_known_good = self._access is not None and not self._is_rejected_or_expired()
         self._checked_s, self._rejected = self._clock(), False
         if is_known_good and _signature_of(self._files) == self._signature:
             return

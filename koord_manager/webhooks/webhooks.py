@@ -34,7 +34,9 @@ _GATES: Mapping[str, str] = {
 
 
 class Webhooks:
-    """``large``: for the server, beside the ``handlers``; it is closed after them."""
+    """The handlers of a `WebhookServer`, by path. ``large``: judges large reviews in processes of its own; it is closed
+    after the server.
+    """
 
     def __init__(self, client: Client, view: ClusterView, options: Options) -> None:
         self._view = view
@@ -51,18 +53,21 @@ class Webhooks:
     def _handle(
         self, path: str, request: AdmissionRequest
     ) -> AdmissionResponse | Callable[[str], Awaitable[AdmissionResponse | Verdict]]:
+        """Judges the request at once. Where its namespace is not known yet, returns what the server calls with the
+        client's address, and awaits: the namespace is looked up first.
+        """
         try:
             return judge(path, request, self._grounds(path))
         except UnknownNamespace as unknown:
             return partial(self._handle_in, unknown.name, path, request)
 
-    async def _handle_in(self, namespace: str, path: str, request: AdmissionRequest, source: str) -> Verdict:
+    async def _handle_in(self, namespace: str, path: str, request: AdmissionRequest, client_address: str) -> Verdict:
         """Handles a request in a namespace that no event has told of yet. Raises OverloadedError."""
-        labels = await self._namespaces.labels(namespace, source)
+        labels = await self._namespaces.labels(namespace, client_address)
         return lambda: judge(path, request, self._grounds(path), {namespace: labels})
 
     def _grounds(self, path: str) -> Grounds:
-        """Returns the grounds of this moment. Nodes are among them for ConfigMaps alone."""
+        """Returns what requests are judged by now: settings, policy, namespaces, and, for ConfigMaps alone, nodes."""
         nodes = self._view.nodes.objects.items() if path == judges.VALIDATE_CONFIG_MAP else ()
         return Grounds(
             self._paths,

@@ -143,13 +143,15 @@ def _settled(machine: Machine, record: Record | None, yes: bool) -> Record | Non
 
 
 def _show(prepared: Prepared, machine: Machine, wishes: Wishes, full: bool) -> None:
-    """Shows the node and the plan; raises Refused with every reason against it."""
+    """Shows the node and the plan, ``full``: with what each file will hold. With reasons against the plan, shows those
+    instead and raises Refused.
+    """
     from koordctl.views import install as view  # noqa: PLC0415
 
     click.echo(view.head(prepared.facts))
     if prepared.reasons:
         click.echo(f"\n{view.reasons(prepared.reasons)}\n", err=True)
-        raise Refused("Koord is not installed on this node, and nothing was changed.")
+        raise Refused("Nothing was installed or changed on this node.")
     if not prepared.steps:
         click.echo("\nInstalled, and nothing to change.")
         return

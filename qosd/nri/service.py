@@ -172,9 +172,9 @@ class Hooks:
     def announce(self, pod: nri.PodSandbox) -> None:
         """Announces a pod: its sandbox is up, its containers are not."""
         self._announced(PodContext.read(self._as_listed(translate.pod_request(pod))))
-        self.noted()
+        self.pods_may_have_changed()
 
-    def noted(self) -> None:
+    def pods_may_have_changed(self) -> None:
         """Calls ``pods_changed`` for a call that has no answer of its own."""
         self._later(self._pods_changed)
 
@@ -216,7 +216,9 @@ class PluginService:
         self._containers: list[nri.Container] = []
 
     def methods(self) -> dict[tuple[str, str], Method]:
-        """Returns the service's methods by our copy of NRI; those without an answer of their own call ``noted``."""
+        """Returns the service's methods by our copy of NRI; those without an answer of their own only call
+        ``pods_may_have_changed``.
+        """
         nothing = b""
         anything = nri.ConfigureResponse(events=events("")).SerializeToString()  # an empty answer means "all events"
         own = {
@@ -257,7 +259,7 @@ class PluginService:
         _log.info(
             "synchronized: %d pods, %d containers, of which %d are updated", len(pods), len(containers), len(updates)
         )
-        self._hooks.noted()
+        self._hooks.pods_may_have_changed()
         return nri.SynchronizeResponse(update=updates).SerializeToString()
 
     def _create(self, message: bytes) -> bytes:
@@ -280,18 +282,18 @@ class PluginService:
         return b""
 
     def _state_change(self, message: bytes) -> bytes:
-        """Takes a change for which NRI has a method of its own since 0.12."""
+        """Takes a change as runtimes before NRI 0.12 send it; newer ones call a method of its own for each."""
         change = nri.StateChangeEvent.FromString(message)
         if change.event == nri.RUN_POD_SANDBOX:
             self._hooks.announce(change.pod)
         elif change.event == nri.START_CONTAINER:
             self._hooks.starting(change.pod, change.container)
         else:
-            self._hooks.noted()
+            self._hooks.pods_may_have_changed()
         return b""
 
     def _note(self, message: bytes) -> bytes:
-        self._hooks.noted()
+        self._hooks.pods_may_have_changed()
         return b""
 
     def _shutdown(self, message: bytes) -> bytes:

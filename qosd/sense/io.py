@@ -1,8 +1,8 @@
 """Block I/O of each cgroup, from ``io.stat`` (v2) and ``blkio.throttle.*_recursive`` (v1), summed over devices.
 
 A device that stands on others (LVM, RAID, loop) counts in addition to them. v1 charges writes from the page cache to no
-cgroup, and from Linux 6.10 on it counts I/O only of devices that have had a throttle limit. Invariant: without counters
-there is no row; that is never taken for no I/O.
+cgroup, and from Linux 6.10 on it counts I/O only of devices that have had a throttle limit. Invariant: a file that is
+missing or cannot be read makes no row, and is never taken for no I/O; an empty ``io.stat`` is no I/O.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def _v2(texts: Sequence[Text]) -> Sequence[Count]:
     """Returns the counters from lines like ``8:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0``.
 
     Some kernels print devices without I/O in front of another's line, and ``(unknown)`` for one that is gone: so it
-    parses each word by itself. A text without a readable counter has no counters.
+    parses each word by itself. An empty file is no I/O yet: zeros. One with words but no readable counter has no
+    counters.
     """
     words = (texts[0] or b"").split()
     sums, is_counted = dict.fromkeys(_V2_KEYS, 0), not words

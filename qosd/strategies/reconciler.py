@@ -143,7 +143,9 @@ def _row(edit: Edit, version: int) -> KernelFile | None:
 
 
 def _value(edit: Edit, row: KernelFile, version: int) -> Value:
-    """Returns the value as the table of files spells it. Raises ValueError, with the row, if the file refuses it."""
+    """Returns the edit's value as ``row`` keeps values. Raises ValueError, which names the file, if the value cannot be
+    read or the kernel would refuse it.
+    """
     value = edit.value
     if edit.field is Field.UNIFIED or edit.field.is_cpuset:
         value = row.parse(str(value), 2)  # both are what is written to a v2 file

@@ -146,12 +146,15 @@ class CriInterceptor:
             self._distrust_cache("tapped", error)
 
     def answered(self, call: Call, status: int, message: bytes | None) -> None:
+        """Takes the runtime's answer: of a call that succeeded, what was noted at the request goes into the cache and
+        to the hook servers of the stage behind it; of one that failed, only those servers are told.
+        """
         try:
             if status == OK and call.note is not None:
                 self._commit(cast(Commit, call.note), message)
             elif isinstance(call.note, NotifyTarget):
                 call.note.tell(status)
-            if self._engine is not None:  # who was asked may be another process than the time before
+            if self._engine is not None:  # a hook server may have been restarted since, in another pod
                 self._engine.learn_own_pods()
         except MalformedMessage as error:
             log.warning("the cache cannot read the answer to %s: %s", call.path, error)

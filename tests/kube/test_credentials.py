@@ -16,7 +16,7 @@ import pytest
 
 from koord.kube import credentials as subject
 from koord.kube.client import CallLimits, Client
-from koord.kube.credentials import CHECK_S, REST_S, Credentials, CredentialsError
+from koord.kube.credentials import CHECK_S, SHORTEST_PAUSE_S, Credentials, CredentialsError
 from koord.kube.errors import APIError, KubeError, Unreachable
 from koord.kube.execplugin import PluginError, run
 from koord.kube.kind import POD, Key
@@ -80,7 +80,7 @@ async def test_a_refused_token_is_read_again_at_once(server: Server, tmp_path: P
         await api.get(POD, WEB)
         server.tokens = {"second"}
         replace(token, b"second")
-        clock.now_s += REST_S
+        clock.now_s += SHORTEST_PAUSE_S
         await api.get(POD, WEB)
         assert server.count("get") == 3
 
@@ -95,7 +95,7 @@ async def test_a_token_that_is_refused_for_ever_makes_no_storm(server: Server) -
             with pytest.raises(APIError, match="401 Unauthorized"):
                 await api.get(POD, WEB)
         assert (credentials.loads, server.count("get")) == (1, 10)
-        clock.now_s += REST_S
+        clock.now_s += SHORTEST_PAUSE_S
         with pytest.raises(APIError):
             await api.get(POD, WEB)
         assert credentials.loads == 2
