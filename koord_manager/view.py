@@ -251,7 +251,7 @@ class ClusterView:
             if event.before is None:
                 self.listener.pod_created(event.after)
             self.listener.pod_changed(event.after)
-        if _counts_anew(event):
+        if _changes_demand(event):
             pods = [pod for pod in (event.before, event.after) if pod is not None]
             for node in sorted({node for pod in pods for node in _node_of(pod)}):
                 self.listener.node_changed(node)
@@ -320,7 +320,10 @@ def _differs(before: Node | None, after: Node | None) -> bool:
     )
 
 
-def _counts_anew(event: ObjectEvent[CountedPod]) -> bool:
+def _changes_demand(event: ObjectEvent[CountedPod]) -> bool:
+    """Returns whether the demand on a node may be another now: the pod is new, gone, on another node, or its demand
+    differs.
+    """
     before, after = event.before, event.after
     if before is None or after is None:
         return True

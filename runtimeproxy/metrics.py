@@ -46,7 +46,10 @@ class Metrics:
     edits: Counter[Labels] = counter("Fields rewritten in requests.", "method", "field")
     edited_requests: int = counter("Requests that went on rewritten.")
     refused: int = counter("Requests refused under failure policy Fail.")
-    fail_open: Counter[str] = counter("Requests that went on unedited although they were to be edited.", "reason")
+    fail_open: Counter[str] = counter(
+        "Requests that were to be edited and went on unedited, or were refused after an error under policy Fail.",
+        "reason",
+    )
     faults: Counter[Labels] = counter("Errors of the proxy's own outside of a held request.", "doing")
     not_held: Counter[str] = counter("Requests that could not be kept back for editing.", "reason")
     """Under policy Fail they were refused, and count there too."""

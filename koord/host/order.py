@@ -221,11 +221,14 @@ def _identity(unit: _Unit, _version: int) -> _Plan:
 
 
 def _bandwidth(unit: _Unit, version: int) -> _Plan:
-    """Quota, period and burst of one cgroup; they grow or shrink as the ratio of quota and period does."""
+    """Returns the steps of quota, period and burst together: as growth if quota / period grows, else as shrinking.
+
+    A burst that falls comes before the limit, and one that rises after it: it may never exceed the quota.
+    """
     steps = _limit_steps(unit, version)
     burst = _steps(unit, [BURST])
-    lower = bool(burst) and _size(burst[0].value) < _size(_old(unit, BURST, 0))
-    steps = burst + steps if lower else steps + burst
+    falls = bool(burst) and _size(burst[0].value) < _size(_old(unit, BURST, 0))
+    steps = burst + steps if falls else steps + burst
     old, new = _limits(unit)
     return _Plan(grow=steps) if _ratio(*new) > _ratio(*old) else _Plan(shrink=steps)
 

@@ -5,8 +5,9 @@
 
 Forks inherit them. So the note of a cgroup names the tasks that were written, with the value that each had before: id
 and start time tell a task from another of the same id. Another task of the cgroup with a value of ours has inherited
-it, and gets back what the first task had. Where the kernel has a value of its own, which most tasks have, tasks that
-had that value need not be named. A task that has another value by now has chosen for itself, and is left alone.
+it, and gets back what the first task had. A named task that has another value by now has chosen for itself, and is left
+alone. Where the kernel has a value of its own, which most tasks have, tasks that had that value are not named: one that
+chooses another later is taken for new, so it is written again, and then gets back what it chose.
 """
 
 from __future__ import annotations
@@ -160,7 +161,9 @@ def members(writer: Writer, name: str, cgroup: str) -> Cgroup | None:
 
 
 def to_write(writer: Writer, written: WrittenTasks, found: Cgroup) -> list[WrittenTask]:
-    """Returns the tasks of the cgroup that have to be written for all to have the newest value."""
+    """Returns the tasks of ``found`` that have another value than the newest of ``written``, each with what it gets
+    back; without those that were written and have chosen a value since.
+    """
     value, originals = written.values[0], written.originals
     tasks = []
     for task, reading in _readings(writer, written.name, found.tasks):

@@ -188,21 +188,24 @@ class HeldStreams:
         except asyncio.CancelledError as error:
             if stream.task is None:  # `stop_asking`
                 raise
-            return self._fault(stream, message, "cancelled", error), None
+            return self._verdict_after_failure(stream, message, "cancelled", error), None
         except CannotBeEdited as error:
-            return self._fault(stream, message, error.reason, None, error.code), None
+            return self._verdict_after_failure(stream, message, error.reason, None, error.code), None
         except Exception as error:  # noqa: BLE001 - fail open, or closed where that is the policy
-            return self._fault(stream, message, type(error).__name__, error), None
-        return self._fault(stream, message, "over 16 MiB", None), None
+            return self._verdict_after_failure(stream, message, type(error).__name__, error), None
+        return self._verdict_after_failure(stream, message, "over 16 MiB", None), None
 
-    def _fault(
+    def _verdict_after_failure(
         self, stream: Stream, message: bytes, reason: str, error: BaseException | None, code: int = INTERNAL
     ) -> Forward | Refuse:
+        """Counts and logs an edit that failed. Returns to refuse the request where a server's policy is Fail, else to
+        send it on as it came; then the cache takes it.
+        """
         self._metrics.fail_open[reason] += 1
         log.error("%s: the edit failed (%s)", stream.route.path, reason, exc_info=error)
         if stream.route.plan.fail_closed:
             return Refuse(code, f"koord-runtime-proxy: the edit failed ({reason})")
-        # What failed may fail again, so the cache hears of it once the request has gone.
+        # The cache's work comes after the request has gone: it may fail as the edit did.
         return Forward(message, partial(self._pair.policy.interceptor.tapped, stream.call, message))
 
     # releasing

@@ -316,9 +316,10 @@ class Reconciler:
         return {target: one.sentence for target, one in synced.items()}
 
     def _finish_releases(self, synced: Collection[Target]) -> Mapping[Target, Value]:
-        """Forget the files that are free, each once systemd was told where it keeps a copy.
+        """Deletes the undo notes of the files that were given back; where systemd keeps a copy, once it has answered.
 
-        Returns those that hold another value after that than was put back: they are held again, to be put back anew.
+        Returns the files, with their values, that no longer hold what was put back after systemd was told: they keep
+        their notes and are held again, so that the next run puts the base back.
         """
         changed: dict[Target, Value] = {}
         unanswered = self._systemd.unanswered if self._released else {}
