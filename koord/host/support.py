@@ -26,9 +26,11 @@ class Support(StrEnum):
 
 
 def of(tree: Tree, name: str, cgroups: Iterable[str]) -> Support:
-    """Is the file of row ``name`` there, in any of ``cgroups``? (For system files they do not matter.)
+    """Returns whether the file of row ``name`` is there in any of ``cgroups``, or else what is known of its absence.
+    Raises UnknownRow.
 
-    Ask with the target's own cgroup where the row's probe is TARGET, with kubelet's tiers otherwise. Raises UnknownRow.
+    ``cgroups``: the one that is to be written where the row's probe is TARGET, else kubelet's tiers. They do not matter
+    for a system file.
     """
     found = row(name)
     missing = Support.VENDOR if tree.version in found.vendor_on else Support.ABSENT

@@ -361,7 +361,7 @@ class Client:
                 await self._pause(request, error, failures)
 
     async def _pause(self, request: HTTPRequest, error: KubeError, failures: int) -> None:
-        """Returns when ``request`` may be sent again; raises ``error`` if it may not."""
+        """Waits until ``request`` may be sent again; raises ``error`` at once if it may not be."""
         if failures >= self._limits.tries or not may_retry(error, request.idempotent):
             raise error
         _log.debug("%s %s, try %d: %s", request.method, request.path, failures, error)

@@ -155,6 +155,7 @@ def _nano(amounts: Amounts, resource: str) -> int:
 
 
 def _units(resource: str, nano: int) -> int:
+    """Returns the amount in the unit in which Koord counts ``resource``, rounded up. Raises QuantityError."""
     amount = -(-nano // (_MILLI if resource == CPU else _ONE))
     if amount > quantity.MAX_INT64:
         raise QuantityError(f"{amount} of {resource}", "does not fit 64 bits")

@@ -66,12 +66,13 @@ class CPUNormalization(msgspec.Struct, frozen=True, kw_only=True, rename=json_na
 
 
 def normalization_ratio(labels: Mapping[str, str], strategy: CPUNormalization, cpu_basic_info: str | None) -> float:
-    """Returns the ratio of a node with these labels, of two decimals; 1.0 if it is disabled. Raises NormalizationError.
+    """Returns the ratio of a node's CPU model, rounded to two decimals; 1.0 where the node's label, or ``strategy``
+    without one, does not enable it. Raises NormalizationError.
 
     ``cpu_basic_info``: the annotation's text; None if there is none.
     """
-    of_node = normalization_switch(labels)
-    if not (strategy.enable if of_node is None else of_node):
+    switch = normalization_switch(labels)
+    if not (strategy.enable if switch is None else switch):
         return LOWEST
     if cpu_basic_info is None:
         raise NormalizationError(f"the node's topology has no annotation {CPU_BASIC_INFO}")

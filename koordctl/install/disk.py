@@ -5,11 +5,11 @@ NodeDisk that changes something is one such small act, so that a test can stop b
 node's own. ``Before`` has what stood in each Place; undoing puts that back, and removes the directories that had to be
 made if they are empty.
 
-Invariants: nothing here follows a symbolic link at the end of a path; what was renamed or removed is so on the disk,
-or a power failure could bring back files that the record has forgotten. (Each directory is flushed by itself: a flush
-of all file systems would wait for a network volume whose server is gone.) A file that was edited since is never lost:
-it stays where it is if it is meant to be edited (``keep``); else it is renamed, and what was there before takes its
-place.
+Invariants: nothing here writes through a symbolic link at the end of a path; what was renamed or removed is so on the
+disk, or a power failure could bring back files that the record has forgotten. (Each directory is flushed by itself: a
+flush of all file systems would wait for a network volume whose server is gone.) A file that was edited since is never
+lost: it stays where it is if it is meant to be edited (``keep``); else it is renamed, and what was there before takes
+its place.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ class NodeDisk:
         return tuple(reversed([parent for parent in above if not self.at(parent).exists()]))
 
     def names(self, directory: str) -> list[str]:
+        """Returns what ``directory`` holds, by name; [] if there is no such directory."""
         try:
             return sorted(os.listdir(self.at(directory)))
         except (FileNotFoundError, NotADirectoryError):
@@ -128,7 +129,7 @@ class NodeDisk:
 
     def append(self, path: str, line: bytes) -> None:
         """Adds ``line`` to a file; it is on the disk when this returns. A kill may leave part of it."""
-        descriptor = os.open(self.at(path), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        descriptor = os.open(self.at(path), os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if os.write(descriptor, line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)

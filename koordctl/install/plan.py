@@ -101,10 +101,10 @@ def refusals(facts: InstallFacts, with_kubelet: bool, in_the_way: Sequence[str])
         reasons.append(reason("programs", facts.programs.problem, "see 'Install it on a node' in the README"))
     for path in in_the_way:
         reasons.append(reason("files", f"{path} is there and is not Koord's to replace", "remove what put it there"))
-    return (*reasons, *(_of_kubelet(facts) if with_kubelet else ()))
+    return (*reasons, *(_kubelet_refusals(facts) if with_kubelet else ()))
 
 
-def of_the_daemon(facts: InstallFacts, wished: bool | None, recorded: bool | None) -> Iterator[CheckResult]:
+def daemon_refusals(facts: InstallFacts, wished: bool | None, recorded: bool | None) -> Iterator[CheckResult]:
     """Yields why koord-qosd.service can be neither started nor left out; ``wished`` None: the operator did not say.
 
     ``recorded``: it is part of the installation that is there; None: there is none.
@@ -120,8 +120,8 @@ def of_the_daemon(facts: InstallFacts, wished: bool | None, recorded: bool | Non
         yield reason("daemon", text, remedy)
 
 
-def of_the_restart(facts: InstallFacts, steps: Sequence[Step]) -> Iterator[CheckResult]:
-    """Yields why kubelet is not to be restarted, if ``steps`` do that."""
+def restart_refusals(facts: InstallFacts, steps: Sequence[Step]) -> Iterator[CheckResult]:
+    """Yields the reason not to restart kubelet, where ``steps`` do and pods would end by it."""
     found = kubernetes.kubelet_restart(facts.node)
     if found.status is CheckStatus.WARN and any(isinstance(step, PointKubelet) for step in steps):
         yield reason("kubelet-restart", found.sentence, f"{found.remedy}; or restart kubelet all the same with --force")
@@ -293,7 +293,7 @@ def _kubelet(facts: InstallFacts) -> Iterator[PointKubelet]:
         yield PointKubelet(unit.name, drop_in, facts.node.kubelet.healthz)
 
 
-def _of_kubelet(facts: InstallFacts) -> Iterator[CheckResult]:
+def _kubelet_refusals(facts: InstallFacts) -> Iterator[CheckResult]:
     kubelet = facts.node.kubelet
     if kubelet.unit_files is None:
         if kubelet.unit:

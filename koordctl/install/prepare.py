@@ -66,8 +66,8 @@ def prepare(root: Path, wishes: Wishes, systemd: Systemd, record: Record | None)
     recorded = record.with_daemon if record is not None and record.installed else None
     with_daemon = wishes.with_daemon if wishes.with_daemon is not None else recorded is not False
     decided = decide(NodeDisk(root), facts, wishes.with_kubelet, recorded is not None, with_daemon)
-    restart = () if wishes.force else plan.of_the_restart(facts, decided.steps)
-    reasons = (*decided.reasons, *plan.of_the_daemon(facts, wishes.with_daemon, recorded), *restart)
+    restart = () if wishes.force else plan.restart_refusals(facts, decided.steps)
+    reasons = (*decided.reasons, *plan.daemon_refusals(facts, wishes.with_daemon, recorded), *restart)
     return replace(decided, reasons=reasons, steps=() if reasons else decided.steps)
 
 

@@ -82,7 +82,7 @@ class BurstStrategy(Strategy[BurstMemo]):
         bursts = current.bursts()
         if last is not None and last.plan.eligible is plan.eligible and last.bursts is bursts and not bursts:
             return last.decision, last if last.plan is plan else replace(last, plan=plan)
-        by_uid = _by_uid(plan, bursts, {} if last is None else last.by_uid)
+        by_uid = _opinions_by_uid(plan, bursts, {} if last is None else last.by_uid)
         pool = f"the share pool is {current.pool.state}" if _raised(bursts) else ""
         decision = _decision(_sentence(plan, bursts, pool), by_uid, last)
         round_ns = snapshot.sampled_ns if last is None or is_whole else last.round_ns
@@ -93,16 +93,18 @@ def _asks(settings: CPUBurstSettings | None) -> bool:
     return settings is not None and is_wanted(settings.policy)
 
 
-def _by_uid(plan: BurstPlan, bursts: Bursts, last: Mapping[str, BurstOpinions]) -> Mapping[str, BurstOpinions]:
-    """Returns the opinions of each pod; ``last`` itself if they are the same."""
+def _opinions_by_uid(plan: BurstPlan, bursts: Bursts, last: Mapping[str, BurstOpinions]) -> Mapping[str, BurstOpinions]:
+    """Returns the opinions on each eligible pod's files, by its uid. What was made of the same objects is the object
+    in ``last``: a pod's entry, or ``last`` itself.
+    """
     found = {}
     for uid, pod in plan.eligible:
         before = last.get(uid)
         parts = tuple([None if (burst := bursts.get(each.id)) is None else burst.opinion for each in pod.containers])
-        is_known = before is not None and before.pod is pod and all(map(is_, before.parts, parts))
-        found[uid] = before if before is not None and is_known else BurstOpinions(pod, parts, _of_pod(pod, bursts))
-    is_known = len(found) == len(last) and all(last.get(uid) is entry for uid, entry in found.items())
-    return last if is_known else found
+        is_same = before is not None and before.pod is pod and all(map(is_, before.parts, parts))
+        found[uid] = before if before is not None and is_same else BurstOpinions(pod, parts, _of_pod(pod, bursts))
+    is_same = len(found) == len(last) and all(last.get(uid) is entry for uid, entry in found.items())
+    return last if is_same else found
 
 
 def _of_pod(pod: PodCandidates, bursts: Bursts) -> Opinions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -54,3 +55,13 @@ def disk(tmp_path: Path) -> Flushed:
 def test_what_is_flushed(disk: Flushed, change: Callable[[NodeDisk], object], flushed: list[str]) -> None:
     change(disk)
     assert disk.flushed == flushed
+
+
+@pytest.mark.parametrize(
+    "change", [lambda disk: disk.stage("/etc/link", OURS), lambda disk: disk.append("/etc/link", b"more")]
+)
+def test_nothing_is_written_through_a_link(disk: Flushed, change: Callable[[NodeDisk], object]) -> None:
+    (disk.root / "etc/link").symlink_to("file")
+    with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
+        change(disk)
+    assert (disk.root / "etc/file").read_text() == "text"

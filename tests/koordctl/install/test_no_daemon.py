@@ -100,7 +100,7 @@ def test_refusals(
     world: World, acts: bool, wished: bool | None, recorded: bool | None, said: tuple[str, str] | None
 ) -> None:
     found = replace(facts(world.root), acts_besides=acts)
-    reasons = [(each.sentence, each.remedy) for each in plan.of_the_daemon(found, wished, recorded)]
+    reasons = [(each.sentence, each.remedy) for each in plan.daemon_refusals(found, wished, recorded)]
     assert reasons == ([said] if said else [])
 
 

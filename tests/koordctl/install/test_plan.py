@@ -223,7 +223,7 @@ def test_kubelet_is_not_restarted_where_that_ends_pods(
     found: InstallFacts, restart: RestartFacts | None, with_kubelet: bool, is_refused: bool
 ) -> None:
     facts = replace(found, node=replace(found.node, restart=restart))
-    reasons = [*plan.of_the_restart(facts, plan.steps(facts, with_kubelet))]
+    reasons = [*plan.restart_refusals(facts, plan.steps(facts, with_kubelet))]
     assert [each.check for each in reasons] == (["kubelet-restart"] if is_refused else [])
     assert all("the Node offers 475m" in each.sentence and "--force" in each.remedy for each in reasons)
     assert ("restart" in view.head(facts)) == (restart is not None)
