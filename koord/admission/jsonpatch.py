@@ -26,7 +26,7 @@ def diff(before: object, after: object) -> list[Operation]:
 
 
 def _diff(before: object, after: object, path: str) -> Iterator[Operation]:
-    if _are_same(before, after):
+    if _are_large_and_equal(before, after):
         return
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         yield from _diff_objects(before, after, path)
@@ -57,8 +57,10 @@ def _diff_lists(before: list[Any], after: list[Any], path: str) -> Iterator[Oper
         yield {"op": "remove", "path": f"{path}/{index}"}
 
 
-def _are_same(before: object, after: object) -> bool:
-    """Returns whether both are certainly equal; small ones are not compared."""
+def _are_large_and_equal(before: object, after: object) -> bool:
+    """Returns True only for equal objects or lists of at least ``_MANY`` members. It may miss some: it compares
+    their texts, and so the order of keys.
+    """
     if not (isinstance(before, Mapping | list) and isinstance(after, Mapping | list)) or len(before) < _MANY:
         return False
     return len(before) == len(after) and msgspec.json.encode(before) == msgspec.json.encode(after)

@@ -33,7 +33,7 @@ EXPIRY_MARGIN_S = 60.0
 
 
 class CredentialsError(KubeError):
-    """Nobody can say who we are."""
+    """There are no credentials that can be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,11 @@ _Signature = tuple[tuple[int, ...] | None, ...]
 
 
 class Credentials:
-    """Access by one configuration. ``wall_s``: seconds since 1970, for a plugin's expiry."""
+    """Keeps what to connect with, by the configuration that ``load`` reads. ``loads``: how often it was renewed.
+
+    ``environ``: that of a credential plugin. ``clock``: seconds, by which checks are timed. ``wall_s``: seconds since
+    1970, for a plugin's expiry.
+    """
 
     def __init__(
         self, load: Load, environ: Mapping[str, str], clock: Callable[[], float], wall_s: Callable[[], float]

@@ -3,7 +3,8 @@
 The node predicts peaks with it and the cluster recommends requests; both read and write the same checkpoints, so the
 buckets are upstream's to the last digit: bucket n begins at ``first * (1.05**n - 1) / 0.05``. Invariant: weights are
 never negative and their sum is ``total``; a percentile is the end of a bucket, so it is at most 5 % (or the first
-bucket) too high and never too low. Bad checkpoints raise CheckpointError and change nothing.
+bucket) too high and never too low, but in the last bucket, which has no end: there it is the start. Bad checkpoints
+raise CheckpointError and change nothing.
 
 Clocks are set back (a node boots with a date of next year until NTP answers), and samples from a future would outweigh
 all that come for as long. So no sample is weighed more than a half-life before the newest: see ``follow``.
@@ -109,7 +110,9 @@ class DecayingHistogram:
             self._reference_s = self.newest_s = clock_s
 
     def percentile(self, fraction: float) -> float:
-        """The end of the bucket in which ``fraction`` (0 to 1) of the weight is reached; 0 when empty."""
+        """Returns the value below which ``fraction`` (0 to 1) of the weight lies, as the end of its bucket; 0 if
+        ``is_empty``.
+        """
         filled = self._filled()
         if not filled:
             return 0.0

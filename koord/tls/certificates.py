@@ -92,10 +92,11 @@ class ServingCertificate:
 
 
 def issue_ca(now: datetime) -> KeyPair:
-    """A new authority, valid from an hour ago until ``now + CA_LIFETIME``."""
+    """Returns a new authority, self-signed and valid from an hour ago until ``now + CA_LIFETIME``."""
     key = ec.generate_private_key(ec.SECP256R1())
     attributes = {NameOID.COMMON_NAME: _CA_NAME, NameOID.SERIAL_NUMBER: f"{x509.random_serial_number():x}"}
-    name = x509.Name([x509.NameAttribute(*attribute) for attribute in attributes.items()])  # OpenSSL goes by the name
+    # OpenSSL finds an issuer by its name: with the number in it, a new authority is not taken for the one before.
+    name = x509.Name([x509.NameAttribute(*attribute) for attribute in attributes.items()])
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     certificate = (
         _builder(name, name, key.public_key(), now, now + CA_LIFETIME)

@@ -63,14 +63,16 @@ def namespace(choice: Choice) -> str:
 
 
 async def read_list(client: Client, kind: Kind[T], selection: Selection = EVERYTHING) -> list[T]:
-    """Returns the objects that can be read: one that cannot hides no other. Raises KubeError."""
+    """Returns all selected objects but those that cannot be read; [] where the server does not know the kind. Raises
+    KubeError.
+    """
     try:
-        page = await client.list(kind, selection)
+        listed = await client.list(kind, selection)
     except APIError as error:
         if error.is_not_found:
             return []
         raise
-    return [entry.object for entry in page.entries if entry.object is not None]
+    return [entry.object for entry in listed.entries if entry.object is not None]
 
 
 async def read_names(client: Client, kind_name: str) -> list[str]:

@@ -115,6 +115,7 @@ class OneShotWriter(Actor[OneShotPlan]):
         self.ended = MappingProxyType(dict([*others[1 - MOST_REMEMBERED :], (target, result)]))
 
     def _attempt(self, write: PlannedWrite) -> tuple[str, str]:
+        """Makes the write. Returns its result and the error, "" if there is none."""
         try:
             self._writer.write(write.target, write.after)
         except WriteError as error:

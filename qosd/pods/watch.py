@@ -142,10 +142,8 @@ class CgroupWatch:
         try:
             wd = self._inotify.add(self._root + cgroup, _STRUCTURE | (IN_MODIFY if wants_writes else 0))
         except OSError as error:
-            if error.errno not in _GONE:
+            if error.errno not in _GONE or not cgroup:
                 self._refused(self._root + cgroup, error)
-            elif not cgroup:
-                self._refused(self._root, error)
             return False
         if self._wds.get(cgroup, wd) != wd:
             self._unwatch(cgroup)  # another directory of that name: its end has not been read yet

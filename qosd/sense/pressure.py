@@ -194,7 +194,11 @@ class _Resource:
         self.figures = self._quiet = _NOTHING + _NOTHING
 
     def take(self, path: str, text: bytes | None, inode: int, at_ns: int) -> None:
-        """Takes a reading. Raises ParseError."""
+        """Makes ``figures`` of the file's content (None: there is no file): averages as they are, stall times since the
+        reading before. A first reading, or one of another inode, has no stall times.
+
+        Raises ParseError; then call ``lose``.
+        """
         if text is None or inode != self._inode:
             self.lose()
             self._inode = inode
