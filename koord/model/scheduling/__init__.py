@@ -6,6 +6,7 @@ this: what a pod's affinity costs to read, its agent does not pay.
 
 pods         Pod, and the Node that it is placed on
 storage      PersistentVolumeClaim, PersistentVolume, StorageClass, CSINode
+owners       Service, ReplicationController, ReplicaSet, StatefulSet
 policies     PodDisruptionBudget, PriorityClass
 koordinator  PodGroup, Reservation, Device
 """

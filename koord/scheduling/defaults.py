@@ -1,0 +1,26 @@
+"""The plugins that Kubernetes' scheduler has by default, in its order, with its weights."""
+
+from __future__ import annotations
+
+from koord.scheduling.framework import WeightedPlugin
+from koord.scheduling.plugins.hostports import NodePorts
+from koord.scheduling.plugins.nodes import ImageLocality, NodeAffinity, NodeName, NodeUnschedulable, TaintToleration
+from koord.scheduling.plugins.podaffinity import InterPodAffinity
+from koord.scheduling.plugins.resources import NodeResourcesBalancedAllocation, NodeResourcesFit
+from koord.scheduling.plugins.spread import PodTopologySpread
+
+
+def default_plugins(minor: int = 34) -> tuple[WeightedPlugin, ...]:
+    """``minor``: the release of Kubernetes, 1.``minor``, whose scores count."""
+    return (
+        WeightedPlugin(NodeUnschedulable()),
+        WeightedPlugin(NodeName()),
+        WeightedPlugin(TaintToleration(), 3),
+        WeightedPlugin(NodeAffinity(), 2),
+        WeightedPlugin(NodePorts()),
+        WeightedPlugin(NodeResourcesFit()),
+        WeightedPlugin(PodTopologySpread(), 2),
+        WeightedPlugin(InterPodAffinity(), 2),
+        WeightedPlugin(NodeResourcesBalancedAllocation(minor=minor)),
+        WeightedPlugin(ImageLocality()),
+    )

@@ -1,0 +1,259 @@
+"""One decision of all plugins: the node for a pod, or why there is none.
+
+All nodes are filtered and scored. Of the best ones a hash of pod, node and seed takes one, so that the same history
+gives the same decisions. Pods of one signature share an evaluation: the next one asks anew only what may have changed.
+
+Invariant: a shared evaluation equals one that is made from the beginning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from koord.scheduling.plugin import Explanation, Plugin, Scope
+from koord.scheduling.podinfo import PodInfo
+from koord.scheduling.state import ClusterState
+from koord.scheduling.table import Bools, Int64s
+
+_MOST_EVALUATIONS = 512
+_MOST_ROWS = 16
+"""Of more changed nodes all are evaluated anew, which costs less."""
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+class WeightedPlugin(NamedTuple):
+    plugin: Plugin
+    weight: int = 1
+
+
+class Placement(NamedTuple):
+    """The node that suits the pod best, and how many are feasible."""
+
+    node: str
+    feasible_count: int
+
+
+class Diagnosis(NamedTuple):
+    """Why no node will do.
+
+    ``reasons``: how many nodes each has rejected, a node counted for the first plugin that rejects it. ``plugins``:
+    those that did. ``is_resolvable``: bool[N], the nodes that may do without some of their pods.
+    """
+
+    node_count: int
+    reasons: dict[str, int]
+    plugins: frozenset[str]
+    is_resolvable: Bools
+
+    @property
+    def message(self) -> str:
+        """The sentence that Kubernetes' scheduler writes into the pod's condition, which tools read."""
+        reasons = ", ".join(sorted(f"{count} {reason}" for reason, count in self.reasons.items()))
+        return (
+            f"0/{self.node_count} nodes are available: {reasons}." if reasons else "no nodes available to schedule pods"
+        )
+
+
+class NodeExplanation(NamedTuple):
+    """What each plugin says of one node. ``total``: the weighted sum of the scores; None where the node is rejected."""
+
+    node: str
+    by_plugin: dict[str, Explanation]
+    total: int | None
+
+
+class _Evaluation:
+    """``by_objects``, ``by_pods``: bool[N], what the filters of those scopes let pass. ``object_scores``,
+    ``pod_scores``: int64[N], the weighted sums of their scores.
+    """
+
+    __slots__ = ("by_objects", "by_pods", "length", "object_scores", "objects_version", "pod_scores", "version")
+
+    def __init__(self, by_objects: Bools, by_pods: Bools, object_scores: Int64s, pod_scores: Int64s) -> None:
+        self.by_objects, self.by_pods = by_objects, by_pods
+        self.object_scores, self.pod_scores = object_scores, pod_scores
+        self.version = self.objects_version = self.length = 0
+
+
+class Framework:
+    """``plugins``: in the order in which they filter, with the weights of their scores."""
+
+    def __init__(self, state: ClusterState, plugins: Sequence[WeightedPlugin], seed: int = 0) -> None:
+        self.state = state
+        self.plugins = tuple(plugins)
+        self.filters = tuple([plugin for plugin, _ in plugins if _overrides(plugin, "filter", "rejections")])
+        self._scores = tuple([each for each in plugins if _overrides(each.plugin, "score")])
+        self._evaluations: OrderedDict[bytes, _Evaluation] = OrderedDict()
+        self._seed = seed
+        self._node_hashes = state.table.column(np.uint64)
+        self._hashed_version = -1
+
+    def place(self, pod: PodInfo) -> Placement | None:
+        """Returns where the pod goes; None where no node will do. Changes nothing."""
+        evaluation = self._evaluated(pod)
+        feasible = self._feasible(pod, evaluation)
+        count = int(np.count_nonzero(feasible))
+        if not count:
+            return None
+        if count == 1:
+            return Placement(self.state.table.name(int(feasible.argmax())), 1)
+        scores = np.where(feasible, self._total(pod, evaluation, feasible), -1)
+        best = np.flatnonzero(scores == scores.max())
+        row = int(best[0]) if len(best) == 1 else self._drawn(pod, best)
+        return Placement(self.state.table.name(row), count)
+
+    def feasible(self, pod: PodInfo) -> Bools:
+        """bool[N]: the nodes that will do."""
+        return self._feasible(pod, self._evaluated(pod))
+
+    def fits(self, pod: PodInfo, row: int) -> bool:
+        """Returns whether all filters let the node pass, by what the state is now."""
+        for plugin in self.filters:
+            if plugin.filter_scope is Scope.CLUSTER:
+                passed = plugin.filter(self.state, pod)
+                if passed is not None and not passed[row]:
+                    return False
+            elif plugin.explain(self.state, pod, row, self.state.table.exists).reasons:
+                return False
+        return True
+
+    def fits_beside(self, pod: PodInfo, row: int, others: Sequence[PodInfo]) -> bool:
+        """Returns whether the node would do with ``others`` on it, too, which are on none yet."""
+        with self.state.transaction() as transaction:
+            for other in others:
+                transaction.assume(other, self.state.table.name(row))
+            return self.fits(pod, row)
+
+    def diagnose(self, pod: PodInfo) -> Diagnosis:
+        """Says why no node will do."""
+        state = self.state
+        left, is_resolvable = state.table.exists.copy(), state.table.exists.copy()
+        reasons: dict[str, int] = {}
+        plugins = set()
+        for plugin in self.filters:
+            rejected = np.zeros(state.length, np.bool_)
+            for rejection in plugin.rejections(state, pod):
+                rows = rejection.rows & left
+                count = int(np.count_nonzero(rows))
+                if count:
+                    reasons[rejection.reason] = reasons.get(rejection.reason, 0) + count
+                    plugins.add(plugin.name)
+                    is_resolvable &= ~(rows & np.logical_not(rejection.is_resolvable))
+                    rejected |= rows
+            left &= ~rejected
+        return Diagnosis(len(state.table), reasons, frozenset(plugins), is_resolvable & ~left)
+
+    def explain(self, pod: PodInfo, node: str) -> NodeExplanation:
+        """Says what each plugin makes of one node. Raises KeyError for one that there is not."""
+        row = self.state.table.row(node)
+        if row is None:
+            raise KeyError(node)
+        feasible = self.feasible(pod)
+        said = {plugin.name: plugin.explain(self.state, pod, row, feasible) for plugin, _ in self.plugins}
+        if any(each.reasons for each in said.values()):
+            return NodeExplanation(node, said, None)
+        return NodeExplanation(node, said, sum((said[each.name].score or 0) * weight for each, weight in self.plugins))
+
+    def drawn_number(self, pod: PodInfo) -> int:
+        """Returns a number that pod and seed decide, from 0 to 2**64 - 1."""
+        return _hash(self._seed, pod.uid)
+
+    def _evaluated(self, pod: PodInfo) -> _Evaluation:
+        """Returns the evaluation of pods like this one, as of now."""
+        state = self.state
+        evaluation = self._evaluations.get(pod.signature)
+        rows = None
+        if (
+            evaluation is not None
+            and evaluation.objects_version == state.objects_version
+            and evaluation.length == state.length
+        ):
+            rows = state.changed_rows(evaluation.version)
+        if evaluation is None or rows is None or len(rows) > _MOST_ROWS:
+            evaluation = self._evaluated_anew(pod)
+            self._evaluations[pod.signature] = evaluation
+            if len(self._evaluations) > _MOST_EVALUATIONS:
+                self._evaluations.popitem(last=False)
+        else:
+            for row in rows:
+                self._evaluate_row(evaluation, pod, row)
+        self._evaluations.move_to_end(pod.signature)
+        evaluation.version, evaluation.objects_version = state.version, state.objects_version
+        evaluation.length = state.length
+        return evaluation
+
+    def _evaluated_anew(self, pod: PodInfo) -> _Evaluation:
+        state = self.state
+        masks = {scope: np.ones(state.length, np.bool_) for scope in (Scope.OBJECT, Scope.PODS)}
+        scores = {scope: np.zeros(state.length, np.int64) for scope in (Scope.OBJECT, Scope.PODS)}
+        for plugin in self.filters:
+            if plugin.filter_scope is not Scope.CLUSTER and (passed := plugin.filter(state, pod)) is not None:
+                masks[plugin.filter_scope] &= passed
+        for plugin, weight in self._scores:
+            if plugin.score_scope is not Scope.CLUSTER:
+                scored = plugin.score(state, pod, state.table.exists)
+                if scored is not None:
+                    scores[plugin.score_scope] += weight * scored
+        return _Evaluation(masks[Scope.OBJECT], masks[Scope.PODS], scores[Scope.OBJECT], scores[Scope.PODS])
+
+    def _evaluate_row(self, evaluation: _Evaluation, pod: PodInfo, row: int) -> None:
+        """The node's pods have changed."""
+        passes, total = True, 0
+        for plugin, weight in self.plugins:
+            filters, scores = plugin.filter_scope is Scope.PODS, plugin.score_scope is Scope.PODS
+            if filters or scores:
+                said = plugin.explain(self.state, pod, row, self.state.table.exists)
+                passes &= not (filters and said.reasons)
+                total += weight * (said.score or 0) if scores else 0
+        evaluation.by_pods[row], evaluation.pod_scores[row] = passes, total
+
+    def _feasible(self, pod: PodInfo, evaluation: _Evaluation) -> Bools:
+        feasible = self.state.table.exists & evaluation.by_objects & evaluation.by_pods
+        for plugin in self.filters:
+            if plugin.filter_scope is Scope.CLUSTER:
+                passed = plugin.filter(self.state, pod)
+                if passed is not None:
+                    feasible &= passed
+        for node, nominated in self.state.nominations.before(pod):
+            row = self.state.table.row(node)
+            if row is not None and feasible[row]:
+                feasible[row] = self.fits_beside(pod, row, nominated)
+        return feasible
+
+    def _total(self, pod: PodInfo, evaluation: _Evaluation, feasible: Bools) -> Int64s:
+        """int64[N]: the weighted sum of all scores that differ between nodes."""
+        total = evaluation.object_scores + evaluation.pod_scores
+        for plugin, weight in self._scores:
+            if plugin.score_scope is Scope.CLUSTER:
+                scored = plugin.score(self.state, pod, feasible)
+                if scored is not None and not isinstance(scored, int):
+                    total += weight * scored
+        return total
+
+    def _drawn(self, pod: PodInfo, rows: npt.NDArray[np.intp]) -> int:
+        """Returns one of the rows, by pod, names of nodes and seed."""
+        if self._hashed_version != self.state.objects_version:
+            self._hash_nodes()
+        with np.errstate(over="ignore"):
+            drawn = (self._node_hashes.values[rows] ^ np.uint64(self.drawn_number(pod))) * _ODD
+        return int(rows[int(drawn.argmax())])
+
+    def _hash_nodes(self) -> None:
+        table = self.state.table
+        for row in range(table.length):
+            self._node_hashes.values[row] = _hash(self._seed, table.name(row))
+        self._hashed_version = self.state.objects_version
+
+
+def _overrides(plugin: Plugin, *methods: str) -> bool:
+    return any(getattr(type(plugin), method) is not getattr(Plugin, method) for method in methods)
+
+
+def _hash(seed: int, name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8, key=seed.to_bytes(8, "big")).digest(), "big")

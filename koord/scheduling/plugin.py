@@ -1,0 +1,144 @@
+"""What a plugin of the scheduler is: a filter and a score over all nodes at once, and the same of one node in words.
+
+A plugin overrides what it takes part in. It keeps nothing of the cluster: all that it knows is in ``state``, which it
+must not change. Arrays have one element for each row of the state's table; what a row of no node holds does not count.
+
+``explain`` agrees with ``filter`` and ``score``, element by element. Where a plugin's answer for a node goes by that
+node and the pods on it alone (``Scope.PODS``), a decision for a pod like the one before asks ``explain`` for the one
+node that has got a pod since, instead of all nodes anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from koord.scheduling.podinfo import PodInfo
+from koord.scheduling.state import ClusterState
+from koord.scheduling.table import Bools, Int64s
+
+MOST_SCORE = 100
+
+
+class Scope(Enum):
+    """What an answer for one node goes by, beside the pod itself."""
+
+    OBJECT = auto()
+    """The objects of nodes."""
+    PODS = auto()
+    """The node's own object and the pods on it."""
+    CLUSTER = auto()
+    """Pods on other nodes, too; or which nodes are feasible."""
+
+
+class EventKind(Enum):
+    """What happened in the cluster that may help a pod that waits."""
+
+    NODE = auto()
+    """A node came, or its object changed."""
+    POD_LEFT = auto()
+    """A pod left its node, or holds less of it."""
+    POD_CAME = auto()
+    """A pod came to a node, or has other labels there."""
+    OTHER = auto()
+    """Another object that plugins go by: a volume, a Service, a namespace."""
+
+
+class Event(NamedTuple):
+    """``row``: of the node, -1 with ``OTHER``. ``pod``: which came or left."""
+
+    kind: EventKind
+    row: int = -1
+    pod: PodInfo | None = None
+
+
+class Rejection(NamedTuple):
+    """``rows``: bool[N], the nodes that are rejected for ``reason``, which is upstream's text.
+
+    ``is_resolvable``: bool[N] or one for all: whether the node could be feasible without some of its pods.
+    """
+
+    reason: str
+    rows: Bools
+    is_resolvable: Bools | bool = True
+
+
+class Reason(NamedTuple):
+    """Why one node is rejected. ``text``: as of `Rejection`; ``detail``: figures, for people."""
+
+    text: str
+    is_resolvable: bool = True
+    detail: str = ""
+
+
+class Explanation(NamedTuple):
+    """What a plugin says of one node. ``score`` None: it does not score this pod, or rejects the node."""
+
+    reasons: tuple[Reason, ...] = ()
+    score: int | None = None
+
+
+class Plugin:
+    """``name``: as in a KubeSchedulerConfiguration."""
+
+    name: ClassVar[str]
+    filter_scope: ClassVar[Scope] = Scope.CLUSTER
+    score_scope: ClassVar[Scope] = Scope.CLUSTER
+
+    def goes_by_pods(self, state: ClusterState, pod: PodInfo) -> bool:
+        """Returns whether its filter may let a node pass that it rejects now, once pods have left some node."""
+        return self.filter_scope is not Scope.OBJECT
+
+    def is_helped_by(self, state: ClusterState, pod: PodInfo, event: Event) -> bool:
+        """Returns whether ``event`` may let the filter pass any node that it rejected before.
+
+        Asked of plugins of ``Scope.CLUSTER`` that rejected the pod; False must be certain.
+        """
+        return True
+
+    def filter(self, state: ClusterState, pod: PodInfo) -> Bools | None:
+        """bool[N]: whether each node will do; None: all will."""
+        rejections = self.rejections(state, pod)
+        if not rejections:
+            return None
+        found = np.ones(state.length, np.bool_)
+        for rejection in rejections:
+            found &= ~rejection.rows
+        return found
+
+    def rejections(self, state: ClusterState, pod: PodInfo) -> Sequence[Rejection]:
+        """The nodes that will not do, by reason. A node may have several reasons."""
+        return ()
+
+    def score(self, state: ClusterState, pod: PodInfo, feasible: Bools) -> Int64s | int | None:
+        """int64[N], 0 to 100: how well each feasible node would do. An int: that, on each; None: no say.
+
+        ``feasible``: bool[N], the nodes that all filters let pass.
+        """
+        return None
+
+    def explain(self, state: ClusterState, pod: PodInfo, row: int, feasible: Bools) -> Explanation:
+        """What ``rejections`` and ``score`` say of one node."""
+        reasons = tuple(
+            [
+                Reason(text, resolvable if isinstance(resolvable, bool) else bool(resolvable[row]))
+                for text, rows, resolvable in self.rejections(state, pod)
+                if rows[row]
+            ]
+        )
+        if reasons:
+            return Explanation(reasons)
+        scores = self.score(state, pod, feasible)
+        return Explanation((), scores if scores is None or isinstance(scores, int) else int(scores[row]))
+
+
+def scaled_to_largest(scores: Int64s, feasible: Bools, is_reversed: bool = False) -> Int64s | int:
+    """Upstream's DefaultNormalizeScore: the largest of the feasible nodes' scores becomes 100, or 0 if reversed."""
+    largest = int(scores[feasible].max(initial=0))
+    if largest == 0:
+        return MOST_SCORE if is_reversed else 0
+    scaled = np.floor(scores * MOST_SCORE / largest).astype(np.int64)
+    return MOST_SCORE - scaled if is_reversed else scaled

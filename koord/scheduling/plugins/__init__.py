@@ -1,0 +1,1 @@
+"""The default plugins of a Kubernetes scheduler, over all nodes at once."""

@@ -1,0 +1,210 @@
+"""A pod as scheduling counts it: read once of each version of its object, and never changed.
+
+``signature`` is equal for pods that every plugin treats alike wherever they go: replicas of one template. What differs
+between replicas (name, uid, times, status) is not in it.
+Fails with QuantityError where an amount of the pod cannot be read: such a pod cannot be placed, and nothing else is
+affected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from koord.model.scheduling.pods import Pod, PodAffinityTerm, PodSpec
+from koord.model.selector import LabelSelector, Operator, Requirement
+from koord.scheduling import amounts
+
+ANY_IP = "0.0.0.0"
+_FINISHED = ("Succeeded", "Failed")
+
+
+class HostPort(NamedTuple):
+    protocol: str
+    port: int
+    ip: str
+
+
+class PodLabels(NamedTuple):
+    """What selectors of pods go by. Pods of equal ones are counted together."""
+
+    namespace: str
+    labels: frozenset[tuple[str, str]]
+    is_terminating: bool
+
+
+class AffinityTerm(NamedTuple):
+    """A term of a pod's affinity as it holds for that pod: with its own namespace and ``matchLabelKeys`` filled in.
+
+    ``namespace_selector`` None: ``namespaces`` alone. Its JSON is what makes two of them equal, since selectors hold
+    mappings.
+    """
+
+    topology_key: str
+    namespaces: frozenset[str]
+    selector_json: bytes
+    namespace_selector_json: bytes
+
+    @property
+    def selector(self) -> LabelSelector | None:
+        """None matches no pod."""
+        return selector_of(self.selector_json)
+
+    @property
+    def namespace_selector(self) -> LabelSelector | None:
+        return selector_of(self.namespace_selector_json)
+
+
+class WeightedTerm(NamedTuple):
+    term: AffinityTerm
+    weight: int
+
+
+@dataclass(frozen=True, eq=False)
+class PodInfo:
+    """``requests``: by the name of the resource, without zeros; see `koord.scheduling.amounts`.
+    ``assumed_cpu_milli``, ``assumed_memory_bytes``: what scores count instead.
+    """
+
+    pod: Pod
+    requests: Mapping[str, int]
+    assumed_cpu_milli: int
+    assumed_memory_bytes: int
+
+    @classmethod
+    def of(cls, pod: Pod) -> PodInfo:
+        """Raises QuantityError."""
+        return cls(pod, amounts.requests(pod), *amounts.assumed_requests(pod))
+
+    @property
+    def uid(self) -> str:
+        return self.pod.metadata.uid
+
+    @property
+    def namespace(self) -> str:
+        return self.pod.metadata.namespace
+
+    @property
+    def name(self) -> str:
+        return self.pod.metadata.name
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.pod.metadata.labels
+
+    @property
+    def spec(self) -> PodSpec:
+        return self.pod.spec
+
+    @property
+    def priority(self) -> int:
+        return self.pod.spec.priority or 0
+
+    @property
+    def is_terminating(self) -> bool:
+        return self.pod.metadata.deletion_timestamp is not None
+
+    @property
+    def is_finished(self) -> bool:
+        """Returns whether it holds nothing of its node any more."""
+        return self.pod.status.phase in _FINISHED
+
+    @cached_property
+    def counted(self) -> Mapping[str, int]:
+        """What its node has less of: its requests, and one of the node's places for pods."""
+        return {**self.requests, amounts.PODS: 1}
+
+    @cached_property
+    def pod_labels(self) -> PodLabels:
+        return PodLabels(self.namespace, frozenset(self.labels.items()), self.is_terminating)
+
+    @cached_property
+    def host_ports(self) -> tuple[HostPort, ...]:
+        """The ports of its node that its containers and sidecars take."""
+        return tuple(dict.fromkeys(_host_ports(self.spec)))
+
+    @cached_property
+    def affinity(self) -> tuple[AffinityTerm, ...]:
+        """Terms that must hold, of pods to be near."""
+        affinity = self.spec.affinity
+        return _terms(self, affinity.pod_affinity.required if affinity and affinity.pod_affinity else ())
+
+    @cached_property
+    def anti_affinity(self) -> tuple[AffinityTerm, ...]:
+        """Terms that must hold, of pods to be apart from."""
+        affinity = self.spec.affinity
+        return _terms(self, affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else ())
+
+    @cached_property
+    def preferred_affinity(self) -> tuple[WeightedTerm, ...]:
+        """Terms that should hold; those of pods to be apart from have a weight below 0."""
+        affinity = self.spec.affinity
+        if affinity is None:
+            return ()
+        near = affinity.pod_affinity.preferred if affinity.pod_affinity else ()
+        apart = affinity.pod_anti_affinity.preferred if affinity.pod_anti_affinity else ()
+        return (
+            *[WeightedTerm(affinity_term(self, each.pod_affinity_term), each.weight) for each in near],
+            *[WeightedTerm(affinity_term(self, each.pod_affinity_term), -each.weight) for each in apart],
+        )
+
+    @cached_property
+    def signature(self) -> bytes:
+        """Equal for pods that are placed alike."""
+        spec = msgspec.structs.replace(self.spec, node_name="", termination_grace_period_seconds=None)
+        owner = self.pod.metadata.controller
+        return msgspec.json.encode(
+            (self.namespace, self.labels, spec, owner, tuple(self.requests.items())), order="deterministic"
+        )
+
+
+def affinity_term(pod: PodInfo, term: PodAffinityTerm) -> AffinityTerm:
+    """Returns ``term`` as it holds for ``pod``."""
+    selector = term.label_selector
+    if selector is not None:
+        selector = with_label_keys(selector, pod.labels, term.match_label_keys, term.mismatch_label_keys)
+    namespaces = term.namespaces
+    if not namespaces and term.namespace_selector is None:
+        namespaces = (pod.namespace,)
+    return AffinityTerm(
+        term.topology_key, frozenset(namespaces), selector_json(selector), selector_json(term.namespace_selector)
+    )
+
+
+def with_label_keys(
+    selector: LabelSelector, labels: Mapping[str, str], same: tuple[str, ...], other: tuple[str, ...] = ()
+) -> LabelSelector:
+    """Returns ``selector`` that also wants ``labels``' values of the keys ``same``, and none of those of ``other``.
+
+    Keys that the labels lack are left out.
+    """
+    added = [Requirement(key=key, operator=Operator.IN, values=(labels[key],)) for key in same if key in labels]
+    added += [Requirement(key=key, operator=Operator.NOT_IN, values=(labels[key],)) for key in other if key in labels]
+    if not added:
+        return selector
+    return LabelSelector(match_labels=selector.match_labels, match_expressions=(*selector.match_expressions, *added))
+
+
+def selector_json(selector: LabelSelector | None) -> bytes:
+    return b"" if selector is None else msgspec.json.encode(selector, order="deterministic")
+
+
+@lru_cache(maxsize=4096)
+def selector_of(json: bytes) -> LabelSelector | None:
+    return msgspec.json.decode(json, type=LabelSelector) if json else None
+
+
+def _terms(pod: PodInfo, terms: tuple[PodAffinityTerm, ...]) -> tuple[AffinityTerm, ...]:
+    return tuple([affinity_term(pod, term) for term in terms])
+
+
+def _host_ports(spec: PodSpec) -> Iterator[HostPort]:
+    sidecars = [each for each in spec.init_containers if each.restart_policy == "Always"]
+    for container in (*sidecars, *spec.containers):
+        for port in container.ports:
+            if port.host_port > 0:
+                yield HostPort(port.protocol or "TCP", port.host_port, port.host_ip or ANY_IP)

@@ -1,0 +1,127 @@
+"""One decision of all plugins: repeatable, shared by equal pods, and with its reasons."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from koord.scheduling.defaults import default_plugins
+from koord.scheduling.framework import Framework, Placement
+from koord.scheduling.podinfo import PodInfo
+from koord.scheduling.state import ClusterState
+from tests.scheduling.clusters import node, pod
+from tests.scheduling.test_against_oracle import History
+from tests.scheduling.test_state import renamed
+
+COUNT = 40
+
+
+def alike(count: int = COUNT) -> ClusterState:
+    state = ClusterState()
+    for index in range(count):
+        state.put_node(node(f"n{index}"))
+    return state
+
+
+def fill(framework: Framework, pods: int, cpu: str = "1") -> list[str]:
+    """Places equal pods one after the other; returns where."""
+    found = []
+    for index in range(pods):
+        made = pod(f"p{index}", {"cpu": cpu})
+        placement = framework.place(made)
+        assert placement is not None
+        framework.state.assume(made, placement.node)
+        found.append(placement.node)
+    return found
+
+
+def test_the_same_history_gives_the_same_decisions() -> None:
+    first, second, other = (fill(Framework(alike(), default_plugins(), seed), COUNT) for seed in (1, 1, 2))
+    assert first == second
+    assert first != other
+    assert sorted(first) == sorted(other) == sorted(f"n{index}" for index in range(COUNT)), "each the emptiest"
+
+
+def test_no_node_and_one_node() -> None:
+    framework = Framework(ClusterState(), default_plugins())
+    assert framework.place(pod("p")) is None
+    assert framework.diagnose(pod("p")).message == "no nodes available to schedule pods"
+    framework.state.put_node(node("n1"))
+    assert framework.place(pod("p")) == Placement("n1", 1)
+    framework.state.remove_node("n1")
+    assert framework.place(pod("p")) is None
+
+
+def test_why_there_is_none() -> None:
+    state = alike(3)
+    state.put_node(node("n1", unschedulable=True))
+    state.put_node(node("small", cpu="1"))
+    state.put_node(node("tainted", taints=[{"key": "t", "value": "", "effect": "NoSchedule"}]))
+    state.put_pod(pod("x", {"cpu": "3", "memory": "8Gi"}, nodeName="n0"))
+    diagnosis = Framework(state, default_plugins()).diagnose(
+        pod("p", {"cpu": "2", "memory": "7Gi"}, nodeSelector={"kubernetes.io/hostname": "n0"})
+    )
+    assert diagnosis.message == (
+        "0/5 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 node(s) had untolerated taint(s), "
+        "1 node(s) were unschedulable, 2 node(s) didn't match Pod's node affinity/selector."
+    )
+    assert diagnosis.plugins == {"NodeAffinity", "NodeResourcesFit", "NodeUnschedulable", "TaintToleration"}
+    assert [state.table.name(int(row)) for row in np.flatnonzero(diagnosis.is_resolvable)] == ["n0"]
+
+
+def test_a_node_without_enough_even_when_empty_is_not_resolvable() -> None:
+    state = alike(1)
+    framework = Framework(state, default_plugins())
+    assert not framework.diagnose(pod("p", {"cpu": "5"})).is_resolvable.any()
+    state.put_pod(pod("x", {"cpu": "3"}, nodeName="n0"))
+    assert framework.diagnose(pod("p", {"cpu": "2"})).is_resolvable.all()
+    assert not framework.diagnose(pod("p", {"cpu": "2", "memory": "9Gi"})).is_resolvable.any()
+
+
+def test_an_explanation_of_one_node() -> None:
+    framework = Framework(alike(2), default_plugins())
+    said = framework.explain(pod("p", {"cpu": "1", "memory": "2Gi"}), "n0")
+    assert {name: each.score for name, each in said.by_plugin.items() if each.score is not None} == {
+        "TaintToleration": 100,
+        "NodeResourcesFit": 75,
+        "NodeResourcesBalancedAllocation": 100,
+        "ImageLocality": 0,
+    }
+    assert said.total == 3 * 100 + 75 + 100
+    rejected = framework.explain(pod("p", {"cpu": "5"}), "n0")
+    assert (rejected.total, rejected.by_plugin["NodeResourcesFit"].reasons[0].text) == (None, "Insufficient cpu")
+    with pytest.raises(KeyError, match="n9"):
+        framework.explain(pod("p"), "n9")
+
+
+@pytest.mark.parametrize("seed", range(40, 46))
+def test_a_shared_evaluation_is_one_from_the_beginning(seed: int) -> None:
+    """The same few pods are placed again and again while the cluster changes, by a framework that remembers and by new
+    ones that do not.
+    """
+    history, draw = History(seed), random.Random(seed)
+    templates = [history.generator.pod() for _ in range(6)]
+    for step in range(150):
+        history.step()
+        made: PodInfo = renamed(draw.choice(templates), f"replica-{step}")
+        fresh = Framework(history.state, default_plugins(), seed)
+        placement = history.framework.place(made)
+        assert placement == fresh.place(made), step
+        if placement is not None and draw.random() < 0.5:
+            history.state.assume(made, placement.node)
+            history.placed[made.uid] = made, placement.node
+
+
+def test_pods_of_one_template_have_one_signature() -> None:
+    owner = {"ownerReferences": [{"kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}]}
+    first = pod("a", {"cpu": "1"}, labels={"x": "1", "y": "2"}, metadata=owner)
+    assert first.signature == pod("b", {"cpu": "1"}, labels={"y": "2", "x": "1"}, metadata=owner).signature
+    for other in (
+        pod("b", {"cpu": "2"}, labels={"x": "1", "y": "2"}, metadata=owner),
+        pod("b", {"cpu": "1"}, labels={"x": "1"}, metadata=owner),
+        pod("b", {"cpu": "1"}, labels={"x": "1", "y": "2"}, metadata=owner, namespace="other"),
+        pod("b", {"cpu": "1"}, labels={"x": "1", "y": "2"}, metadata=owner, nodeSelector={"a": "b"}),
+    ):
+        assert other.signature != first.signature
