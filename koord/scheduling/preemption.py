@@ -1,0 +1,221 @@
+"""Which pods of lower priority have to leave, and where, so that a pod has room: as Kubernetes' DefaultPreemption.
+
+On a node all pods of lower priority go, and come back one by one, the most important first, as long as the pod fits
+beside them; pods whose disruption budget is used up come back before the others. Those that cannot come back are the
+victims. Of all nodes the one is taken with the fewest violated budgets, then the least important victims.
+
+Source: pkg/scheduler/framework/preemption, plugins/defaultpreemption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from koord.model.core import unix_s
+from koord.model.scheduling.policies import PodDisruptionBudget
+from koord.scheduling.framework import Diagnosis, Framework
+from koord.scheduling.plugins.resources import NodeResourcesFit
+from koord.scheduling.podinfo import PodInfo
+from koord.scheduling.state import ClusterState, Transaction
+
+NEVER = "Never"
+LEAST_CANDIDATES, CANDIDATES_PERCENT = 100, 10
+_DISRUPTED, _BY_PREEMPTION = "DisruptionTarget", "PreemptionByScheduler"
+_SHIFT = 2**31
+"""Added to each priority that is summed, so that none is negative."""
+
+
+class Preemption(NamedTuple):
+    """The pod has room on ``node`` once ``victims`` have left it. ``violations``: budgets that this breaks."""
+
+    node: str
+    victims: tuple[PodInfo, ...]
+    violations: int
+
+
+def started_s(pod: PodInfo) -> float:
+    """Returns when kubelet took the pod in; of one that it has not, the end of time."""
+    started = unix_s(pod.pod.status.start_time)
+    return float("inf") if started is None else started
+
+
+def by_importance(pod: PodInfo) -> tuple[int, float]:
+    """Sorts the more important pod first: the higher priority, then the longer run."""
+    return -pod.priority, started_s(pod)
+
+
+@dataclass(frozen=True)
+class Preemptor:
+    """``budgets``: the cluster's, as they are now."""
+
+    framework: Framework
+    budgets: Sequence[PodDisruptionBudget] = ()
+    least_candidates: int = LEAST_CANDIDATES
+    candidates_percent: int = CANDIDATES_PERCENT
+
+    def why_not(self, pod: PodInfo, diagnosis: Diagnosis) -> str:
+        """Returns why the pod must not preempt now; "" if it may."""
+        if pod.spec.preemption_policy == NEVER:
+            return "not eligible due to preemptionPolicy=Never."
+        state = self.framework.state
+        nominated = pod.pod.status.nominated_node_name or state.nominations.node_of(pod.uid)
+        row = state.table.row(nominated) if nominated else None
+        if nominated and row is not None and diagnosis.is_resolvable[row]:
+            for each in state.pods_on(nominated):
+                if each.is_terminating and each.priority < pod.priority and _is_victim(each):
+                    return "not eligible due to a terminating pod on the nominated node."
+        return ""
+
+    def choose(self, pod: PodInfo, diagnosis: Diagnosis) -> Preemption | None:
+        """Returns the best preemption of the nodes that the diagnosis calls resolvable; None where none helps.
+
+        Looks for as many candidates as upstream does, from a node on that pod and seed decide, but among all nodes.
+        """
+        rows = np.flatnonzero(diagnosis.is_resolvable)
+        if not len(rows):
+            return None
+        wanted = max(len(rows) * self.candidates_percent // 100, self.least_candidates)
+        start = self.framework.drawn_number(pod) % len(rows)
+        found: list[Preemption] = []
+        for row in np.roll(rows, -start):
+            preemption = self._on_node(pod, int(row))
+            if preemption is not None:
+                found.append(preemption)
+                if len(found) >= wanted and any(not each.violations for each in found):
+                    break
+        return min(found, key=_cost, default=None)
+
+    def _on_node(self, pod: PodInfo, row: int) -> Preemption | None:
+        """Returns the victims on one node; None if it will not do without all pods of lower priority."""
+        state = self.framework.state
+        node = state.table.name(row)
+        lower = sorted([each for each in state.pods_on(node) if each.priority < pod.priority], key=by_importance)
+        if not lower:
+            return None
+        breaking, others = _by_budget(lower, self.budgets)
+        ahead = state.nominations.ahead_on(node, pod)
+        with self._trial(pod, row, lower, ahead) as trial:
+            if not trial.fits():
+                return None
+            staying = {each.uid for each in (*breaking, *others) if trial.takes_back(each)}
+        victims = tuple([each for each in lower if each.uid not in staying])
+        return Preemption(node, victims, sum(each.uid not in staying for each in breaking))
+
+    @contextmanager
+    def _trial(self, pod: PodInfo, row: int, lower: Sequence[PodInfo], ahead: Sequence[PodInfo]) -> Iterator[_Trial]:
+        """For the block the node is without ``lower``."""
+        framework = self.framework
+        going_by_pods = [each for each in framework.filters if each.goes_by_pods(framework.state, pod)]
+        (fit, *rest) = going_by_pods or (None,)
+        if isinstance(fit, NodeResourcesFit) and not rest and not ahead:
+            yield _AmountsTrial(fit, framework.state, pod, row, lower)
+            return
+        with framework.state.removed([each.uid for each in lower]), framework.state.transaction() as transaction:
+            yield _StateTrial(framework, transaction, pod, row, ahead)
+
+
+class _Trial(Protocol):
+    """A node without the pods that may have to leave it."""
+
+    def fits(self) -> bool:
+        """Returns whether the preemptor has room."""
+
+    def takes_back(self, other: PodInfo) -> bool:
+        """Returns whether ``other`` can stay beside the preemptor; if so, it is on the node again."""
+
+
+class _StateTrial:
+    """By all filters, on the state itself."""
+
+    def __init__(
+        self, framework: Framework, transaction: Transaction, pod: PodInfo, row: int, ahead: Sequence[PodInfo]
+    ) -> None:
+        self._framework, self._transaction = framework, transaction
+        self._pod, self._row, self._ahead = pod, row, ahead
+
+    def fits(self) -> bool:
+        framework, pod, row = self._framework, self._pod, self._row
+        return framework.fits(pod, row) and (not self._ahead or framework.fits_beside(pod, row, self._ahead))
+
+    def takes_back(self, other: PodInfo) -> bool:
+        state = self._framework.state
+        self._transaction.assume(other, state.table.name(self._row))
+        if self.fits():
+            return True
+        state.forget(other.uid)
+        return False
+
+
+class _AmountsTrial:
+    """By amounts alone, where nothing else that the preemptor needs goes by pods: some microseconds a pod."""
+
+    def __init__(
+        self, fit: NodeResourcesFit, state: ClusterState, pod: PodInfo, row: int, lower: Sequence[PodInfo]
+    ) -> None:
+        self._free = {
+            resource: state.nodes.allocatable.at(row, resource)
+            - state.requested.at(row, resource)
+            + sum([each.counted.get(resource, 0) for each in lower])
+            - amount
+            for resource, amount in fit.needed(pod).items()
+        }
+
+    def fits(self) -> bool:
+        return all(free >= 0 for free in self._free.values())
+
+    def takes_back(self, other: PodInfo) -> bool:
+        free, counted = self._free, other.counted
+        if any(left < counted.get(resource, 0) for resource, left in free.items()):
+            return False
+        for resource in free:
+            free[resource] -= counted.get(resource, 0)
+        return True
+
+
+def _by_budget(pods: Iterable[PodInfo], budgets: Sequence[PodDisruptionBudget]) -> tuple[list[PodInfo], list[PodInfo]]:
+    """Parts the pods, of which the most important comes first, into those whose leaving breaks a budget and others."""
+    left = [budget.status.disruptions_allowed for budget in budgets]
+    breaking: list[PodInfo] = []
+    others: list[PodInfo] = []
+    for pod in pods:
+        breaks = False
+        for index, budget in enumerate(budgets):
+            if not _is_about(budget, pod) or pod.name in budget.status.disrupted_pods:
+                continue
+            left[index] -= 1
+            breaks |= left[index] < 0
+        (breaking if breaks else others).append(pod)
+    return breaking, others
+
+
+def _is_about(budget: PodDisruptionBudget, pod: PodInfo) -> bool:
+    """A budget with an empty selector is about no pod."""
+    selector = budget.spec.selector
+    return (
+        selector is not None
+        and not selector.is_empty
+        and budget.metadata.namespace == pod.namespace
+        and selector.matches(pod.labels)
+    )
+
+
+def _is_victim(pod: PodInfo) -> bool:
+    """Returns whether it is being deleted to make room."""
+    condition = pod.pod.status.condition(_DISRUPTED)
+    return condition is not None and (condition.status, condition.reason) == ("True", _BY_PREEMPTION)
+
+
+def _cost(preemption: Preemption) -> tuple[int, int, int, int, float]:
+    """Sorts the best preemption first: fewest violations, least important victim, smallest sum of priorities, fewest
+    victims, the most important of them the youngest.
+    """
+    victims = preemption.victims
+    highest = victims[0].priority if victims else -_SHIFT
+    oldest = min((started_s(each) for each in victims if each.priority == highest), default=float("inf"))
+    total = sum(each.priority + _SHIFT for each in victims)
+    return preemption.violations, highest, total, len(victims), -oldest
