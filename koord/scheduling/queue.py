@@ -1,0 +1,311 @@
+"""The pods that wait to be placed: which one is next, and which one an event may help.
+
+A pod is *active*, next by priority and then by time; *backing off* for 1 to 10 seconds after a failure; *parked*, where
+no node will do until something changes; or *gated*. Parked pods of one signature are one group, and all groups' amounts
+are columns, so that an event on a node is compared with all of them at once: a pod wakes only for an event on a node
+that would do now, or for one that a plugin of the whole cluster cannot rule out.
+
+Invariants: each pod that was added and neither taken nor deleted is in exactly one of the four; a parked pod is active
+again ``PARKED_S`` after it was parked at the latest.
+No clock: every call that needs the time is told it, in seconds that never go back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count, islice
+from math import ceil
+
+import numpy as np
+
+from koord.scheduling.framework import Framework
+from koord.scheduling.nodecolumns import Amounts
+from koord.scheduling.plugin import Event, EventKind, Scope
+from koord.scheduling.podinfo import PodInfo
+from koord.scheduling.table import Table
+
+INITIAL_BACKOFF_S, MOST_BACKOFF_S = 1, 10
+PARKED_S = 300.0
+_ON_A_NODE = (EventKind.NODE, EventKind.POD_LEFT)
+
+
+@dataclass(eq=False)
+class QueuedPod:
+    """``added_s``: since when it waits; ``entered_s``: since when it is where it is. ``attempts``: decisions that found
+    no node; ``errors``: failures of another kind in a row, such as a binding that the API server refused.
+    """
+
+    pod: PodInfo
+    added_s: float
+    entered_s: float
+    attempts: int = 0
+    errors: int = 0
+    backoff_until_s: float = 0.0
+    rejected_by: frozenset[str] = frozenset()
+    """The plugins that left no node, of a parked pod."""
+    woken_by_row: int = -1
+    """The node that had room for it when it woke; -1: it woke for something else."""
+
+    def begin_backoff(self, now_s: float, failures: int) -> None:
+        """Pods whose time is up in the same second are then in the order of their priorities."""
+        self.backoff_until_s = ceil(now_s + min(INITIAL_BACKOFF_S << min(failures - 1, 8), MOST_BACKOFF_S))
+
+
+class _Order:
+    """Pods by a key, smallest first; one that was removed is passed over."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[tuple[float, ...], int, QueuedPod]] = []
+        self._live: dict[str, int] = {}
+        self._numbers = count()
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._live
+
+    def push(self, queued: QueuedPod, *key: float) -> None:
+        number = next(self._numbers)
+        self._live[queued.pod.uid] = number
+        heapq.heappush(self._heap, (key, number, queued))
+
+    def discard(self, uid: str) -> None:
+        self._live.pop(uid, None)
+
+    def first(self) -> tuple[tuple[float, ...], QueuedPod] | None:
+        while self._heap:
+            key, number, queued = self._heap[0]
+            if self._live.get(queued.pod.uid) == number:
+                return key, queued
+            heapq.heappop(self._heap)
+        return None
+
+    def pop(self) -> QueuedPod:
+        found = self.first()
+        assert found is not None
+        heapq.heappop(self._heap)
+        del self._live[found[1].pod.uid]
+        return found[1]
+
+
+@dataclass(eq=False)
+class _Group:
+    """Parked pods of one signature. ``goes_by_others``: pods on other nodes matter to it, too."""
+
+    goes_by_others: bool
+    pods: dict[str, QueuedPod] = field(default_factory=dict)
+
+    @property
+    def pod(self) -> PodInfo:
+        return next(iter(self.pods.values())).pod
+
+
+class SchedulingQueue:
+    """``framework``: whose decisions failed; its state is asked whether a node would do now."""
+
+    def __init__(self, framework: Framework) -> None:
+        self._framework = framework
+        self._cluster_plugins = tuple([each for each in framework.filters if each.filter_scope is Scope.CLUSTER])
+        self._queued: dict[str, QueuedPod] = {}
+        self._active, self._backing_off, self._failed, self._parked = _Order(), _Order(), _Order(), _Order()
+        self._gated: set[str] = set()
+        self._groups: dict[str, _Group] = {}
+        self._group_of: dict[str, str] = {}
+        self._table = Table()
+        self._needs = Amounts(self._table)
+        self._events: dict[tuple[EventKind, int, str], Event] = {}
+
+    def __len__(self) -> int:
+        return len(self._queued)
+
+    def __iter__(self) -> Iterator[QueuedPod]:
+        return iter(tuple(self._queued.values()))
+
+    def counts(self) -> dict[str, int]:
+        """How many pods are where, by upstream's names."""
+        return {
+            "active": len(self._active),
+            "backoff": len(self._backing_off) + len(self._failed),
+            "unschedulable": len(self._parked),
+            "gated": len(self._gated),
+        }
+
+    # pods
+
+    def put(self, pod: PodInfo, now_s: float) -> None:
+        """The pod waits, and is as its object says now. One that is parked wakes if what it asks for has changed."""
+        queued = self._queued.get(pod.uid)
+        if queued is None:
+            queued = self._queued[pod.uid] = QueuedPod(pod, now_s, now_s)
+            self._activate(queued, now_s)
+            return
+        is_alike = queued.pod.signature == pod.signature and queued.pod.priority == pod.priority
+        if is_alike:
+            queued.pod = pod
+            return
+        is_backing_off = pod.uid in self._backing_off or pod.uid in self._failed
+        self._take_out(pod.uid)
+        queued.pod = pod
+        if is_backing_off:
+            self._back_off(queued, now_s)
+        else:
+            self._activate(queued, now_s)
+
+    def delete(self, uid: str) -> None:
+        """The pod waits no longer. If it was to try a node, others are to try that node now."""
+        queued = self._queued.pop(uid, None)
+        if queued is not None:
+            self._take_out(uid)
+            self._leave_room(queued)
+
+    def placed(self, queued: QueuedPod, row: int) -> None:
+        """A pod that was taken has got a node. If it woke for another one, others are to try that one now."""
+        if queued.woken_by_row != row:
+            self._leave_room(queued)
+
+    def get(self, uid: str) -> QueuedPod | None:
+        return self._queued.get(uid)
+
+    def pop(self, now_s: float) -> QueuedPod | None:
+        """Takes the next pod; it comes back by ``park`` or ``fail``, or is forgotten. None: none is to be tried now.
+
+        Where no pod is active, one whose backoff has not ended is tried before its time, unless an error sent it there.
+        """
+        self.advance(now_s)
+        order = self._active if len(self._active) else self._backing_off
+        if not len(order):
+            return None
+        queued = order.pop()
+        del self._queued[queued.pod.uid]
+        return queued
+
+    def park(self, queued: QueuedPod, rejected_by: frozenset[str], now_s: float) -> None:
+        """No node would do: the pod waits for an event that may help it."""
+        queued.attempts += 1
+        queued.errors, queued.woken_by_row = 0, -1
+        queued.rejected_by, queued.entered_s = rejected_by, now_s
+        queued.begin_backoff(now_s, queued.attempts)
+        self._queued[queued.pod.uid] = queued
+        self._parked.push(queued, now_s)
+        name = self._group_of[queued.pod.uid] = hashlib.sha256(queued.pod.signature).hexdigest()
+        group = self._groups.get(name)
+        if group is None:
+            state = self._framework.state
+            goes_by_others = any(each.goes_by_pods(state, queued.pod) for each in self._cluster_plugins)
+            group = self._groups[name] = _Group(goes_by_others)
+            self._needs.put(self._table.add(name), queued.pod.counted)
+        group.pods[queued.pod.uid] = queued
+
+    def fail(self, queued: QueuedPod, now_s: float) -> None:
+        """Something went wrong that has nothing to do with the pod's node: it is tried again after a while."""
+        queued.errors += 1
+        queued.begin_backoff(now_s, queued.errors)
+        self._queued[queued.pod.uid] = queued
+        queued.entered_s = now_s
+        self._failed.push(queued, queued.backoff_until_s, -queued.pod.priority)
+
+    # time and events
+
+    def advance(self, now_s: float) -> None:
+        """Makes active what an event helped, what has backed off, and what was parked for too long."""
+        self._wake(now_s)
+        for order in (self._backing_off, self._failed):
+            while (found := order.first()) is not None and found[0][0] <= now_s:
+                self._activate(order.pop(), now_s)
+        while (found := self._parked.first()) is not None and found[0][0] + PARKED_S <= now_s:
+            queued = found[1]
+            self._take_out(queued.pod.uid)
+            self._activate(queued, now_s)
+
+    def due_s(self) -> float | None:
+        """When ``advance`` has something to do for the mere passing of time; None: never."""
+        times = [found[0][0] for order in (self._backing_off, self._failed) if (found := order.first())]
+        if (found := self._parked.first()) is not None:
+            times.append(found[0][0] + PARKED_S)
+        return min(times, default=None)
+
+    def note(self, event: Event) -> None:
+        """Something happened. Pods that it may help wake with the next ``advance`` or ``pop``."""
+        if len(self._parked):
+            self._events[event.kind, event.row, event.pod.uid if event.pod else ""] = event
+
+    def _wake(self, now_s: float) -> None:
+        events, self._events = self._events, {}
+        for row in dict.fromkeys(event.row for event in events.values() if event.kind in _ON_A_NODE):
+            for group in self._groups_that_fit(row):
+                if self._framework.fits(group.pod, row):
+                    self._wake_group(group, now_s, row)
+        for event in events.values():
+            for group in tuple(self._groups.values()):
+                if event.row < 0 or self._is_helped(group, event):
+                    self._wake_group(group, now_s)
+
+    def _is_helped(self, group: _Group, event: Event) -> bool:
+        """Returns whether a plugin that goes by pods of other nodes may let the group pass now."""
+        if not group.pods or not (group.goes_by_others or (event.pod and event.pod.anti_affinity)):
+            return False
+        state = self._framework.state
+        return any(each.is_helped_by(state, group.pod, event) for each in self._cluster_plugins)
+
+    def _groups_that_fit(self, row: int) -> list[_Group]:
+        """Returns the groups for one pod of which the node has enough of everything."""
+        state = self._framework.state
+        fits = self._table.exists.copy()
+        for resource in self._needs.names:
+            need = self._needs.of(resource)
+            free = state.nodes.allocatable.at(row, resource) - state.requested.at(row, resource)
+            if need is not None:
+                fits &= (need <= free) | (need == 0)
+        return [self._groups[self._table.name(int(each))] for each in np.flatnonzero(fits)]
+
+    def _wake_group(self, group: _Group, now_s: float, row: int = -1) -> None:
+        """Wakes all of the group; of a node's ``row`` no more than it has room for, those first that wait longest."""
+        number = len(group.pods) if row < 0 else self._room(group.pod, row)
+        for queued in islice(tuple(group.pods.values()), number):
+            self._take_out(queued.pod.uid)
+            queued.woken_by_row = row
+            self._back_off(queued, now_s)
+
+    def _room(self, pod: PodInfo, row: int) -> int:
+        """Returns for how many such pods the node has enough of everything."""
+        state = self._framework.state
+        return min(
+            (state.nodes.allocatable.at(row, resource) - state.requested.at(row, resource)) // need
+            for resource, need in pod.counted.items()
+        )
+
+    def _leave_room(self, queued: QueuedPod) -> None:
+        if queued.woken_by_row >= 0:
+            self.note(Event(EventKind.POD_LEFT, queued.woken_by_row))
+
+    def _activate(self, queued: QueuedPod, now_s: float) -> None:
+        queued.entered_s = now_s
+        if queued.pod.spec.scheduling_gates:
+            self._gated.add(queued.pod.uid)
+        else:
+            self._active.push(queued, -queued.pod.priority, now_s)
+
+    def _back_off(self, queued: QueuedPod, now_s: float) -> None:
+        """Makes the pod active once its backoff has ended."""
+        if queued.backoff_until_s <= now_s:
+            self._activate(queued, now_s)
+        else:
+            queued.entered_s = now_s
+            self._backing_off.push(queued, queued.backoff_until_s, -queued.pod.priority)
+
+    def _take_out(self, uid: str) -> None:
+        """Removes the pod from where it is."""
+        for order in (self._active, self._backing_off, self._failed):
+            order.discard(uid)
+        self._gated.discard(uid)
+        if uid in self._parked:
+            self._parked.discard(uid)
+            pods = self._groups[name := self._group_of.pop(uid)].pods
+            del pods[uid]
+            if not pods:
+                del self._groups[name]
+                self._table.remove(name)

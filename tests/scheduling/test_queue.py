@@ -1,0 +1,320 @@
+"""Which pod is next, and which pods an event wakes: no one that it cannot help, and everyone in the end."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from koord.scheduling.defaults import default_plugins
+from koord.scheduling.framework import Framework
+from koord.scheduling.plugin import Event, EventKind
+from koord.scheduling.podinfo import PodInfo
+from koord.scheduling.queue import PARKED_S, SchedulingQueue
+from koord.scheduling.state import ClusterState
+from tests.scheduling.clusters import HOSTNAME, ZONE, node, pod
+
+FIT = frozenset(("NodeResourcesFit",))
+
+
+class Rig:
+    """A scheduler that places what it can, at times that a test sets."""
+
+    def __init__(self, *nodes: Any) -> None:
+        self.state = ClusterState()
+        for each in nodes:
+            self.state.put_node(each)
+        self.framework = Framework(self.state, default_plugins())
+        self.queue = SchedulingQueue(self.framework)
+        self.now_s = 0.0
+        self.tried: list[str] = []
+
+    def put(self, *pods: PodInfo) -> None:
+        for each in pods:
+            self.queue.put(each, self.now_s)
+
+    def run(self, now_s: float | None = None) -> list[str]:
+        """Tries what is to be tried; returns what is placed now."""
+        self.now_s = self.now_s if now_s is None else now_s
+        found = []
+        self.tried = []
+        while (queued := self.queue.pop(self.now_s)) is not None:
+            self.tried.append(queued.pod.name)
+            placement = self.framework.place(queued.pod)
+            if placement is None:
+                diagnosis = self.framework.diagnose(queued.pod)
+                self.queue.park(queued, diagnosis.plugins, self.now_s)
+                continue
+            self.state.assume(queued.pod, placement.node)
+            row = self.state.table.row(placement.node)
+            assert row is not None
+            self.queue.placed(queued, row)
+            self.queue.note(Event(EventKind.POD_CAME, row, queued.pod))
+            found.append(queued.pod.name)
+        return found
+
+    def came(self, made: PodInfo) -> None:
+        self.state.put_pod(made)
+        row = self.state.table.row(made.spec.node_name)
+        assert row is not None
+        self.queue.note(Event(EventKind.POD_CAME, row, made))
+
+    def left(self, made: PodInfo) -> None:
+        self.state.remove_pod(made.uid)
+        row = self.state.table.row(made.spec.node_name)
+        assert row is not None
+        self.queue.note(Event(EventKind.POD_LEFT, row, made))
+
+    def node(self, made: Any) -> None:
+        self.state.put_node(made)
+        row = self.state.table.row(made.metadata.name)
+        assert row is not None
+        self.queue.note(Event(EventKind.NODE, row))
+
+
+def names(count: int, prefix: str = "p", cpu: str = "1", **spec: Any) -> list[PodInfo]:
+    return [pod(f"{prefix}{index}", {"cpu": cpu}, **spec) for index in range(count)]
+
+
+def test_by_priority_and_then_by_time() -> None:
+    rig = Rig(node("n1", cpu="9", pods="9"))
+    rig.put(*names(2, "low"))
+    rig.now_s = 1.0
+    rig.put(*names(2, "high", priority=10), *names(1, "late"))
+    assert rig.run() == ["high0", "high1", "low0", "low1", "late0"]
+
+
+def test_a_pod_that_was_deleted_or_gated_is_passed_over() -> None:
+    rig = Rig(node("n1"))
+    gated: dict[str, Any] = {"schedulingGates": [{"name": "wait"}]}
+    rig.put(pod("a"), pod("b"), pod("c", **gated))
+    rig.queue.delete("a")
+    assert rig.queue.counts() == {"active": 1, "backoff": 0, "unschedulable": 0, "gated": 1}
+    assert rig.run() == ["b"]
+    rig.put(pod("c"))
+    assert rig.run() == ["c"]
+    assert len(rig.queue) == 0
+
+
+@pytest.mark.parametrize(("failures", "waits_s"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (50, 10)], ids=str)
+def test_backoff_after_errors(failures: int, waits_s: int) -> None:
+    rig = Rig()
+    rig.put(pod("p"))
+    now_s = 0.0
+    for _ in range(failures):
+        queued = rig.queue.pop(now_s)
+        assert queued is not None
+        rig.queue.fail(queued, now_s)
+        due_s = rig.queue.due_s()
+        assert due_s is not None
+        assert rig.queue.pop(due_s - 0.001) is None, "not before its time"
+        waited_s, now_s = due_s - now_s, due_s
+    assert waited_s == waits_s
+
+
+def test_pods_whose_backoff_ends_in_one_second_are_next_by_priority() -> None:
+    rig = Rig()
+    rig.put(pod("low"), pod("high", priority=5))
+    first = [rig.queue.pop(0.0), rig.queue.pop(0.0)]
+    for queued, at_s in zip(first, (0.9, 0.1), strict=True):
+        assert queued is not None
+        rig.queue.fail(queued, at_s)
+    again = [rig.queue.pop(2.0), rig.queue.pop(2.0)]
+    assert [each and each.pod.name for each in again] == ["high", "low"]
+
+
+def test_a_parked_pod_waits_for_room_and_wakes_for_it() -> None:
+    rig = Rig(node("n1", cpu="2"), node("n2", cpu="1"))
+    there = [pod("x1", {"cpu": "1"}, nodeName="n1"), pod("x2", {"cpu": "1"}, nodeName="n2")]
+    for each in there:
+        rig.came(each)
+    rig.put(pod("p", {"cpu": "2"}))
+    assert rig.run() == []
+    assert rig.tried == ["p"]
+    rig.left(there[1])
+    rig.came(pod("x3", {"cpu": "1"}, nodeName="n2"))
+    assert rig.run(20.0) == []
+    assert rig.tried == [], "n2 is too small anyway"
+    rig.left(there[0])
+    assert rig.run() == ["p"]
+
+
+@pytest.mark.parametrize(
+    ("event", "wakes"),
+    [
+        pytest.param(node("n2", cpu="1", labels={"disk": "ssd"}), False, id="too small"),
+        pytest.param(node("n2", cpu="4"), False, id="without the label"),
+        pytest.param(node("n2", cpu="4", labels={"disk": "ssd"}), True, id="as wanted"),
+        pytest.param(node("n2", cpu="4", labels={"disk": "ssd"}, unschedulable=True), False, id="cordoned"),
+        pytest.param(
+            node("n2", cpu="4", labels={"disk": "ssd"}, taints=[{"key": "t", "value": "", "effect": "NoSchedule"}]),
+            False,
+            id="tainted",
+        ),
+        pytest.param(node("n1", cpu="4", labels={"disk": "ssd"}), True, id="a label that changes"),
+    ],
+)
+def test_nodes_wake_pods_that_could_go_there(event: Any, wakes: bool) -> None:
+    rig = Rig(node("n1", cpu="4"))
+    rig.put(pod("p", {"cpu": "2"}, nodeSelector={"disk": "ssd"}))
+    rig.run()
+    rig.node(event)
+    assert (rig.run(20.0), rig.tried) == ((["p"], ["p"]) if wakes else ([], []))
+
+
+def affinity(kind: str, **labels: str) -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": HOSTNAME}
+    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+@pytest.mark.parametrize(
+    ("waiting", "labels", "comes", "wakes"),
+    [
+        pytest.param(affinity("podAffinity", app="web"), {"app": "web"}, True, True, id="company"),
+        pytest.param(affinity("podAffinity", app="web"), {"app": "db"}, True, False, id="other company"),
+        pytest.param(affinity("podAntiAffinity", app="in-the-way"), {"app": "in-the-way"}, False, True, id="it went"),
+        pytest.param(affinity("podAntiAffinity", app="in-the-way"), {"app": "db"}, False, False, id="another went"),
+    ],
+)
+def test_pods_wake_those_whose_terms_are_about_them(
+    waiting: dict[str, Any], labels: dict[str, str], comes: bool, wakes: bool
+) -> None:
+    rig = Rig(node("n1"))
+    blocking = pod("blocking", labels={"app": "in-the-way"}, nodeName="n1")
+    rig.came(blocking)
+    rig.put(pod("p", affinity=waiting))
+    assert rig.run() == []
+    other = pod("other", labels=labels, nodeName="n1")
+    if comes:
+        rig.came(other)
+    else:
+        rig.left(blocking if wakes else other) if wakes else rig.queue.note(Event(EventKind.POD_LEFT, 0, other))
+    assert rig.run(20.0) == (["p"] if wakes else [])
+    assert rig.tried == (["p"] if wakes else [])
+
+
+def test_a_domain_that_fills_wakes_who_waits_for_it() -> None:
+    spread = [
+        {
+            "maxSkew": 1,
+            "topologyKey": ZONE,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "web"}},
+        }
+    ]
+    rig = Rig(node("n1", labels={ZONE: "a"}), node("n2", labels={ZONE: "b"}, unschedulable=True))
+    web: dict[str, Any] = {"labels": {"app": "web"}, "topologySpreadConstraints": spread}
+    rig.put(pod("p0", **web), pod("p1", **web))
+    assert rig.run() == ["p0"]
+    rig.came(pod("db", labels={"app": "db"}, nodeName="n2"))
+    assert (rig.run(20.0), rig.tried) == ([], [])
+    rig.came(pod("w", labels={"app": "web"}, nodeName="n2"))
+    assert rig.run(40.0) == ["p1"]
+
+
+def test_of_equal_pods_as_many_wake_as_have_room() -> None:
+    rig = Rig(node("n1", cpu="4"))
+    there = names(4, "x", nodeName="n1")
+    for each in there:
+        rig.came(each)
+    rig.put(*names(1000))
+    rig.run()
+    rig.left(there[0])
+    assert rig.run(20.0) == ["p0"]
+    assert rig.tried == ["p0"]
+    for each in there[1:]:
+        rig.left(each)
+    assert rig.run(40.0) == ["p1", "p2", "p3"]
+    assert len(rig.tried) == 3
+    assert rig.queue.counts()["unschedulable"] == 996
+
+
+def test_room_that_a_woken_pod_does_not_take_wakes_the_next() -> None:
+    rig = Rig(node("n1", cpu="1"))
+    there = pod("x", {"cpu": "1"}, nodeName="n1")
+    rig.came(there)
+    rig.put(*names(3))
+    rig.run()
+    rig.left(there)
+    rig.queue.advance(20.0)
+    rig.queue.delete("p0")
+    assert rig.run(20.0) == ["p1"]
+    rig.state.remove_pod("p1")
+    rig.queue.note(Event(EventKind.POD_LEFT, 0))
+    rig.queue.advance(20.0)
+    rig.node(node("n2", cpu="1"))
+    rig.put(*names(1, "high", priority=5))
+    assert sorted(rig.run(21.0)) == ["high0", "p2"]
+
+
+def test_a_pod_that_asks_for_less_is_tried_at_once() -> None:
+    rig = Rig(node("n1", cpu="1"))
+    rig.put(pod("p", {"cpu": "2"}))
+    assert rig.run() == []
+    rig.put(pod("p", {"cpu": "2"}, metadata={"resourceVersion": "2"}))
+    assert rig.run() == []
+    assert rig.tried == []
+    rig.put(pod("p", {"cpu": "1"}))
+    assert rig.run() == ["p"]
+
+
+def test_nobody_is_parked_for_longer_than_five_minutes() -> None:
+    rig = Rig(node("n1", cpu="1"))
+    rig.put(pod("p", {"cpu": "2"}))
+    rig.run()
+    assert rig.queue.due_s() == PARKED_S
+    assert (rig.run(PARKED_S - 1), rig.tried) == ([], [])
+    assert (rig.run(PARKED_S), rig.tried) == ([], ["p"])
+
+
+def test_another_object_wakes_all() -> None:
+    rig = Rig(node("n1", cpu="1"))
+    rig.put(pod("p", {"cpu": "2"}), pod("q", nodeSelector={"a": "b"}))
+    rig.run()
+    rig.queue.note(Event(EventKind.OTHER))
+    rig.run(20.0)
+    assert sorted(rig.tried) == ["p", "q"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_pod_waits_that_has_a_node(seed: int) -> None:
+    """Whatever happens, in whatever order: once every backoff has ended, a pod that is parked fits nowhere."""
+    draw = random.Random(seed)
+    rig = Rig(*[node(f"n{index}", cpu=str(draw.randrange(1, 5)), labels={ZONE: f"z{index % 2}"}) for index in range(4)])
+    alive: list[PodInfo] = []
+    for step in range(150):
+        rig.now_s += draw.choice([0.0, 0.3, 2.0])
+        kind = draw.randrange(6)
+        if kind < 3:
+            spec: dict[str, Any] = draw.choice(
+                [
+                    {},
+                    {"nodeSelector": {ZONE: "z1"}},
+                    {"affinity": affinity("podAntiAffinity", app="web")},
+                    {"affinity": affinity("podAffinity", app="db")},
+                ]
+            )
+            labels = {"app": draw.choice(["web", "db"])}
+            made = pod(f"p{step}", {"cpu": draw.choice(["500m", "1", "2"])}, labels=labels, **spec)
+            alive.append(made)
+            rig.put(made)
+        elif kind == 3 and alive:
+            gone = alive.pop(draw.randrange(len(alive)))
+            where = rig.state.node_of(gone.uid)
+            rig.queue.delete(gone.uid)
+            if where is not None:
+                row = rig.state.table.row(where)
+                assert row is not None
+                rig.state.remove_pod(gone.uid)
+                rig.queue.note(Event(EventKind.POD_LEFT, row, gone))
+        elif kind == 4:
+            name = f"n{draw.randrange(5)}"
+            rig.node(node(name, cpu=str(draw.randrange(1, 5)), labels={ZONE: f"z{draw.randrange(2)}"}))
+        rig.run(rig.now_s)
+        waiting = {queued.pod.uid for queued in rig.queue}
+        assert waiting | {each.uid for each in alive if rig.state.node_of(each.uid)} == {each.uid for each in alive}
+        if step % 10 == 9:
+            for _ in range(3):
+                rig.run(rig.now_s + 12.0)
+            assert [queued.pod.name for queued in rig.queue if rig.framework.place(queued.pod)] == [], step
