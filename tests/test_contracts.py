@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.docpages import ROOT
 
-ROOTS = ("koord", "runtimeproxy", "qosd", "koordctl", "koord_manager")
+ROOTS = ("koord", "runtimeproxy", "qosd", "koordctl", "koord_manager", "koord_scheduler")
 CLUSTER = ("koord.kube", "koord.kube.client", "aiohttp", "grpc", "grpc.aio", "grpclib.client")
 SHARED = {
     "koord.kube.client": ("aiohttp",),

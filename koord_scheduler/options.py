@@ -1,0 +1,32 @@
+"""koord-scheduler's options, with the names that upstream's flags have where it has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from koord.cluster.options import ComponentOptions
+from koord.service import optionvalues
+from koord.service.options import Program, Style, option
+
+NAME = "koord-scheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class Options(ComponentOptions):
+    """An empty string is none."""
+
+    # fmt: off
+    scheduler_names: tuple[str, ...] = option(NAME, "the spec.schedulerName of the pods that it places: a,b",
+        parse=optionvalues.names)
+    seed: int = option(0, "decides among nodes that are equally good")
+    rest_config_qps: float = option(1000.0, "requests a second to the API server, besides bindings",
+        bounds=(lambda rate: rate > 0, "must be more than 0"))
+    rest_config_burst: int = option(2000, "requests at once above that rate",
+        bounds=(lambda burst: burst > 0, "must be more than 0"))
+    metrics_addr: str = option("127.0.0.1:10251",
+        "/metrics, /healthz and /readyz: host:port, or :port for every address; '' = none",
+        parse=optionvalues.optional_listen_address)
+    # fmt: on
+
+
+PROGRAM = Program(NAME, "Places pods on nodes.", Options, Style.GO)

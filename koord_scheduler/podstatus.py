@@ -1,0 +1,67 @@
+"""What a pod's status says of its placement: the condition ``PodScheduled``, and the node that is cleared for it.
+
+kubectl, cluster-autoscaler and people go by these. A pod gets a patch only where one says something else than what the
+API server has, or what the last patch said.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from koord.kube.client import Client, PatchType
+from koord.kube.errors import KubeError
+from koord.kube.kind import Key
+from koord.kube.recent import Recent
+from koord.kube.schedulingkinds import POD
+from koord.scheduling.podinfo import PodInfo
+
+_log = logging.getLogger(__name__)
+POD_SCHEDULED, UNSCHEDULABLE, FAILED = "PodScheduled", "Unschedulable", "SchedulerError"
+DISRUPTED, BY_PREEMPTION = "DisruptionTarget", "PreemptionByScheduler"
+_MOST = 8192
+
+
+class PodStatusWriter:
+    """``wall_s``: seconds since 1970."""
+
+    def __init__(self, client: Client, wall_s: Callable[[], float]) -> None:
+        self._client, self._wall_s = client, wall_s
+        self._last = Recent[str, tuple[str, str, str]](_MOST)
+
+    async def unscheduled(self, pod: PodInfo, reason: str, message: str, nominated: str | None = None) -> None:
+        """Says that the pod has no node, and why. ``nominated``: None leaves what it says of that. Raises nothing."""
+        said = reason, message, pod.pod.status.nominated_node_name if nominated is None else nominated
+        if said == (self._last.get(pod.uid) or _said_by(pod)):
+            return
+        status: dict[str, Any] = {"conditions": [self._condition(POD_SCHEDULED, "False", reason, message)]}
+        if nominated is not None:
+            status["nominatedNodeName"] = nominated or None
+        if await self._patch(pod, status):
+            self._last.put(pod.uid, said)
+
+    async def disrupted(self, pod: PodInfo, message: str) -> None:
+        """Says that the pod is deleted for another one. Raises nothing."""
+        await self._patch(pod, {"conditions": [self._condition(DISRUPTED, "True", BY_PREEMPTION, message)]})
+
+    def _condition(self, type: str, status: str, reason: str, message: str) -> dict[str, Any]:
+        now = datetime.fromtimestamp(self._wall_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {"type": type, "status": status, "reason": reason, "message": message, "lastTransitionTime": now}
+
+    async def _patch(self, pod: PodInfo, status: dict[str, Any]) -> bool:
+        key, body = Key(pod.namespace, pod.name), {"metadata": {"uid": pod.uid}, "status": status}
+        try:
+            await self._client.patch(POD, key, body, PatchType.STRATEGIC, "status")
+        except KubeError as error:
+            _log.info("the status of pod %s cannot be written: %s", key, error)
+            return False
+        return True
+
+
+def _said_by(pod: PodInfo) -> tuple[str, str, str] | None:
+    condition = pod.pod.status.condition(POD_SCHEDULED)
+    if condition is None or condition.status != "False":
+        return None
+    return condition.reason, condition.message, pod.pod.status.nominated_node_name

@@ -1,0 +1,226 @@
+"""What the scheduler knows of the cluster: informers of one event stream, which feed one state and one queue.
+
+Every replica keeps both up to date, so a new leader begins with what the API server says of pods and nominations.
+Invariant: a pod is in the state if it is on a node, or in the queue if it waits and is this scheduler's; a pod between
+a decision and the end of its binding is in the state alone.
+An object that cannot be used costs itself only: the log and ``problems`` say why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+
+from koord.kube.client import Client
+from koord.kube.informer import Followed, Informer, as_read
+from koord.kube.interner import Interner
+from koord.kube.kind import Key, Kind, Object, PartialObject
+from koord.kube.schedulingkinds import (
+    NAMESPACE,
+    NODE,
+    POD,
+    POD_DISRUPTION_BUDGET,
+    REPLICA_SET,
+    REPLICATION_CONTROLLER,
+    SERVICE,
+    STATEFUL_SET,
+)
+from koord.kube.stream import EventStream, ObjectEvent
+from koord.model.quantity import QuantityError
+from koord.model.scheduling.owners import Controller, ReplicationController, Service
+from koord.model.scheduling.pods import Node, Pod
+from koord.model.scheduling.policies import PodDisruptionBudget
+from koord.model.selector import LabelSelector
+from koord.scheduling.framework import Framework
+from koord.scheduling.owners import ControllerKey
+from koord.scheduling.plugin import Event, EventKind
+from koord.scheduling.podinfo import PodInfo
+from koord.scheduling.queue import QueuedPod, SchedulingQueue
+from koord.scheduling.state import ClusterState, counts_alike
+
+_log = logging.getLogger(__name__)
+_BATCH = 512
+
+
+class PodSharing:
+    """Makes the pods that are cached: equal parts of replicas are one."""
+
+    def __init__(self) -> None:
+        self._interner = Interner()
+
+    def __call__(self, pod: Pod) -> Pod:
+        owners = pod.metadata.owner_references
+        template = owners[0].uid if owners else pod.metadata.namespace
+        return self._interner.intern_like(template, pod)
+
+
+class ClusterView:
+    """``names``: of the schedulers whose pods this one places. ``changed``: called after each batch of events; the
+    leader's to set.
+    """
+
+    def __init__(
+        self, client: Client, framework: Framework, names: Collection[str], monotonic_s: Callable[[], float]
+    ) -> None:
+        self.state: ClusterState = framework.state
+        self.queue = SchedulingQueue(framework)
+        self.problems: dict[str, str] = {}
+        """Of pods that cannot be placed as they are, by uid."""
+        self.changed: Callable[[], None] = _unheard
+        self._names, self._monotonic_s = frozenset(names), monotonic_s
+        self._stream, self._delivered = EventStream(), asyncio.Event()
+        stream, now = self._stream, monotonic_s
+        self.nodes = Informer(client, NODE, now, stream=stream, transform=as_read, handle=self._take_node)
+        self.pods = Informer(client, POD, now, stream=stream, transform=PodSharing(), handle=self._take_pod)
+        self.namespaces = Informer(
+            client, NAMESPACE, now, stream=stream, transform=as_read, handle=self._take_namespace
+        )
+        self.budgets = Informer(client, POD_DISRUPTION_BUDGET, now, stream=stream, transform=as_read)
+        services = Informer(client, SERVICE, now, stream=stream, transform=as_read, handle=self._take_service)
+        self.informers: tuple[Followed, ...] = (
+            *(self.nodes, self.pods, self.namespaces, self.budgets),
+            services,
+            Informer(client, REPLICATION_CONTROLLER, now, stream=stream, transform=as_read, handle=self._take_old),
+            Informer(client, REPLICA_SET, now, stream=stream, transform=as_read, handle=self._take_controller),
+            Informer(client, STATEFUL_SET, now, stream=stream, transform=as_read, handle=self._take_controller),
+        )
+
+    def current_budgets(self) -> list[PodDisruptionBudget]:
+        return list(self.budgets.objects.values())
+
+    async def run(self) -> None:
+        """Follows the API server, until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for informer in self.informers:
+                group.create_task(informer.run())
+            group.create_task(self._deliver())
+
+    async def synced(self) -> None:
+        """Returns once the state has all that there was."""
+        for informer in self.informers:
+            await informer.synced.wait()
+        while len(self._stream):
+            self._delivered.clear()
+            await self._delivered.wait()
+
+    async def _deliver(self) -> None:
+        while True:
+            await self._stream.deliver(_BATCH)
+            self._delivered.set()
+            self.changed()
+
+    def _take_node(self, event: ObjectEvent[Node]) -> None:
+        name = event.key.name
+        if event.after is None:
+            self.state.remove_node(name)
+            return
+        version = self.state.objects_version
+        for problem in self.state.put_node(event.after):
+            _log.warning("node %s: %s", name, problem)
+        row = self.state.table.row(name)
+        if row is not None and self.state.objects_version != version:
+            self.queue.note(Event(EventKind.NODE, row))
+
+    def _take_namespace(self, event: ObjectEvent[PartialObject]) -> None:
+        if event.after is None:
+            self.state.remove_namespace(event.key.name)
+        else:
+            self.state.put_namespace(event.key.name, event.after.metadata.labels)
+            self.queue.note(Event(EventKind.OTHER))
+
+    def _take_service(self, event: ObjectEvent[Service]) -> None:
+        selector = None if event.after is None else event.after.spec.selector
+        self.state.owners.put_service(event.key.namespace, event.key.name, selector)
+
+    def _take_old(self, event: ObjectEvent[ReplicationController]) -> None:
+        selector = None if event.after is None else LabelSelector(match_labels=event.after.spec.selector)
+        self._put_controller(event.kind, event.key, selector)
+
+    def _take_controller(self, event: ObjectEvent[Controller]) -> None:
+        self._put_controller(event.kind, event.key, None if event.after is None else event.after.spec.selector)
+
+    def _put_controller(self, kind: Kind[Object], key: Key, selector: LabelSelector | None) -> None:
+        controller = ControllerKey(kind.name, key.namespace, key.name)
+        if selector is None:
+            self.state.owners.remove_controller(controller)
+        else:
+            self.state.owners.put_controller(controller, selector)
+
+    def _take_pod(self, event: ObjectEvent[Pod]) -> None:
+        if event.before is not None and (event.after is None or event.is_replaced):
+            self._remove(event.before.metadata.uid)
+        if event.after is not None:
+            self._put(event.after)
+
+    def _remove(self, uid: str) -> None:
+        self.problems.pop(uid, None)
+        self.queue.delete(uid)
+        self._leave(uid)
+
+    def _leave(self, uid: str) -> None:
+        """The pod is on no node any more."""
+        node, info = self.state.node_of(uid), self.state.pod(uid)
+        self.state.remove_pod(uid)
+        row = None if node is None else self.state.table.row(node)
+        if row is not None:
+            self.queue.note(Event(EventKind.POD_LEFT, row, info))
+
+    def _put(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        try:
+            info = PodInfo.of(pod)
+        except QuantityError as error:
+            if self.problems.get(uid) != str(error):
+                _log.warning("pod %s/%s cannot be placed: %s", pod.metadata.namespace, pod.metadata.name, error)
+            self.problems[uid] = str(error)
+            self.queue.delete(uid)
+            return
+        self.problems.pop(uid, None)
+        if info.is_finished:
+            self._remove(uid)
+        elif pod.spec.node_name or self.state.is_assumed(uid):
+            self._put_placed(info)
+        elif info.is_terminating or pod.spec.scheduler_name not in self._names:
+            self._remove(uid)
+        else:
+            self._put_waiting(info)
+
+    def _put_placed(self, info: PodInfo) -> None:
+        before = self.state.pod(info.uid)
+        self.queue.delete(info.uid)
+        self.state.put_pod(info)
+        node = self.state.node_of(info.uid)
+        row = None if node is None else self.state.table.row(node)
+        if row is None or (before is not None and counts_alike(before, info)):
+            return
+        self.queue.note(Event(EventKind.POD_CAME, row, info))
+        if before is not None:
+            self.queue.note(Event(EventKind.POD_LEFT, row, before))
+
+    def _put_waiting(self, info: PodInfo) -> None:
+        self.queue.put(info, self._monotonic_s())
+        nominated = info.pod.status.nominated_node_name
+        if nominated:
+            self.state.nominations.put(info, nominated)
+
+    def came_back(self, queued: QueuedPod) -> None:
+        """A decision for the pod could not be carried out: it waits again, as its object is now."""
+        pod = self.pods.objects.get(Key(queued.pod.namespace, queued.pod.name))
+        if pod is None or pod.metadata.uid != queued.pod.uid or pod.spec.node_name or queued.pod.uid in self.problems:
+            return
+        self.queue.fail(queued, self._monotonic_s())
+        self._put(pod)
+
+    def take_back(self) -> None:
+        """Forgets all assumptions, of which this replica will not learn what became."""
+        for uid in self.state.assumed:
+            info = self.state.pod(uid)
+            self.state.forget(uid)
+            pod = None if info is None else self.pods.objects.get(Key(info.namespace, info.name))
+            if pod is not None and pod.metadata.uid == uid:
+                self._put(pod)
+
+
+def _unheard() -> None:
+    pass

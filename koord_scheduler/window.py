@@ -1,0 +1,64 @@
+"""How many requests are under way at once: more as long as the server answers, half when it says that it is too much.
+
+A server that has more to do than it can do answers 429, or not in time. Additive increase and multiplicative decrease
+share it fairly with its other clients, as TCP shares a line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from koord.kube.errors import APIError, KubeError, Unreachable
+
+FIRST, LEAST, MOST = 32.0, 2.0, 512.0
+_TOO_MANY = 429
+
+
+class RequestWindow:
+    """``size``: how many there may be. It grows by one a window of answers and is halved once a window of refusals."""
+
+    def __init__(self, first: float = FIRST) -> None:
+        self.size = first
+        self.under_way = 0
+        self._answers_until_halving = 0.0
+        self._waiting: list[asyncio.Future[None]] = []
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Within the block one request is under way; what it raises tells how the server is."""
+        while self.under_way >= self.size:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            finally:
+                if turn in self._waiting:
+                    self._waiting.remove(turn)
+        self.under_way += 1
+        try:
+            yield
+        except KubeError as error:
+            self._answered(is_overload(error))
+            raise
+        else:
+            self._answered(False)
+        finally:
+            self.under_way -= 1
+            while self._waiting and self.under_way < self.size:
+                self._waiting.pop(0).set_result(None)
+                break
+
+    def _answered(self, is_too_much: bool) -> None:
+        self._answers_until_halving -= 1
+        if not is_too_much:
+            self.size = min(MOST, self.size + 1 / self.size)
+        elif self._answers_until_halving <= 0:
+            self.size = max(LEAST, self.size / 2)
+            self._answers_until_halving = self.size
+
+
+def is_overload(error: KubeError) -> bool:
+    """Returns whether the server has too much to do, or may have."""
+    return isinstance(error, Unreachable) or (isinstance(error, APIError) and error.status == _TOO_MANY)

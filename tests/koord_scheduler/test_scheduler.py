@@ -1,0 +1,250 @@
+"""The scheduler on an API server that answers, answers late, not at all, or otherwise than hoped."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from koord.kube.errors import NotLeader
+from tests.koord_scheduler.rig import BUDGETS, HOSTNAME, Rig, running
+from tests.kube.server import Fault
+from tests.kube.support import NODES, PODS
+from tests.support.waiting import until
+
+
+async def test_pods_that_wait_are_bound_and_that_is_said() -> None:
+    async with running(lambda rig: rig.node("n1").pod("a").pod("b")) as rig:
+        await rig.lead()
+        assert await rig.placed("a", "b") == ["n1", "n1"]
+        await until(lambda: len(rig.events("Scheduled")) == 2)
+        assert "Successfully assigned default/a to n1" in rig.events("Scheduled")
+        assert rig.server.count("bind") == 2
+        rig.pod("c")
+        assert await rig.placed("c") == ["n1"]
+        await until(lambda: not rig.view.state.assumed)
+        assert rig.requested() == 3000
+
+
+async def test_whose_pods_it_places() -> None:
+    def prepare(rig: Rig) -> None:
+        rig.node("n1")
+        rig.pod("others", scheduler="default-scheduler")
+        rig.pod("gated", schedulingGates=[{"name": "wait"}])
+        rig.pod("going", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+        rig.pod("finished", status={"phase": "Failed"})
+        rig.pod("unreadable", cpu="many")
+        rig.pod("last")
+
+    async with running(prepare) as rig:
+        await rig.lead()
+        await rig.placed("last")
+        assert [name for name in ("others", "gated", "going", "finished", "unreadable") if rig.node_of(name)] == []
+        assert list(rig.view.problems.values()) == ["'many' is not a quantity: no digits"]
+        rig.pod("gated")
+        rig.pod("unreadable")
+        await rig.placed("gated", "unreadable")
+        assert rig.view.problems == {}
+
+
+async def test_pods_of_others_count() -> None:
+    async with running(lambda rig: rig.node("n1", "2").pod("x", nodeName="n1", scheduler="other")) as rig:
+        await rig.lead()
+        rig.pod("p", cpu="2")
+        await until(lambda: rig.condition()[1] == "Unschedulable")
+        rig.server.delete(PODS, "default", "x")
+        rig.offset_s += 20
+        await rig.placed("p")
+
+
+async def test_why_a_pod_waits_is_said_once() -> None:
+    async with running(lambda rig: rig.node("n1", "2").node("n2", "8", unschedulable=True)) as rig:
+        await rig.lead()
+        rig.pod("p", cpu="4")
+        message = (
+            "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable. preemption: 0/2 nodes are "
+            "available: 2 Preemption is not helpful for scheduling."
+        )
+        await until(lambda: rig.condition() == ("False", "Unschedulable", message))
+        await until(lambda: rig.events("FailedScheduling") == [message])
+        writes = rig.server.count("patch")
+        for step in range(3):
+            rig.offset_s += 400
+            rig.view.changed()
+            await until(lambda: rig.scheduler.attempts["unschedulable"] >= step + 2)  # noqa: B023 - awaited at once
+        assert rig.server.count("patch") == writes
+        rig.node("n2", "8")
+        rig.offset_s += 20
+        assert await rig.placed("p") == ["n2"]
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        pytest.param([Fault("bind", drop=True, done=True)], id="the answer is lost"),
+        pytest.param([Fault("bind", drop=True)], id="the request is lost"),
+        pytest.param([Fault("bind", status=429, reason="TooManyRequests")] * 3, id="too many"),
+        pytest.param([Fault("bind", status=500, reason="InternalError")], id="an error of the server"),
+        pytest.param([Fault("bind", status=504, reason="Timeout"), Fault("bind", drop=True, done=True)], id="several"),
+    ],
+)
+async def test_a_binding_that_is_not_answered_is_sent_again(faults: list[Fault]) -> None:
+    async with running(lambda rig: rig.node("n1").node("n2").pod()) as rig:
+        rig.server.faults += faults
+        await rig.lead()
+        (node,) = await rig.placed("p")
+        await until(lambda: not rig.view.state.assumed)
+        assert [rig.requested(name) for name in ("n1", "n2")] == [1000 * (node == name) for name in ("n1", "n2")]
+        await until(lambda: len(rig.events("Scheduled")) == 1)
+        assert rig.scheduler.attempts == {"scheduled": 1, "unschedulable": 0, "error": 0}
+
+
+async def test_a_server_that_has_too_much_to_do_gets_less() -> None:
+    async with running(lambda rig: rig.node("n1", "100", "100")) as rig:
+        size = rig.scheduler.window.size
+        rig.server.faults += [Fault("bind", status=429, reason="TooManyRequests")]
+        rig.pod()
+        await rig.lead()
+        await rig.placed("p")
+        assert rig.scheduler.window.size < size
+
+
+async def test_a_binding_that_is_refused_is_decided_again() -> None:
+    async with running(lambda rig: rig.node("n1").pod()) as rig:
+        rig.server.faults.append(Fault("bind", status=403, reason="Forbidden"))
+        await rig.lead()
+        await until(lambda: rig.condition()[1] == "SchedulerError")
+        assert "binding rejected" in rig.condition()[2]
+        assert rig.requested() == 0
+        rig.offset_s += 20
+        rig.view.changed()
+        assert await rig.placed("p") == ["n1"]
+
+
+async def test_a_pod_that_another_scheduler_binds_first_counts_there() -> None:
+    async with running(lambda rig: rig.node("n1").pod()) as rig:
+        rig.node("n2", unschedulable=True)
+        held = asyncio.Event()
+        rig.server.faults.append(Fault("bind", until=held))
+        await rig.lead()
+        await until(lambda: rig.view.state.assumed)
+        rig.pod(nodeName="n2")
+        held.set()
+        await until(lambda: rig.requested("n2") == 1000)
+        assert (rig.requested("n1"), rig.node_of()) == (0, "n2")
+
+
+async def test_a_pod_that_is_deleted_under_its_binding() -> None:
+    async with running(lambda rig: rig.node("n1", "1").pod()) as rig:
+        held = asyncio.Event()
+        rig.server.faults.append(Fault("bind", until=held))
+        await rig.lead()
+        await until(lambda: rig.view.state.assumed)
+        rig.server.delete(PODS, "default", "p")
+        rig.pod("next")
+        held.set()
+        assert await rig.placed("next") == ["n1"]
+        await until(lambda: not rig.view.state.assumed)
+        assert rig.requested() == 1000
+
+
+async def test_a_node_that_is_deleted_under_a_binding_gets_no_pod() -> None:
+    async with running(lambda rig: rig.node("n1").pod()) as rig:
+        held = asyncio.Event()
+        rig.server.faults += [Fault("bind", drop=True, until=held)]
+        await rig.lead()
+        await until(lambda: rig.view.state.assumed)
+        rig.server.delete(NODES, "", "n1")
+        await until(lambda: "n1" not in rig.view.state.table)
+        held.set()
+        await until(lambda: rig.condition()[1] == "SchedulerError")
+        assert (rig.node_of(), rig.server.count("bind")) == ("", 1)
+        rig.node("n2")
+        rig.offset_s += 20
+        assert await rig.placed("p") == ["n2"]
+
+
+async def test_less_important_pods_make_room() -> None:
+    def prepare(rig: Rig) -> None:
+        rig.node("n1", "2")
+        rig.pod("low", nodeName="n1", priority=1)
+        rig.pod("lower", nodeName="n1", priority=0)
+        rig.server.put(BUDGETS, "default", "b", spec={"selector": {"matchLabels": {"app": "x"}}})
+
+    async with running(prepare) as rig:
+        await rig.lead()
+        rig.pod("high", priority=10)
+        await until(lambda: rig.stored("lower") is None)
+        assert rig.stored("low") is not None
+        assert await rig.placed("high") == ["n1"]
+        message = "0/1 nodes are available: 1 Insufficient cpu."
+        assert rig.condition("high") == ("False", "Unschedulable", message)
+        status = (rig.stored("high") or {})["status"]
+        assert status["nominatedNodeName"] == "n1"
+        await until(lambda: len(rig.events("Preempted")) == 1)
+
+
+async def test_who_leads_next_keeps_what_was_promised() -> None:
+    def prepare(rig: Rig) -> None:
+        rig.node("n1", "1")
+        rig.pod("promised", priority=5, status={"nominatedNodeName": "n1"})
+        rig.pod("early", priority=5)
+
+    async with running(prepare) as rig:
+        await rig.lead()
+        await rig.placed("promised")
+        await until(lambda: rig.condition("early")[1] == "Unschedulable")
+        assert rig.node_of("early") == ""
+
+
+async def test_a_replica_that_leads_no_longer_sends_nothing_and_takes_its_decisions_back() -> None:
+    leads = True
+
+    def check() -> None:
+        if not leads:
+            raise NotLeader("another replica may lead")
+
+    async with running(lambda rig: rig.node("n1").pod(), check) as rig:
+        held = asyncio.Event()
+        rig.server.faults.append(Fault("bind", drop=True, until=held))
+        await rig.lead()
+        await until(lambda: rig.view.state.assumed)
+        leads = False
+        held.set()
+        await until(lambda: rig.server.count("bind") == 1)
+        await rig.resign()
+        assert (rig.view.state.assumed, rig.requested(), len(rig.view.queue)) == (frozenset(), 0, 1)
+        assert rig.node_of() == ""
+        leads = True
+        await rig.lead()
+        assert await rig.placed("p") == ["n1"]
+
+
+async def test_a_standby_follows_and_decides_nothing() -> None:
+    async with running(lambda rig: rig.node("n1", "1").pod("a")) as rig:
+        rig.pod("b")
+        await until(lambda: len(rig.view.queue) == 2)
+        rig.pod("a", nodeName="n1")
+        await until(lambda: rig.requested() == 1000)
+        assert (len(rig.view.queue), rig.server.count("bind")) == (1, 0)
+
+
+async def test_many_pods_fill_many_nodes() -> None:
+    def prepare(rig: Rig) -> None:
+        for index in range(20):
+            rig.node(f"n{index}", "4", "110")
+        for index in range(100):
+            anti: dict[str, Any] = {}
+            if index < 20:
+                term = {"labelSelector": {"matchLabels": {"app": "spread"}}, "topologyKey": HOSTNAME}
+                anti = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+            labels = {"app": "spread" if index < 20 else "other"}
+            rig.pod(f"p{index}", "500m", metadata={"labels": labels}, **anti)
+
+    async with running(prepare) as rig:
+        await rig.lead()
+        nodes = await rig.placed(*[f"p{index}" for index in range(100)])
+        assert len(set(nodes[:20])) == 20
+        assert {nodes.count(f"n{index}") for index in range(20)} == {5}
+        assert rig.server.count("bind") == 100
