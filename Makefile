@@ -24,6 +24,8 @@
 #   make bench-agent-against   COMMIT=: this version's node daemon in turn with an older one's
 #   make bench-manager   what koord-manager costs with 2,000 nodes that report each 5 s, and how fresh its figures are
 #   make bench-kube      what a cache of 100,000 pods costs: CPU, memory, stalls; and a POST beside bare aiohttp's
+#   make bench-scheduler   decisions a second of koord-scheduler's plugins at 5,000 nodes, and the memory of its state
+#   make soak-legality CLUSTERS=1000 generated clusters on which koord-scheduler and kube-scheduler have to agree
 #   make bench-nodelink  what 2,000 mTLS connections cost a server, ours beside grpcio's
 #   make bench-webhooks  what a created pod pays for koord-manager's webhooks, on a real API server
 #   make bench-protection   what a latency-sensitive service notices of best-effort storms, by policy
@@ -74,8 +76,8 @@ WORKERS = $$(($$(nproc) + 2))
 
 .PHONY: demo screenshot docs test check lint format test-unit test-exhaustive test-integration test-kubelet test-node test-guest \
 	soak-guest wheel deb bundle images lock chart clean bench-proxy bench-proxy-against bench-agent bench-agent-against bench-protection \
-	bench-idle bench-decode bench-webhooks bench-manager bench-kube bench-nodelink fuzz-proxy fuzz-manager simulate-proxy storm \
-	handover cluster test-cluster test-oldest-kubernetes test-kubelet-reads soak-overcommit crds soak-proxy soak-agent \
+	bench-idle bench-decode bench-webhooks bench-manager bench-kube bench-scheduler bench-nodelink fuzz-proxy fuzz-manager simulate-proxy storm \
+	handover cluster test-cluster test-oldest-kubernetes test-kubelet-reads soak-overcommit crds soak-proxy soak-agent soak-legality \
 	soak-node soak-nodelink soak-eviction soak-exhaustion release size \
 	test-pythons
 
@@ -194,6 +196,16 @@ bench-manager: $(READY)
 
 bench-kube: $(READY)
 	$(PYTHON) -m bench.kube
+
+bench-scheduler: $(READY)
+	$(PYTHON) -m bench.scheduler
+
+# Which nodes are feasible for a pod, and the score of each plugin on each, beside the real kube-scheduler's.
+soak-legality: export CLUSTERS ?= 1000
+soak-legality: $(READY)
+	./integration/setup-host --cluster
+	$(PYTHON) -m integration.build control-plane
+	$(PYTHON) -m pytest integration/cluster/test_scheduler.py -s -k kube_scheduler
 
 bench-nodelink: $(READY)
 	$(PYTHON) -m bench.nodelink

@@ -1,0 +1,220 @@
+"""What one decision costs, without an API server: cases with scheduler_perf's names. ``python -m bench.scheduler``.
+
+Each case fills a state of 5,000 nodes, then decides about pods one after the other, each of which is then on its node,
+and counts CPU. What a state of so many pods holds is measured in a process of its own, with the pods as informers share
+them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from bench.table import Line, summary
+from koord.kube.interner import Interner
+from koord.model import core
+from koord.model.scheduling.pods import Node, Pod
+from koord.scheduling.defaults import default_plugins
+from koord.scheduling.framework import Framework
+from koord.scheduling.podinfo import PodInfo
+from koord.scheduling.preemption import Preemptor
+from koord.scheduling.state import ClusterState
+
+NODES = 5000
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_SMALL = {"cpu": "100m", "memory": "500Mi"}
+_MIB = 1 << 20
+
+
+def node(index: int, cpu: str = "4", memory: str = "32Gi") -> Node:
+    name = f"node-{index}"
+    document = {
+        "metadata": {"name": name, "labels": {HOSTNAME: name, ZONE: f"zone-{index % 10}"}},
+        "status": {"allocatable": {"cpu": cpu, "memory": memory, "pods": "110"}},
+    }
+    return core.read(Node, msgspec.json.encode(document))
+
+
+def pod(name: str, requests: dict[str, str], template: str = "basic", **spec: Any) -> Pod:
+    """``template``: the value of its label ``app``."""
+    metadata = {
+        "name": name,
+        "namespace": "default",
+        "uid": f"uid-{name}",
+        "labels": {"app": template},
+        "ownerReferences": [{"kind": "ReplicaSet", "name": template, "uid": template, "controller": True}],
+    }
+    container = {"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": requests}}
+    return core.read(Pod, msgspec.json.encode({"metadata": metadata, "spec": {"containers": [container], **spec}}))
+
+
+@dataclass
+class Case:
+    """``pods``: those that are placed, by their number; ``running``: how many basic ones there are already.
+    ``aim``: decisions a second.
+    """
+
+    name: str
+    make: Callable[[int], Pod]
+    pods: int
+    aim: int
+    running: int = 5000
+
+    def measure(self) -> Line:
+        state = filled(self.running)
+        framework = Framework(state, default_plugins())
+        waiting = [PodInfo.of(self.make(index)) for index in range(self.pods)]
+        gc.collect()
+        begin_s = time.process_time()
+        for each in waiting:
+            placement = framework.place(each)
+            assert placement is not None, self.name
+            state.assume(each, placement.node)
+        used_s = time.process_time() - begin_s
+        rate = self.pods / used_s
+        return Line(self.name, f"{rate:,.0f} decisions/s", f">= {self.aim:,}", rate >= self.aim)
+
+
+def filled(running: int, cpu: str = "100m") -> ClusterState:
+    """5,000 nodes with so many basic pods on them, in turn."""
+    state = ClusterState()
+    for index in range(NODES):
+        state.put_node(node(index))
+    for index in range(running):
+        made = pod(f"running-{index}", {"cpu": cpu, "memory": "500Mi"}, nodeName=f"node-{index % NODES}")
+        state.put_pod(PodInfo.of(made))
+    return state
+
+
+def affinity(kind: str, key: str, app: str) -> dict[str, Any]:
+    return {kind: {_REQUIRED: [{"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}]}}
+
+
+def preferred(kind: str, key: str, app: str) -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
+    return {kind: {_PREFERRED: [{"weight": 1, "podAffinityTerm": term}]}}
+
+
+def spread(when: str) -> list[dict[str, Any]]:
+    selector = {"matchLabels": {"app": "spread"}}
+    return [{"maxSkew": 5, "topologyKey": ZONE, "whenUnsatisfiable": when, "labelSelector": selector}]
+
+
+def cases() -> Iterator[Case]:
+    yield Case("SchedulingBasic", lambda index: pod(f"p{index}", _SMALL), 10_000, 5000)
+    yield Case(
+        "SchedulingBasic, all different",
+        lambda index: pod(f"p{index}", {"cpu": f"{50 + index}m", "memory": "64Mi"}),
+        2000,
+        1000,
+    )
+    for name, made in (
+        ("SchedulingPodAffinity", affinity("podAffinity", ZONE, "near")),
+        ("SchedulingPreferredPodAffinity", preferred("podAffinity", ZONE, "near")),
+        ("SchedulingPreferredPodAntiAffinity", preferred("podAntiAffinity", HOSTNAME, "near")),
+    ):
+        yield Case(name, lambda index, made=made: pod(f"p{index}", _SMALL, "near", affinity=made), 2000, 300)  # type: ignore[misc]
+    apart = affinity("podAntiAffinity", HOSTNAME, "apart")
+    yield Case("SchedulingPodAntiAffinity", lambda index: pod(f"p{index}", _SMALL, "apart", affinity=apart), 2000, 300)
+    for name, when in (("TopologySpreading", "DoNotSchedule"), ("PreferredTopologySpreading", "ScheduleAnyway")):
+        constraints = spread(when)
+        yield Case(
+            name,
+            lambda index, constraints=constraints: pod(  # type: ignore[misc]
+                f"p{index}", _SMALL, "spread", topologySpreadConstraints=constraints
+            ),
+            2000,
+            1000,
+        )
+
+
+def unschedulable() -> Line:
+    """One that fits nowhere and may not preempt anybody, among 20,000 that run: place, diagnose, look for victims."""
+    state = filled(20_000)
+    framework = Framework(state, default_plugins())
+    return _costs(framework, "Unschedulable, 20,000 running", {"cpu": "9"}, 0, 2.0)
+
+
+def preemption() -> Line:
+    """As PreemptionAsync: each node has four pods, of which three have to go."""
+    state = filled(20_000, "900m")
+    return _costs(Framework(state, default_plugins()), "PreemptionAsync", {"cpu": "3"}, 10, 20.0)
+
+
+def _costs(framework: Framework, name: str, requests: dict[str, str], priority: int, aim_ms: float) -> Line:
+    samples = []
+    for index in range(20):
+        waiting = PodInfo.of(pod(f"w{index}", requests, "waiting", priority=priority))
+        begin_s = time.process_time()
+        assert framework.place(waiting) is None
+        found = Preemptor(framework).choose(waiting, framework.diagnose(waiting))
+        samples.append(time.process_time() - begin_s)
+        assert (found is not None) == bool(priority)
+    worst_ms = max(samples) * 1e3
+    return Line(name, f"{worst_ms:.1f} ms, the slowest of {len(samples)}", f"<= {aim_ms:g} ms", worst_ms <= aim_ms)
+
+
+def memory(pods: int, aim_mib: float) -> Line:
+    argv = [sys.executable, "-m", "bench.scheduler", f"--hold={pods}"]
+    held_mib = float(json.loads(subprocess.run(argv, check=True, capture_output=True, text=True).stdout))
+    name = f"memory with {pods:,} pods of 50 replicas each"
+    return Line(name, f"{held_mib:.0f} MiB resident", f"<= {aim_mib:g} MiB", held_mib <= aim_mib)
+
+
+@dataclass
+class Holder:
+    """A state with its pods as an informer has them."""
+
+    state: ClusterState = field(default_factory=ClusterState)
+    cache: list[Pod] = field(default_factory=list)
+
+    def fill(self, pods: int) -> None:
+        interner = Interner()
+        for index in range(NODES):
+            self.state.put_node(node(index, "64", "512Gi"))
+        for index in range(pods):
+            template = f"app-{index // 50}"
+            made = interner.intern_like(template, pod(f"p{index}", _SMALL, template, nodeName=f"node-{index % NODES}"))
+            self.cache.append(made)
+            self.state.put_pod(PodInfo.of(made))
+
+
+def resident_mib() -> float:
+    with open("/proc/self/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) * 1024 / _MIB
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hold", type=int, help="print what a process holds with so many pods, and end")
+    options = parser.parse_args()
+    if options.hold:
+        holder = Holder()
+        holder.fill(options.hold)
+        gc.collect()
+        print(resident_mib())
+        assert len(holder.cache) == options.hold
+        return
+    lines = []
+    for case in cases():
+        lines.append(case.measure())
+        print(lines[-1].text(), flush=True)
+    for measure in (unschedulable, preemption, lambda: memory(30_000, 250), lambda: memory(100_000, 600)):
+        lines.append(measure())
+        print(lines[-1].text(), flush=True)
+    print(summary("bench.scheduler", lines))
+
+
+if __name__ == "__main__":
+    main()
