@@ -11,7 +11,14 @@ from koord.model.scheduling.koordinator import POD_GROUP_API, SCHEDULING_API, De
 from koord.model.scheduling.owners import Controller, ReplicationController, Service
 from koord.model.scheduling.pods import Node, Pod
 from koord.model.scheduling.policies import PodDisruptionBudget, PriorityClass
-from koord.model.scheduling.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from koord.model.scheduling.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 
 POD = kind.POD.decoded_as(Pod)
 NODE = kind.NODE.decoded_as(Node)
@@ -26,6 +33,10 @@ PERSISTENT_VOLUME_CLAIM = Kind("", "v1", "PersistentVolumeClaim", "persistentvol
 PERSISTENT_VOLUME = Kind("", "v1", "PersistentVolume", "persistentvolumes", False, PersistentVolume)
 STORAGE_CLASS = Kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", False, StorageClass)
 CSI_NODE = Kind("storage.k8s.io", "v1", "CSINode", "csinodes", False, CSINode)
+CSI_DRIVER = Kind("storage.k8s.io", "v1", "CSIDriver", "csidrivers", False, CSIDriver)
+CSI_STORAGE_CAPACITY = Kind(
+    "storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities", True, CSIStorageCapacity
+)
 POD_GROUP = Kind(POD_GROUP_API, "v1alpha1", "PodGroup", "podgroups", True, PodGroup)
 RESERVATION = Kind(SCHEDULING_API, "v1alpha1", "Reservation", "reservations", False, Reservation)
 DEVICE = Kind(SCHEDULING_API, "v1alpha1", "Device", "devices", False, Device)

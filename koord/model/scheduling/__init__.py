@@ -5,7 +5,7 @@ or None where absence says something of its own. What is not listed is skipped u
 this: what a pod's affinity costs to read, its agent does not pay.
 
 pods         Pod, and the Node that it is placed on
-storage      PersistentVolumeClaim, PersistentVolume, StorageClass, CSINode
+storage      PersistentVolumeClaim, PersistentVolume, StorageClass, CSINode, CSIDriver, CSIStorageCapacity
 owners       Service, ReplicationController, ReplicaSet, StatefulSet
 policies     PodDisruptionBudget, PriorityClass
 koordinator  PodGroup, Reservation, Device

@@ -143,9 +143,43 @@ class PodResourceClaim(Slim, frozen=True):
     resource_claim_template_name: str = ""
 
 
+# volumes
+
+
+class GCEPersistentDisk(Slim, frozen=True):
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AWSElasticBlockStore(Slim, frozen=True):
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class ISCSI(core.Source, frozen=True):
+    iqn: str = ""
+    read_only: bool = False
+
+
+class RBD(Slim, frozen=True):
+    monitors: tuple[str, ...] = ()
+    pool: str = "rbd"
+    image: str = ""
+    read_only: bool = False
+
+
+class Volume(core.Volume, frozen=True):
+    """With what tells one disk from another, of the kinds that not all pods of a node may share."""
+
+    iscsi: ISCSI | None = None
+    gce_persistent_disk: GCEPersistentDisk | None = None
+    aws_elastic_block_store: AWSElasticBlockStore | None = None
+    rbd: RBD | None = None
+
+
 class PodSpec(core.PodSpec, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    volumes: tuple[Volume, ...] = ()
     node_selector: Mapping[str, str] = {}
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()

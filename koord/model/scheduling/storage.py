@@ -35,6 +35,7 @@ class ClaimSpec(Slim, frozen=True):
     volume_mode: str = "Filesystem"
     volume_name: str = ""
     """ "": not bound."""
+    volume_attributes_class_name: str = ""
 
 
 class ClaimStatus(Slim, frozen=True):
@@ -73,6 +74,7 @@ class PersistentVolumeSpec(Slim, frozen=True):
     persistent_volume_reclaim_policy: str = ""
     storage_class_name: str = ""
     volume_mode: str = "Filesystem"
+    volume_attributes_class_name: str = ""
     csi: CSISource | None = None
     local: LocalSource | None = None
 
@@ -134,3 +136,28 @@ class CSINode(Slim, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: CSINodeSpec = CSINodeSpec()
+
+
+# CSIDriver, CSIStorageCapacity
+
+
+class CSIDriverSpec(Slim, frozen=True):
+    storage_capacity: bool = False
+    """It says in CSIStorageCapacities how much room there is; without one there is none."""
+
+
+class CSIDriver(Slim, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CSIDriverSpec = CSIDriverSpec()
+
+
+class CSIStorageCapacity(Slim, frozen=True):
+    """The room for volumes of one class that the nodes of one topology reach."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    """None: no node reaches it."""
+    capacity: Amount | None = None
+    maximum_volume_size: Amount | None = None
+    """The size that counts where it is set."""

@@ -176,6 +176,7 @@ PERSISTENT_VOLUME_CLAIM: dict[str, Any] = {
         "storageClassName": "fast",
         "volumeMode": "Block",
         "volumeName": "pv-1",
+        "volumeAttributesClassName": "gold",
         "dataSource": {"kind": "VolumeSnapshot"},
     },
     "status": {"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "8Gi"}},
@@ -192,6 +193,7 @@ PERSISTENT_VOLUME: dict[str, Any] = {
         "persistentVolumeReclaimPolicy": "Delete",
         "storageClassName": "fast",
         "volumeMode": "Block",
+        "volumeAttributesClassName": "gold",
         "csi": {"driver": "csi.example.com", "volumeHandle": "v-1", "fsType": "ext4"},
         "local": {"path": "/mnt/disk"},
     },
@@ -225,6 +227,21 @@ CSI_NODE: dict[str, Any] = {
             }
         ]
     },
+}
+CSI_DRIVER: dict[str, Any] = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "CSIDriver",
+    "metadata": metadata("csi.example.com", ""),
+    "spec": {"storageCapacity": True, "attachRequired": True},
+}
+CSI_STORAGE_CAPACITY: dict[str, Any] = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "CSIStorageCapacity",
+    "metadata": metadata("csisc-1"),
+    "storageClassName": "fast",
+    "nodeTopology": SELECTOR,
+    "capacity": "100Gi",
+    "maximumVolumeSize": "10Gi",
 }
 POD_DISRUPTION_BUDGET: dict[str, Any] = {
     "apiVersion": "policy/v1",

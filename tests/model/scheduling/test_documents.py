@@ -15,9 +15,16 @@ from koord.kube import schedulingkinds
 from koord.kube.kind import Kind
 from koord.model import core
 from koord.model.scheduling.koordinator import Device, PodGroup, Reservation
-from koord.model.scheduling.pods import Node, Pod
+from koord.model.scheduling.pods import ISCSI, RBD, AWSElasticBlockStore, GCEPersistentDisk, Node, Pod
 from koord.model.scheduling.policies import PodDisruptionBudget, PriorityClass
-from koord.model.scheduling.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from koord.model.scheduling.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from tests.model.scheduling import everyfield
 
 DOCUMENTS: dict[type[msgspec.Struct], dict[str, Any]] = {
@@ -27,6 +34,8 @@ DOCUMENTS: dict[type[msgspec.Struct], dict[str, Any]] = {
     PersistentVolume: everyfield.PERSISTENT_VOLUME,
     StorageClass: everyfield.STORAGE_CLASS,
     CSINode: everyfield.CSI_NODE,
+    CSIDriver: everyfield.CSI_DRIVER,
+    CSIStorageCapacity: everyfield.CSI_STORAGE_CAPACITY,
     PodDisruptionBudget: everyfield.POD_DISRUPTION_BUDGET,
     PriorityClass: everyfield.PRIORITY_CLASS,
     PodGroup: everyfield.POD_GROUP,
@@ -171,6 +180,23 @@ def test_kinds(kind: Kind[Any]) -> None:
 
 def test_every_struct_has_a_kind() -> None:
     assert {kind.struct for kind in kinds()} == set(DOCUMENTS)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ({"iscsi": {"iqn": "iqn.a", "readOnly": True, "lun": 0}}, ISCSI("iqn.a", True)),
+        ({"gcePersistentDisk": {"pdName": "d", "readOnly": True}}, GCEPersistentDisk("d", True)),
+        ({"awsElasticBlockStore": {"volumeID": "vol-1", "fsType": "ext4"}}, AWSElasticBlockStore("vol-1")),
+        ({"rbd": {"monitors": ["m"], "image": "i", "pool": "p", "readOnly": True}}, RBD(("m",), "p", "i", True)),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_disks_that_pods_may_not_share(source: dict[str, Any], expected: msgspec.Struct) -> None:
+    pod = core.read(Pod, json.dumps({"spec": {"volumes": [{"name": "v", **source}]}}).encode())
+    (volume,) = pod.spec.volumes
+    assert volume.kind == next(iter(source))
+    assert expected in [getattr(volume, field) for field in volume.__struct_fields__]
 
 
 def test_the_claims_of_a_pod() -> None:
