@@ -43,17 +43,21 @@ class Diagnosis(NamedTuple):
     """Why no node will do.
 
     ``reasons``: how many nodes each has rejected, a node counted for the first plugin that rejects it. ``plugins``:
-    those that did. ``is_resolvable``: bool[N], the nodes that may do without some of their pods.
+    those that did. ``is_resolvable``: bool[N], the nodes that may do without some of their pods. ``own_reason``: why
+    the pod can be on none, whatever the nodes; "": it is for the nodes.
     """
 
     node_count: int
     reasons: dict[str, int]
     plugins: frozenset[str]
     is_resolvable: Bools
+    own_reason: str = ""
 
     @property
     def message(self) -> str:
         """The sentence that Kubernetes' scheduler writes into the pod's condition, which tools read."""
+        if self.own_reason and self.node_count:
+            return f"0/{self.node_count} nodes are available: {self.own_reason}."
         reasons = ", ".join(sorted(f"{count} {reason}" for reason, count in self.reasons.items()))
         return (
             f"0/{self.node_count} nodes are available: {reasons}." if reasons else "no nodes available to schedule pods"
@@ -136,9 +140,16 @@ class Framework:
         left, is_resolvable = state.table.exists.copy(), state.table.exists.copy()
         reasons: dict[str, int] = {}
         plugins = set()
-        for plugin in self.filters:
+        by_plugin = [(plugin, plugin.rejections(state, pod)) for plugin in self.filters]
+        for plugin, rejections in by_plugin:
+            for rejection in rejections:
+                if rejection.is_of_pod:
+                    nowhere = np.zeros(state.length, np.bool_)
+                    reasons = {rejection.reason: len(state.table)}
+                    return Diagnosis(len(state.table), reasons, frozenset((plugin.name,)), nowhere, rejection.reason)
+        for plugin, rejections in by_plugin:
             rejected = np.zeros(state.length, np.bool_)
-            for rejection in plugin.rejections(state, pod):
+            for rejection in rejections:
                 rows = rejection.rows & left
                 count = int(np.count_nonzero(rows))
                 if count:

@@ -31,7 +31,7 @@ class Scope(Enum):
     PODS = auto()
     """The node's own object and the pods on it."""
     CLUSTER = auto()
-    """Pods on other nodes, too; or which nodes are feasible."""
+    """Pods on other nodes, too; other objects, such as volumes; or which nodes are feasible."""
 
 
 class EventKind(Enum):
@@ -59,11 +59,13 @@ class Rejection(NamedTuple):
     """``rows``: bool[N], the nodes that are rejected for ``reason``, which is upstream's text.
 
     ``is_resolvable``: bool[N] or one for all: whether the node could be feasible without some of its pods.
+    ``is_of_pod``: the reason is the pod's own, whatever the nodes, all of which are rejected.
     """
 
     reason: str
     rows: Bools
     is_resolvable: Bools | bool = True
+    is_of_pod: bool = False
 
 
 class Reason(NamedTuple):
@@ -93,7 +95,8 @@ class Plugin:
         return self.filter_scope is not Scope.OBJECT
 
     def is_helped_by(self, state: ClusterState, pod: PodInfo, event: Event) -> bool:
-        """Returns whether ``event`` may let the filter pass any node that it rejected before.
+        """Returns whether ``event`` may let the filter pass any node that it rejected before. Whether the node that the
+        event is about will do now is asked of all filters, and need not be said here.
 
         Asked of plugins of ``Scope.CLUSTER`` that rejected the pod; False must be certain.
         """
@@ -125,7 +128,7 @@ class Plugin:
         reasons = tuple(
             [
                 Reason(text, resolvable if isinstance(resolvable, bool) else bool(resolvable[row]))
-                for text, rows, resolvable in self.rejections(state, pod)
+                for text, rows, resolvable, _ in self.rejections(state, pod)
                 if rows[row]
             ]
         )

@@ -55,7 +55,7 @@ class InterPodAffinity(Plugin):
     def rejections(self, state: ClusterState, pod: PodInfo) -> Sequence[Rejection]:
         found = []
         left = np.ones(state.length, np.bool_)  # a node has the first of these reasons
-        for reason, rows, is_resolvable in self._rejected(state, pod):
+        for reason, rows, is_resolvable, _ in self._rejected(state, pod):
             found.append(Rejection(reason, rows & left, is_resolvable))
             left &= ~rows
         return found
