@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from koord.scheduling.table import Bools, Column, Int32s, Int64s, Table
 
@@ -56,9 +57,11 @@ class Labels:
         self._table = table
         self._by_row: dict[int, Mapping[str, str]] = {}
         self._columns: dict[str, LabelColumn] = {}
+        self._orders: dict[str, tuple[npt.NDArray[np.intp], Int32s]] = {}
 
     def put(self, row: int, labels: Mapping[str, str]) -> None:
         self._by_row[row] = labels
+        self._orders.clear()
         for key, column in self._columns.items():
             column.put(row, labels.get(key))
             if column.domain_count > 2 * len(self._table) + _SPARE:
@@ -66,6 +69,7 @@ class Labels:
 
     def remove(self, row: int) -> None:
         del self._by_row[row]
+        self._orders.clear()
 
     def of(self, row: int) -> Mapping[str, str]:
         return self._by_row.get(row, {})
@@ -85,6 +89,20 @@ class Labels:
     def has(self, key: str) -> Bools:
         """bool[N]: whether a node has the label ``key``."""
         return np.not_equal(self.domains(key), ABSENT)
+
+    def rows(self, key: str, value: str) -> npt.NDArray[np.intp]:
+        """Returns the rows of the nodes that have this value, in ascending order, without looking at all nodes."""
+        column = self.key(key)
+        number = column.numbers.get(value)
+        if number is None:
+            return np.zeros(0, np.intp)
+        found = self._orders.get(key)
+        if found is None:
+            order = np.argsort(self.domains(key), kind="stable")
+            found = self._orders[key] = order, self.domains(key)[order]
+        order, ordered = found
+        first, end = np.searchsorted(ordered, (number, number + 1))
+        return order[first:end]
 
     def _fill(self, key: str, column: LabelColumn) -> None:
         for row, labels in self._by_row.items():

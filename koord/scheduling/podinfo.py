@@ -29,6 +29,32 @@ class HostPort(NamedTuple):
     ip: str
 
 
+class ClaimKey(NamedTuple):
+    namespace: str
+    name: str
+
+
+class PodClaim(NamedTuple):
+    """A claim that one of the pod's volumes names; of an ephemeral volume the pod must own it."""
+
+    key: ClaimKey
+    is_ephemeral: bool
+
+
+class DiskKey(NamedTuple):
+    """A disk of a kind that not all pods of a node may share: its ``kind`` of source and what names it there."""
+
+    kind: str
+    name: tuple[str, ...]
+
+
+class PodDisk(NamedTuple):
+    """``is_shared``: several pods of a node may have it as long as all of them have it shared."""
+
+    key: DiskKey
+    is_shared: bool
+
+
 class PodLabels(NamedTuple):
     """What selectors of pods go by. Pods of equal ones are counted together."""
 
@@ -128,6 +154,16 @@ class PodInfo:
         return tuple(dict.fromkeys(_host_ports(self.spec)))
 
     @cached_property
+    def claims(self) -> tuple[PodClaim, ...]:
+        """The PersistentVolumeClaims of its volumes, each once, in their order."""
+        return tuple(dict.fromkeys(_claims(self))) if self.spec.volumes else ()
+
+    @cached_property
+    def disks(self) -> tuple[PodDisk, ...]:
+        """Its disks that other pods of its node may not have, too."""
+        return tuple(_disks(self.spec)) if self.spec.volumes else ()
+
+    @cached_property
     def affinity(self) -> tuple[AffinityTerm, ...]:
         """Terms that must hold, of pods to be near."""
         affinity = self.spec.affinity
@@ -154,11 +190,12 @@ class PodInfo:
 
     @cached_property
     def signature(self) -> bytes:
-        """Equal for pods that are placed alike."""
+        """Equal for pods that are placed alike. One with ephemeral volumes has claims of its own, and is like none."""
         spec = msgspec.structs.replace(self.spec, node_name="", termination_grace_period_seconds=None)
         owner = self.pod.metadata.controller
+        own = self.uid if any(claim.is_ephemeral for claim in self.claims) else ""
         return msgspec.json.encode(
-            (self.namespace, self.labels, spec, owner, tuple(self.requests.items())), order="deterministic"
+            (self.namespace, self.labels, spec, owner, tuple(self.requests.items()), own), order="deterministic"
         )
 
 
@@ -208,3 +245,25 @@ def _host_ports(spec: PodSpec) -> Iterator[HostPort]:
         for port in container.ports:
             if port.host_port > 0:
                 yield HostPort(port.protocol or "TCP", port.host_port, port.host_ip or ANY_IP)
+
+
+def _claims(pod: PodInfo) -> Iterator[PodClaim]:
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            yield PodClaim(ClaimKey(pod.namespace, volume.persistent_volume_claim.claim_name), False)
+        elif volume.ephemeral is not None:
+            yield PodClaim(ClaimKey(pod.namespace, f"{pod.name}-{volume.name}"), True)
+
+
+def _disks(spec: PodSpec) -> Iterator[PodDisk]:
+    """An image of RBD counts by each of its monitors, since two with one monitor in common are the same."""
+    for volume in spec.volumes:
+        if (gce := volume.gce_persistent_disk) is not None:
+            yield PodDisk(DiskKey("gcePersistentDisk", (gce.pd_name,)), gce.read_only)
+        if (ebs := volume.aws_elastic_block_store) is not None:
+            yield PodDisk(DiskKey("awsElasticBlockStore", (ebs.volume_id,)), False)
+        if (iscsi := volume.iscsi) is not None:
+            yield PodDisk(DiskKey("iscsi", (iscsi.iqn,)), iscsi.read_only)
+        if (rbd := volume.rbd) is not None:
+            for monitor in dict.fromkeys(rbd.monitors):
+                yield PodDisk(DiskKey("rbd", (monitor, rbd.pool, rbd.image)), rbd.read_only)

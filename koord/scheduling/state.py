@@ -28,13 +28,15 @@ from koord.scheduling.podcounts import Namespaces, PodCounts
 from koord.scheduling.podinfo import HostPort, PodInfo, WeightedTerm
 from koord.scheduling.table import Int64s, Table
 from koord.scheduling.termholders import TermHolders
+from koord.scheduling.volumes import VolumeDecision, Volumes
 
 _MOST_CHANGES = 8192
 
 
 class ClusterState:
     """``nodes``: what nodes say of themselves. ``requested``: the sum over each node's pods, ``pods`` among the
-    resources. ``pod_counts``, ``held_*``: for terms of affinity and constraints of spread.
+    resources. ``pod_counts``, ``held_*``: for terms of affinity and constraints of spread. ``volumes``: claims, what
+    they are bound to and what pods use of them; no change of these is one of ``version``.
     """
 
     def __init__(self) -> None:
@@ -47,6 +49,7 @@ class ClusterState:
         self.held_anti_affinity = TermHolders(self.namespaces)
         self.held_affinity = TermHolders(self.namespaces)
         self.held_preferences = TermHolders(self.namespaces)
+        self.volumes = Volumes(self.table)
         self.version = self.objects_version = 0
         self._assumed_cpu_milli = self.table.column(np.int64)
         self._assumed_memory_bytes = self.table.column(np.int64)
@@ -123,6 +126,7 @@ class ClusterState:
         problems = self.nodes.put(row, node)
         self._changed(row)
         if is_new:
+            self.volumes.limits.node_came(row, name)
             for pod in self._by_node.get(name, {}).values():
                 self._count(row, pod)
         return problems
@@ -149,6 +153,9 @@ class ClusterState:
         elif node:
             self._assumed.discard(pod.uid)
             self.nominations.remove(pod.uid)
+            decision = self.volumes.decision(pod.uid)
+            if decision is not None and decision.node != node:
+                self.volumes.forget(pod.uid)
             self._place(pod, node)
         elif pod.uid in self._assumed:
             self._place(pod, self._pods[pod.uid][1])
@@ -156,6 +163,7 @@ class ClusterState:
     def remove_pod(self, uid: str) -> None:
         self._assumed.discard(uid)
         self.nominations.remove(uid)
+        self.volumes.forget(uid)
         self._displace(uid)
 
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
@@ -168,28 +176,34 @@ class ClusterState:
 
     # decisions
 
-    def assume(self, pod: PodInfo, node: str) -> None:
-        """The pod counts on ``node``. Raises ValueError if it is on one already."""
+    def assume(self, pod: PodInfo, node: str, volumes: VolumeDecision | None = None) -> None:
+        """The pod counts on ``node``, with ``volumes``, which its claims get. Raises ValueError if it is on one
+        already.
+        """
         if pod.uid in self._pods:
             raise ValueError(f"pod {pod.namespace}/{pod.name} is on {self._pods[pod.uid][1]} already")
         self._assumed.add(pod.uid)
+        if volumes is not None:
+            self.volumes.assume(pod.uid, volumes)
         self._place(pod, node)
 
     def forget(self, uid: str) -> None:
         """Takes an assumption back; without effect where the pod's object has confirmed it."""
         if uid in self._assumed:
             self._assumed.discard(uid)
+            self.volumes.forget(uid)
             self._displace(uid)
 
     @contextmanager
     def removed(self, uids: Iterable[str]) -> Iterator[None]:
-        """For the block the state is as if these pods were gone."""
+        """For the block the state is as if these pods were gone; their claims keep the volumes that they have."""
         found = [self._pods[uid] for uid in uids if uid in self._pods]
         assumed = self._assumed & {pod.uid for pod, _ in found}
         for pod, _ in found:
             self._displace(pod.uid)
         try:
-            yield
+            with self.volumes.holding(pod.uid for pod, _ in found):
+                yield
         finally:
             for pod, node in found:
                 self._place(pod, node)
@@ -238,6 +252,8 @@ class ClusterState:
         self.requested.add(row, pod.counted, sign)
         self._assumed_cpu_milli.values[row] += sign * pod.assumed_cpu_milli
         self._assumed_memory_bytes.values[row] += sign * pod.assumed_memory_bytes
+        if pod.claims or pod.disks:
+            self.volumes.users.count(row, pod, sign)
         for port in pod.host_ports:
             self._count_port(row, port, sign)
         (self.pod_counts.add if sign > 0 else self.pod_counts.remove)(row, pod.pod_labels)
@@ -280,9 +296,9 @@ class Transaction:
         self._state = state
         self._uids: list[str] = []
 
-    def assume(self, pod: PodInfo, node: str) -> None:
+    def assume(self, pod: PodInfo, node: str, volumes: VolumeDecision | None = None) -> None:
         """Raises ValueError as `ClusterState.assume` does."""
-        self._state.assume(pod, node)
+        self._state.assume(pod, node, volumes)
         self._uids.append(pod.uid)
 
     def commit(self) -> None:
@@ -303,4 +319,5 @@ def counts_alike(before: PodInfo, after: PodInfo) -> bool:
         == (after.assumed_cpu_milli, after.assumed_memory_bytes)
         and before.spec.affinity == after.spec.affinity
         and before.host_ports == after.host_ports
+        and (before.claims, before.disks) == (after.claims, after.disks)
     )
