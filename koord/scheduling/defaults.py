@@ -8,6 +8,8 @@ from koord.scheduling.plugins.nodes import ImageLocality, NodeAffinity, NodeName
 from koord.scheduling.plugins.podaffinity import InterPodAffinity
 from koord.scheduling.plugins.resources import NodeResourcesBalancedAllocation, NodeResourcesFit
 from koord.scheduling.plugins.spread import PodTopologySpread
+from koord.scheduling.plugins.volumebinding import VolumeBinding
+from koord.scheduling.plugins.volumes import NodeVolumeLimits, VolumeRestrictions, VolumeZone
 
 
 def default_plugins(minor: int = 34) -> tuple[WeightedPlugin, ...]:
@@ -19,6 +21,10 @@ def default_plugins(minor: int = 34) -> tuple[WeightedPlugin, ...]:
         WeightedPlugin(NodeAffinity(), 2),
         WeightedPlugin(NodePorts()),
         WeightedPlugin(NodeResourcesFit()),
+        WeightedPlugin(VolumeRestrictions()),
+        WeightedPlugin(NodeVolumeLimits()),
+        WeightedPlugin(VolumeBinding()),
+        WeightedPlugin(VolumeZone()),
         WeightedPlugin(PodTopologySpread(), 2),
         WeightedPlugin(InterPodAffinity(), 2),
         WeightedPlugin(NodeResourcesBalancedAllocation(minor=minor)),
