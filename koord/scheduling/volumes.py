@@ -317,7 +317,7 @@ class Volumes:
         return self._assumed.get(uid)
 
     def assume(self, uid: str, decision: VolumeDecision) -> None:
-        """What the decision wants counts from now on, for the pod."""
+        """What the decision wants counts from now on, for the pod, as far as the objects do not say it already."""
         if not decision.claims:
             return
         self._assumed[uid] = decision
