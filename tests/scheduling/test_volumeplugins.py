@@ -221,7 +221,10 @@ def test_a_claim_that_is_bound_counts_as_its_volume() -> None:
     assert told(NodeVolumeLimits(), state, waiting) == {"n1": MOST}
     state.volumes.remove_class("fast")
     assert told(NodeVolumeLimits(), state, waiting) == {}
+    put(state, [storage_class("slow"), claim("d", storage_class="slow")])
+    assert told(NodeVolumeLimits(), state, pod("p", volumes=of_claims("d"))) == {}
     put(state, [storage_class()])
+    assert told(NodeVolumeLimits(), state, pod("p", volumes=of_claims("d"))) == {"n1": MOST}
     assert told(NodeVolumeLimits(), state, waiting) == {"n1": MOST}
     state.volumes.remove_claim("default", "a")
     assert told(NodeVolumeLimits(), state, waiting) == {}
@@ -514,11 +517,9 @@ def test_a_pod_without_claims_is_asked_for_nothing() -> None:
 def test_rows_that_nodes_gave_back_take_no_volumes() -> None:
     """Or a volume that all but some reach would be counted for nodes that are not there."""
     state = cluster([claim("a"), STATIC])
-    for name in ("g1", "g2"):
-        state.put_node(node(name))
-        state.put_node(node(f"{name}-"))
-    for name in ("g1", "g2"):
-        state.remove_node(name)
+    state.put_node(node("gone"))
+    state.put_node(node("n4"))
+    state.remove_node("gone")
     affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [
         {"key": HOSTNAME, "operator": "NotIn", "values": ["n1"]}]}]}}  # fmt: skip
     put(state, [volume("v", "6Gi", nodeAffinity=affinity), volume("w", "7Gi", at={HOSTNAME: ["n1"]})])

@@ -131,9 +131,11 @@ def test_what_is_taken_back_leaves_no_trace(seed: int) -> None:
                     transaction.assume(each, placement.node, decision)
                     assumed += bool(decision.claims)
         assert dump(state) == before
+        decisions = {uid: state.volumes.decision(uid) for uid in history.oracle.placed}
         with state.removed(history.oracle.placed):
             for uid, (each, name) in history.oracle.placed.items():
                 state.assume(each, name)
                 state.forget(uid)
         assert dump(state) == before
+        assert {uid: state.volumes.decision(uid) for uid in history.oracle.placed} == decisions
     assert assumed > 10
