@@ -28,8 +28,11 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class WeightedPlugin(NamedTuple):
+    """``weight``: of its score; 0: it does not score. ``filters`` False: it rejects no node."""
+
     plugin: Plugin
     weight: int = 1
+    filters: bool = True
 
 
 class Placement(NamedTuple):
@@ -91,8 +94,9 @@ class Framework:
     def __init__(self, state: ClusterState, plugins: Sequence[WeightedPlugin], seed: int = 0) -> None:
         self.state = state
         self.plugins = tuple(plugins)
-        self.filters = tuple([plugin for plugin, _ in plugins if _overrides(plugin, "filter", "rejections")])
-        self._scores = tuple([each for each in plugins if _overrides(each.plugin, "score")])
+        self.filters = tuple([each.plugin for each in plugins if each.filters and can_filter(each.plugin)])
+        self.cluster_filters = tuple([each for each in self.filters if each.filter_scope is Scope.CLUSTER])
+        self._scores = tuple([each for each in plugins if each.weight and can_score(each.plugin)])
         self._evaluations: OrderedDict[bytes, _Evaluation] = OrderedDict()
         self._seed = seed
         self._node_hashes = state.table.column(np.uint64)
@@ -166,14 +170,24 @@ class Framework:
         if row is None:
             raise KeyError(node)
         feasible = self.feasible(pod)
-        said = {plugin.name: plugin.explain(self.state, pod, row, feasible) for plugin, _ in self.plugins}
+        said = {each.plugin.name: self._explained(each, pod, row, feasible) for each in self.plugins}
         if any(each.reasons for each in said.values()):
             return NodeExplanation(node, said, None)
-        return NodeExplanation(node, said, sum((said[each.name].score or 0) * weight for each, weight in self.plugins))
+        total = sum((said[plugin.name].score or 0) * weight for plugin, weight, _ in self.plugins)
+        return NodeExplanation(node, said, total)
 
     def drawn_number(self, pod: PodInfo) -> int:
         """Returns a number that pod and seed decide, from 0 to 2**64 - 1."""
         return _hash(self._seed, pod.uid)
+
+    def _explained(self, weighted: WeightedPlugin, pod: PodInfo, row: int, feasible: Bools) -> Explanation:
+        """What the plugin says of one node, by what it takes part in here."""
+        plugin, weight, filters = weighted
+        said = plugin.explain(self.state, pod, row, feasible)
+        if said.reasons and not filters:
+            scores = plugin.score(self.state, pod, feasible)
+            said = Explanation((), scores if scores is None or isinstance(scores, int) else int(scores[row]))
+        return said if weight else said._replace(score=None)
 
     def _evaluated(self, pod: PodInfo) -> _Evaluation:
         """Returns the evaluation of pods like this one, as of now."""
@@ -206,7 +220,7 @@ class Framework:
         for plugin in self.filters:
             if plugin.filter_scope is not Scope.CLUSTER and (passed := plugin.filter(state, pod)) is not None:
                 masks[plugin.filter_scope] &= passed
-        for plugin, weight in self._scores:
+        for plugin, weight, _ in self._scores:
             if plugin.score_scope is not Scope.CLUSTER:
                 scored = plugin.score(state, pod, state.table.exists)
                 if scored is not None:
@@ -216,21 +230,21 @@ class Framework:
     def _evaluate_row(self, evaluation: _Evaluation, pod: PodInfo, row: int) -> None:
         """The node's pods have changed."""
         passes, total = True, 0
-        for plugin, weight in self.plugins:
+        for weighted in self.plugins:
+            plugin, weight, _ = weighted
             filters, scores = plugin.filter_scope is Scope.PODS, plugin.score_scope is Scope.PODS
             if filters or scores:
-                said = plugin.explain(self.state, pod, row, self.state.table.exists)
+                said = self._explained(weighted, pod, row, self.state.table.exists)
                 passes &= not (filters and said.reasons)
                 total += weight * (said.score or 0) if scores else 0
         evaluation.by_pods[row], evaluation.pod_scores[row] = passes, total
 
     def _feasible(self, pod: PodInfo, evaluation: _Evaluation) -> Bools:
         feasible = self.state.table.exists & evaluation.by_objects & evaluation.by_pods
-        for plugin in self.filters:
-            if plugin.filter_scope is Scope.CLUSTER:
-                passed = plugin.filter(self.state, pod)
-                if passed is not None:
-                    feasible &= passed
+        for plugin in self.cluster_filters:
+            passed = plugin.filter(self.state, pod)
+            if passed is not None:
+                feasible &= passed
         for node, nominated in self.state.nominations.before(pod):
             row = self.state.table.row(node)
             if row is not None and feasible[row]:
@@ -240,7 +254,7 @@ class Framework:
     def _total(self, pod: PodInfo, evaluation: _Evaluation, feasible: Bools) -> Int64s:
         """int64[N]: the weighted sum of all scores that differ between nodes."""
         total = evaluation.object_scores + evaluation.pod_scores
-        for plugin, weight in self._scores:
+        for plugin, weight, _ in self._scores:
             if plugin.score_scope is Scope.CLUSTER:
                 scored = plugin.score(self.state, pod, feasible)
                 if scored is not None and not isinstance(scored, int):
@@ -260,6 +274,14 @@ class Framework:
         for row in range(table.length):
             self._node_hashes.values[row] = _hash(self._seed, table.name(row))
         self._hashed_version = self.state.objects_version
+
+
+def can_filter(plugin: Plugin) -> bool:
+    return _overrides(plugin, "filter", "rejections")
+
+
+def can_score(plugin: Plugin) -> bool:
+    return _overrides(plugin, "score")
 
 
 def _overrides(plugin: Plugin, *methods: str) -> bool:

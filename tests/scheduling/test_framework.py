@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from koord.scheduling.defaults import default_plugins
-from koord.scheduling.framework import Framework, Placement
+from koord.scheduling.framework import Framework, Placement, WeightedPlugin
+from koord.scheduling.plugins.resources import NodeResourcesFit
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.state import ClusterState
 from tests.scheduling.clusters import node, pod
@@ -125,3 +126,36 @@ def test_pods_of_one_template_have_one_signature() -> None:
         pod("b", {"cpu": "1"}, labels={"x": "1", "y": "2"}, metadata=owner, nodeSelector={"a": "b"}),
     ):
         assert other.signature != first.signature
+
+
+@pytest.mark.parametrize(
+    ("weighted", "cpu", "place", "score"),
+    [
+        pytest.param(WeightedPlugin(NodeResourcesFit()), "1", "n2", 81, id="filter and score"),
+        pytest.param(WeightedPlugin(NodeResourcesFit(), 0), "1", None, None, id="no score"),
+        pytest.param(WeightedPlugin(NodeResourcesFit(), 3, False), "1", "n2", 3 * 81, id="no filter"),
+        pytest.param(WeightedPlugin(NodeResourcesFit(), 1, False), "20", None, 42, id="a node that it would reject"),
+    ],
+)
+def test_a_plugin_takes_part_in_what_is_left_to_it(
+    weighted: WeightedPlugin, cpu: str, place: str | None, score: int | None
+) -> None:
+    """The second of two equal pods shares the first one's evaluation, and asks anew for the node of ``other``."""
+    state = ClusterState()
+    state.put_node(node("n1", "40", "40Gi") if cpu == "20" else node("n1"))
+    state.put_node(node("n2"))
+    framework = Framework(state, [weighted])
+    waiting = pod("p", {"cpu": cpu, "memory": "1Gi"})
+    other = pod("x", {"cpu": "2"}, nodeName="n2" if cpu == "20" else "n1")
+    framework.place(waiting)
+    state.put_pod(other)
+    placement = framework.place(waiting)
+    assert placement is not None
+    assert framework.filters == ((weighted.plugin,) if weighted.filters else ())
+    if place is not None:
+        assert placement.node == place
+    explained = framework.explain(waiting, place or "n2")
+    assert explained.total == (score or 0)
+    assert explained.by_plugin["NodeResourcesFit"].score == (None if score is None else score // weighted.weight)
+    fresh = Framework(state, [weighted])
+    assert fresh.place(waiting) == placement
