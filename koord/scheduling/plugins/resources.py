@@ -98,7 +98,7 @@ class NodeResourcesFit(Plugin):
             allocatable = state.nodes.allocatable.of(resource)
             if allocatable is None or not _is_scored(resource, pod):
                 continue
-            scored = self.strategy(_requested(state, pod, resource), np.maximum(allocatable, 1))
+            scored = self.strategy(requested_with(state, pod, resource), np.maximum(allocatable, 1))
             counts = allocatable > 0
             if isinstance(self.strategy, RequestedToCapacityRatio):
                 counts &= scored > 0
@@ -128,7 +128,7 @@ class NodeResourcesFit(Plugin):
             allocatable = state.nodes.allocatable.at(row, resource)
             if allocatable <= 0 or not _is_scored(resource, pod):
                 continue
-            requested = _requested_at(state, pod, resource, row)
+            requested = requested_at(state, pod, resource, row)
             scored = int(self.strategy(np.array([requested], np.int64), np.array([allocatable], np.int64))[0])
             if scored or not isinstance(self.strategy, RequestedToCapacityRatio):
                 total, weights = total + scored * weight, weights + weight
@@ -205,7 +205,7 @@ def _is_scored(resource: str, pod: PodInfo) -> bool:
     return resource in _NATIVE or resource in pod.requests
 
 
-def _requested(state: ClusterState, pod: PodInfo, resource: str) -> Int64s:
+def requested_with(state: ClusterState, pod: PodInfo, resource: str) -> Int64s:
     """int64[N]: what is requested with the pod, as scores count it."""
     if resource == CPU:
         return state.assumed_cpu_milli + pod.assumed_cpu_milli
@@ -215,8 +215,8 @@ def _requested(state: ClusterState, pod: PodInfo, resource: str) -> Int64s:
     return np.full(state.length, amount, np.int64) if requested is None else requested + amount
 
 
-def _requested_at(state: ClusterState, pod: PodInfo, resource: str, row: int) -> int:
-    """``_requested`` of one node."""
+def requested_at(state: ClusterState, pod: PodInfo, resource: str, row: int) -> int:
+    """``requested_with`` of one node."""
     if resource == CPU:
         return int(state.assumed_cpu_milli[row]) + pod.assumed_cpu_milli
     if resource == MEMORY:
