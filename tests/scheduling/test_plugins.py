@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
+from koord.model import core
+from koord.model.scheduling import pods
 from koord.model.selector import LabelSelector
 from koord.scheduling.owners import ControllerKey
 from koord.scheduling.plugin import Plugin
@@ -457,3 +460,78 @@ def test_default_constraints_are_for_pods_of_services_and_controllers() -> None:
     state.owners.remove_controller(controller)
     state.owners.remove_service("default", "web")
     assert scores(plugin, state, waiting) is None
+
+
+def _added(required: Sequence[Any] | None = None, preferred: Sequence[Any] = ()) -> NodeAffinity:
+    document: dict[str, Any] = {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
+    if required is not None:
+        document["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": required}
+    return NodeAffinity(core.read(pods.NodeAffinity, msgspec.json.encode(document)))
+
+
+SSD_TERM = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
+A_TERM = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+ENFORCED, OWN = NodeAffinity.added_reason, NodeAffinity.reason
+
+
+@pytest.mark.parametrize(
+    ("plugin", "spec", "reasons", "found"),
+    [
+        pytest.param(NodeAffinity(), {}, ["", "", ""], None, id="nothing added"),
+        pytest.param(_added([SSD_TERM]), {}, ["", ENFORCED, ENFORCED], None, id="required"),
+        pytest.param(_added([SSD_TERM, A_TERM]), {}, ["", "", ENFORCED], None, id="one of two terms"),
+        pytest.param(_added([]), {}, [ENFORCED] * 3, None, id="no term holds nowhere"),
+        pytest.param(
+            _added([SSD_TERM, A_TERM]),
+            {"nodeSelector": {"disk": "ssd"}},
+            ["", OWN, ENFORCED],
+            None,
+            id="beside the pod's own, of which it is the first to reject",
+        ),
+        pytest.param(
+            _added(preferred=[{"weight": 10, "preference": A_TERM}]), {}, ["", "", ""], [100, 100, 0], id="preferred"
+        ),
+        pytest.param(
+            _added(preferred=[{"weight": 10, "preference": A_TERM}]),
+            {
+                "affinity": {
+                    "nodeAffinity": {
+                        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 30, "preference": SSD_TERM}]
+                    }
+                }
+            },
+            ["", "", ""],
+            [100, 25, 0],
+            id="the weights are summed with the pod's own",
+        ),
+    ],
+)
+def test_an_affinity_that_every_pod_has(
+    plugin: NodeAffinity, spec: Mapping[str, Any], reasons: list[str], found: list[int] | None
+) -> None:
+    state = state_of(
+        node("n1", labels={"disk": "ssd", "zone": "a"}),
+        node("n2", labels={"disk": "hdd", "zone": "a"}),
+        node("n3", labels={"disk": "hdd", "zone": "b"}),
+    )
+    waiting = pod("p", **spec)
+    assert [text for text, _, _ in rejected(plugin, state, waiting)] == reasons
+    assert not any(each.is_resolvable for each in plugin.rejections(state, waiting))
+    if not any(reasons):
+        assert scores(plugin, state, waiting) == found
+
+
+def test_default_constraints_keep_all_that_they_say() -> None:
+    """``minDomains`` of a default constraint: two zones are fewer than three, so no more than one pod in each."""
+    constraint = pods.TopologySpreadConstraint(
+        max_skew=1, topology_key=ZONE, when_unsatisfiable="DoNotSchedule", min_domains=3
+    )
+    state = state_of(
+        node("n1", labels={ZONE: "a"}),
+        node("n2", labels={ZONE: "b"}),
+        pods=[pod(f"x{zone}", labels={"app": "a"}, nodeName=zone) for zone in ("n1", "n2")],
+    )
+    state.owners.put_service("default", "s", {"app": "a"})
+    plugin = PodTopologySpread((constraint,), False)
+    found = rejected(plugin, state, pod("p", labels={"app": "a"}))
+    assert [text for text, _, _ in found] == [PodTopologySpread.skew_reason] * 2

@@ -6,11 +6,13 @@ Sources: pkg/scheduler/framework/plugins/{nodename,nodeunschedulable,tainttolera
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from koord.model.core import Taint
+from koord.model.scheduling import pods
 from koord.model.scheduling.pods import PodSpec, Toleration
 from koord.scheduling import nodeselector
 from koord.scheduling.plugin import MOST_SCORE, Explanation, Plugin, Reason, Rejection, Scope, scaled_to_largest
@@ -21,6 +23,7 @@ from koord.scheduling.table import Bools, Int64s
 NO_SCHEDULE, NO_EXECUTE, PREFER_NO_SCHEDULE = "NoSchedule", "NoExecute", "PreferNoSchedule"
 _LEAST_BYTES, _MOST_BYTES = 23 << 20, 1000 << 20
 """Images smaller than the one score nothing; beyond the other, for each container, they score no more."""
+_NOTHING_ADDED = pods.NodeAffinity()
 _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
 
 
@@ -97,20 +100,32 @@ class TaintToleration(Plugin):
         return Explanation((Reason(self.reason, False, f"{taint.key}{value}:{taint.effect}"),))
 
 
+@dataclass(frozen=True)
 class NodeAffinity(Plugin):
-    """Rejects nodes that ``nodeSelector`` or the required node affinity rules out, and prefers what is preferred."""
+    """Rejects nodes that ``nodeSelector`` or the required node affinity rules out, and prefers what is preferred.
+
+    ``added``: an affinity that each pod has beside its own.
+    """
 
     name: ClassVar[str] = "NodeAffinity"
     filter_scope: ClassVar[Scope] = Scope.OBJECT
     reason: ClassVar[str] = "node(s) didn't match Pod's node affinity/selector"
+    added_reason: ClassVar[str] = "node(s) didn't match scheduler-enforced node affinity"
+    added: pods.NodeAffinity = _NOTHING_ADDED
 
     def rejections(self, state: ClusterState, pod: PodInfo) -> Sequence[Rejection]:
+        found = []
+        left = np.ones(state.length, np.bool_)  # a node has the first of these reasons
+        if self.added.required is not None:
+            left = nodeselector.any_of(state, self.added.required.node_selector_terms)
+            found.append(Rejection(self.added_reason, ~left, False))
         allowed = nodeselector.required(state, pod.spec)
-        return () if allowed is None else (Rejection(self.reason, ~allowed, False),)
+        if allowed is not None:
+            found.append(Rejection(self.reason, left & ~allowed, False))
+        return found
 
     def score(self, state: ClusterState, pod: PodInfo, feasible: Bools) -> Int64s | int | None:
-        affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-        preferred = affinity.preferred if affinity else ()
+        preferred = self._preferred(pod)
         if not preferred:
             return None
         weights = np.zeros(state.length, np.int64)
@@ -119,12 +134,21 @@ class NodeAffinity(Plugin):
         return scaled_to_largest(weights, feasible)
 
     def explain(self, state: ClusterState, pod: PodInfo, row: int, feasible: Bools) -> Explanation:
-        node = state.nodes.nodes[row]
-        if not nodeselector.holds(pod.spec, node.metadata.name, node.metadata.labels):
-            return Explanation((Reason(self.reason, False, _mismatch(pod.spec, node.metadata.labels)),))
-        if not (pod.spec.affinity and pod.spec.affinity.node_affinity):
+        node, added = state.nodes.nodes[row], self.added.required
+        name, labels = node.metadata.name, node.metadata.labels
+        if added is not None and not any(
+            nodeselector.term_holds(each, name, labels) for each in added.node_selector_terms
+        ):
+            return Explanation((Reason(self.added_reason, False),))
+        if not nodeselector.holds(pod.spec, name, labels):
+            return Explanation((Reason(self.reason, False, _mismatch(pod.spec, labels)),))
+        if not self._preferred(pod):
             return Explanation()
         return super().explain(state, pod, row, feasible)
+
+    def _preferred(self, pod: PodInfo) -> tuple[pods.PreferredSchedulingTerm, ...]:
+        affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+        return (*self.added.preferred, *(affinity.preferred if affinity else ()))
 
 
 class ImageLocality(Plugin):

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 
 from koord.model.scheduling.pods import TopologySpreadConstraint
@@ -102,12 +103,7 @@ class PodTopologySpread(Plugin):
             return ()
         return tuple(
             [
-                TopologySpreadConstraint(
-                    max_skew=each.max_skew,
-                    topology_key=each.topology_key,
-                    when_unsatisfiable=kind,
-                    label_selector=selector,
-                )
+                msgspec.structs.replace(each, label_selector=selector, match_label_keys=())
                 for each in self.defaults
                 if each.when_unsatisfiable == kind
             ]
