@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 
 from koord.cluster import frame
 from koord.cluster.frame import Component, Frame
-from koord.scheduling.defaults import default_plugins
-from koord.scheduling.framework import Framework
-from koord.scheduling.state import ClusterState
+from koord_scheduler.configuration import Configuration
 from koord_scheduler.options import NAME, Options
 from koord_scheduler.scheduler import Scheduler
 from koord_scheduler.view import ClusterView
 
+_log = logging.getLogger(__name__)
 
-async def run(options: Options, environ: Mapping[str, str]) -> None:
+
+async def run(options: Options, configuration: Configuration, environ: Mapping[str, str]) -> None:
     """Serves until SIGTERM or SIGINT. Raises KubeError or OSError if it cannot start."""
-    await frame.run(NAME, NAME, options, environ, lambda made: SchedulerComponent(made, options))
+    tell(configuration)
+    lease = configuration.lease
+    await frame.run(NAME, lease, options, environ, lambda made: SchedulerComponent(made, options, configuration))
 
 
 class SchedulerComponent(Component):
-    def __init__(self, frame: Frame, options: Options) -> None:
-        framework = Framework(ClusterState(), default_plugins(), options.seed)
-        self._view = ClusterView(frame.client, framework, options.scheduler_names, time.monotonic)
-        self._scheduler = Scheduler(frame.leaders_client, framework, self._view, frame.recorder)
+    def __init__(self, frame: Frame, options: Options, configuration: Configuration) -> None:
+        profiles, backoff = configuration.profiles, configuration.backoff
+        self._view = ClusterView(frame.client, profiles, time.monotonic, options.seed, backoff)
+        self._scheduler = Scheduler(frame.leaders_client, self._view, frame.recorder)
         super().__init__(self._view.informers)
 
     async def follow(self) -> None:
@@ -35,3 +38,12 @@ class SchedulerComponent(Component):
 
     async def lead(self) -> None:
         await self._scheduler.run()
+
+
+def tell(configuration: Configuration) -> None:
+    """Says what the configuration asks for in vain, and whose pods are placed."""
+    for name in configuration.missing:
+        _log.warning("the plugin %s is not part of this version: pods are placed without it", name)
+    for note in configuration.notes:
+        _log.info("%s", note)
+    _log.info("places the pods of %s", ", ".join(profile.name for profile in configuration.profiles))

@@ -16,8 +16,6 @@ class Options(ComponentOptions):
     """An empty string is none."""
 
     # fmt: off
-    scheduler_names: tuple[str, ...] = option(NAME, "the spec.schedulerName of the pods that it places: a,b",
-        parse=optionvalues.names)
     seed: int = option(0, "decides among nodes that are equally good")
     rest_config_qps: float = option(1000.0, "requests a second to the API server, besides bindings",
         bounds=(lambda rate: rate > 0, "must be more than 0"))
@@ -29,4 +27,10 @@ class Options(ComponentOptions):
     # fmt: on
 
 
-PROGRAM = Program(NAME, "Places pods on nodes.", Options, Style.GO)
+PROGRAM = Program(
+    NAME,
+    "Places pods on nodes.",
+    Options,
+    Style.GO,
+    config_help="Kubernetes' KubeSchedulerConfiguration, YAML or JSON; without it one profile, koord-scheduler",
+)

@@ -21,7 +21,7 @@ from koord.kube.errors import KubeError, NotLeader
 from koord.kube.kind import Key
 from koord.kube.recorder import EventRecorder, EventType, Subject
 from koord.kube.schedulingkinds import POD
-from koord.scheduling.framework import Diagnosis, Framework, Placement
+from koord.scheduling.framework import Diagnosis, Placement
 from koord.scheduling.plugin import Event, EventKind
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import Preemption, Preemptor
@@ -43,13 +43,12 @@ class Scheduler:
     def __init__(
         self,
         client: Client,
-        framework: Framework,
         view: ClusterView,
         recorder: EventRecorder,
         monotonic_s: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
-        self._client, self._framework, self._view, self._recorder = client, framework, view, recorder
+        self._client, self._view, self._recorder = client, view, recorder
         self._monotonic_s = monotonic_s
         self.window = RequestWindow()
         self._binder = Binder(client.with_limits(CallLimits(tries=1, timeout_s=_BIND_TIMEOUT_S)), self.window)
@@ -93,10 +92,11 @@ class Scheduler:
     def _decided(self, queued: QueuedPod) -> Coroutine[Any, Any, None]:
         """Decides about the pod; returns what carries the decision out."""
         state, pod = self._view.state, queued.pod
-        placement = self._framework.place(pod)
+        framework = self._view.framework_of(pod)
+        placement = framework.place(pod)
         if placement is None:
             self.attempts["unschedulable"] += 1
-            return self._rejected(queued, self._framework.diagnose(pod))
+            return self._rejected(queued, framework.diagnose(pod))
         self.attempts["scheduled"] += 1
         state.assume(pod, placement.node)
         row = state.table.row(placement.node)
@@ -107,7 +107,11 @@ class Scheduler:
     def _rejected(self, queued: QueuedPod, diagnosis: Diagnosis) -> Coroutine[Any, Any, None]:
         """No node will do: the pod waits, and others make room for it if they must."""
         pod, nominations = queued.pod, self._view.state.nominations
-        preemptor = Preemptor(self._framework, self._view.current_budgets())
+        candidates = self._view.profile_of(pod).preemption
+        if candidates is None:
+            self._view.queue.park(queued, diagnosis.plugins, self._monotonic_s())
+            return self._tell(pod, diagnosis.message)
+        preemptor = Preemptor(self._view.framework_of(pod), self._view.current_budgets(), candidates)
         why_not = preemptor.why_not(pod, diagnosis)
         preemption = None if why_not else preemptor.choose(pod, diagnosis)
         self._view.queue.park(queued, diagnosis.plugins, self._monotonic_s())

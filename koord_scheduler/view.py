@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
 
 from koord.kube.client import Client
 from koord.kube.informer import Followed, Informer, as_read
@@ -36,11 +36,13 @@ from koord.scheduling.framework import Framework
 from koord.scheduling.owners import ControllerKey
 from koord.scheduling.plugin import Event, EventKind
 from koord.scheduling.podinfo import PodInfo
-from koord.scheduling.queue import QueuedPod, SchedulingQueue
+from koord.scheduling.queue import BackoffTimes, QueuedPod, SchedulingQueue
 from koord.scheduling.state import ClusterState, counts_alike
+from koord_scheduler.profiles import Profile
 
 _log = logging.getLogger(__name__)
 _BATCH = 512
+_DEFAULT_BACKOFF = BackoffTimes()
 
 
 class PodSharing:
@@ -56,19 +58,28 @@ class PodSharing:
 
 
 class ClusterView:
-    """``names``: of the schedulers whose pods this one places. ``changed``: called after each batch of events; the
-    leader's to set.
+    """``profiles``: by their names this scheduler has its pods; ``seed``: decides among equally good nodes.
+    ``changed``: called after each batch of events; the leader's to set.
     """
 
     def __init__(
-        self, client: Client, framework: Framework, names: Collection[str], monotonic_s: Callable[[], float]
+        self,
+        client: Client,
+        profiles: Iterable[Profile],
+        monotonic_s: Callable[[], float],
+        seed: int = 0,
+        backoff: BackoffTimes = _DEFAULT_BACKOFF,
     ) -> None:
-        self.state: ClusterState = framework.state
-        self.queue = SchedulingQueue(framework)
+        self.state = ClusterState()
+        self._profiles = {profile.name: profile for profile in profiles}
+        self._frameworks = {
+            name: Framework(self.state, profile.plugins, seed) for name, profile in self._profiles.items()
+        }
+        self.queue = SchedulingQueue(self.state, self.framework_of, backoff)
         self.problems: dict[str, str] = {}
         """Of pods that cannot be placed as they are, by uid."""
         self.changed: Callable[[], None] = _unheard
-        self._names, self._monotonic_s = frozenset(names), monotonic_s
+        self._monotonic_s = monotonic_s
         self._stream, self._delivered = EventStream(), asyncio.Event()
         stream, now = self._stream, monotonic_s
         self.nodes = Informer(client, NODE, now, stream=stream, transform=as_read, handle=self._take_node)
@@ -85,6 +96,13 @@ class ClusterView:
             Informer(client, REPLICA_SET, now, stream=stream, transform=as_read, handle=self._take_controller),
             Informer(client, STATEFUL_SET, now, stream=stream, transform=as_read, handle=self._take_controller),
         )
+
+    def framework_of(self, pod: PodInfo) -> Framework:
+        """Returns what decides about the pod, which is this scheduler's."""
+        return self._frameworks[pod.spec.scheduler_name]
+
+    def profile_of(self, pod: PodInfo) -> Profile:
+        return self._profiles[pod.spec.scheduler_name]
 
     def current_budgets(self) -> list[PodDisruptionBudget]:
         return list(self.budgets.objects.values())
@@ -181,7 +199,7 @@ class ClusterView:
             self._remove(uid)
         elif pod.spec.node_name or self.state.is_assumed(uid):
             self._put_placed(info)
-        elif info.is_terminating or pod.spec.scheduler_name not in self._names:
+        elif info.is_terminating or pod.spec.scheduler_name not in self._profiles:
             self._remove(uid)
         else:
             self._put_waiting(info)

@@ -24,10 +24,19 @@ from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.state import ClusterState, Transaction
 
 NEVER = "Never"
-LEAST_CANDIDATES, CANDIDATES_PERCENT = 100, 10
 _DISRUPTED, _BY_PREEMPTION = "DisruptionTarget", "PreemptionByScheduler"
 _SHIFT = 2**31
 """Added to each priority that is summed, so that none is negative."""
+
+
+class CandidateCount(NamedTuple):
+    """How many nodes are found before the best of them is taken: a part of all, and no fewer than ``least``."""
+
+    percent: int = 10
+    least: int = 100
+
+
+_DEFAULT_COUNT = CandidateCount()
 
 
 class Preemption(NamedTuple):
@@ -55,8 +64,7 @@ class Preemptor:
 
     framework: Framework
     budgets: Sequence[PodDisruptionBudget] = ()
-    least_candidates: int = LEAST_CANDIDATES
-    candidates_percent: int = CANDIDATES_PERCENT
+    candidates: CandidateCount = _DEFAULT_COUNT
 
     def why_not(self, pod: PodInfo, diagnosis: Diagnosis) -> str:
         """Returns why the pod must not preempt now; "" if it may."""
@@ -79,7 +87,7 @@ class Preemptor:
         rows = np.flatnonzero(diagnosis.is_resolvable)
         if not len(rows):
             return None
-        wanted = max(len(rows) * self.candidates_percent // 100, self.least_candidates)
+        wanted = max(len(rows) * self.candidates.percent // 100, self.candidates.least)
         start = self.framework.drawn_number(pod) % len(rows)
         found: list[Preemption] = []
         for row in np.roll(rows, -start):

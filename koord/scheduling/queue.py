@@ -1,7 +1,7 @@
 """The pods that wait to be placed: which one is next, and which one an event may help.
 
-A pod is *active*, next by priority and then by time; *backing off* for 1 to 10 seconds after a failure; *parked*, where
-no node will do until something changes; or *gated*. Parked pods of one signature are one group, and all groups' amounts
+A pod is *active*, next by priority and then by time; *backing off* for some seconds after a failure; *parked*, where no
+node will do until something changes; or *gated*. Parked pods of one signature are one group, and all groups' amounts
 are columns, so that an event on a node is compared with all of them at once: a pod wakes only for an event on a node
 that would do now, or for one that a plugin of the whole cluster cannot rule out.
 
@@ -14,22 +14,33 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count, islice
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 
 from koord.scheduling.framework import Framework
 from koord.scheduling.nodecolumns import Amounts
-from koord.scheduling.plugin import Event, EventKind, Scope
+from koord.scheduling.plugin import Event, EventKind
 from koord.scheduling.podinfo import PodInfo
+from koord.scheduling.state import ClusterState
 from koord.scheduling.table import Table
 
-INITIAL_BACKOFF_S, MOST_BACKOFF_S = 1, 10
 PARKED_S = 300.0
 _ON_A_NODE = (EventKind.NODE, EventKind.POD_LEFT)
+
+
+class BackoffTimes(NamedTuple):
+    """After the first failure, twice as long after each further one, and at most."""
+
+    first_s: int = 1
+    most_s: int = 10
+
+    def after(self, failures: int) -> int:
+        return min(self.first_s << min(failures - 1, 30), self.most_s)
 
 
 @dataclass(eq=False)
@@ -49,9 +60,12 @@ class QueuedPod:
     woken_by_row: int = -1
     """The node that had room for it when it woke; -1: it woke for something else."""
 
-    def begin_backoff(self, now_s: float, failures: int) -> None:
+    def begin_backoff(self, now_s: float, length_s: int) -> None:
         """Pods whose time is up in the same second are then in the order of their priorities."""
-        self.backoff_until_s = ceil(now_s + min(INITIAL_BACKOFF_S << min(failures - 1, 8), MOST_BACKOFF_S))
+        self.backoff_until_s = ceil(now_s + length_s)
+
+
+_DEFAULT_BACKOFF = BackoffTimes()
 
 
 class _Order:
@@ -105,11 +119,15 @@ class _Group:
 
 
 class SchedulingQueue:
-    """``framework``: whose decisions failed; its state is asked whether a node would do now."""
+    """``framework_of``: whose decision about the pod failed, and which is asked whether a node would do now."""
 
-    def __init__(self, framework: Framework) -> None:
-        self._framework = framework
-        self._cluster_plugins = tuple([each for each in framework.filters if each.filter_scope is Scope.CLUSTER])
+    def __init__(
+        self,
+        state: ClusterState,
+        framework_of: Callable[[PodInfo], Framework],
+        backoff: BackoffTimes = _DEFAULT_BACKOFF,
+    ) -> None:
+        self._state, self._framework_of, self._backoff = state, framework_of, backoff
         self._queued: dict[str, QueuedPod] = {}
         self._active, self._backing_off, self._failed, self._parked = _Order(), _Order(), _Order(), _Order()
         self._gated: set[str] = set()
@@ -188,14 +206,14 @@ class SchedulingQueue:
         queued.attempts += 1
         queued.errors, queued.woken_by_row = 0, -1
         queued.rejected_by, queued.entered_s = rejected_by, now_s
-        queued.begin_backoff(now_s, queued.attempts)
+        queued.begin_backoff(now_s, self._backoff.after(queued.attempts))
         self._queued[queued.pod.uid] = queued
         self._parked.push(queued, now_s)
         name = self._group_of[queued.pod.uid] = hashlib.sha256(queued.pod.signature).hexdigest()
         group = self._groups.get(name)
         if group is None:
-            state = self._framework.state
-            goes_by_others = any(each.goes_by_pods(state, queued.pod) for each in self._cluster_plugins)
+            filters = self._framework_of(queued.pod).cluster_filters
+            goes_by_others = any(each.goes_by_pods(self._state, queued.pod) for each in filters)
             group = self._groups[name] = _Group(goes_by_others)
             self._needs.put(self._table.add(name), queued.pod.counted)
         group.pods[queued.pod.uid] = queued
@@ -203,7 +221,7 @@ class SchedulingQueue:
     def fail(self, queued: QueuedPod, now_s: float) -> None:
         """Something went wrong that has nothing to do with the pod's node: it is tried again after a while."""
         queued.errors += 1
-        queued.begin_backoff(now_s, queued.errors)
+        queued.begin_backoff(now_s, self._backoff.after(queued.errors))
         self._queued[queued.pod.uid] = queued
         queued.entered_s = now_s
         self._failed.push(queued, queued.backoff_until_s, -queued.pod.priority)
@@ -237,7 +255,7 @@ class SchedulingQueue:
         events, self._events = self._events, {}
         for row in dict.fromkeys(event.row for event in events.values() if event.kind in _ON_A_NODE):
             for group in self._groups_that_fit(row):
-                if self._framework.fits(group.pod, row):
+                if self._framework_of(group.pod).fits(group.pod, row):
                     self._wake_group(group, now_s, row)
         for event in events.values():
             for group in tuple(self._groups.values()):
@@ -248,12 +266,12 @@ class SchedulingQueue:
         """Returns whether a plugin that goes by pods of other nodes may let the group pass now."""
         if not group.pods or not (group.goes_by_others or (event.pod and event.pod.anti_affinity)):
             return False
-        state = self._framework.state
-        return any(each.is_helped_by(state, group.pod, event) for each in self._cluster_plugins)
+        filters = self._framework_of(group.pod).cluster_filters
+        return any(each.is_helped_by(self._state, group.pod, event) for each in filters)
 
     def _groups_that_fit(self, row: int) -> list[_Group]:
         """Returns the groups for one pod of which the node has enough of everything."""
-        state = self._framework.state
+        state = self._state
         fits = self._table.exists.copy()
         for resource in self._needs.names:
             need = self._needs.of(resource)
@@ -272,7 +290,7 @@ class SchedulingQueue:
 
     def _room(self, pod: PodInfo, row: int) -> int:
         """Returns for how many such pods the node has enough of everything."""
-        state = self._framework.state
+        state = self._state
         return min(
             (state.nodes.allocatable.at(row, resource) - state.requested.at(row, resource)) // need
             for resource, need in pod.counted.items()

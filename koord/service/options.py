@@ -134,10 +134,18 @@ class CommandLine(NamedTuple):
 
 
 class Program(Generic[Options]):
-    """A program ``name`` and its options, each a field made by ``option``."""
+    """A program ``name`` and its options, each a field made by ``option``. ``config_help``: of ``--config``."""
 
-    def __init__(self, name: str, description: str, options: type[Options], style: Style = Style.PLAIN) -> None:
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        options: type[Options],
+        style: Style = Style.PLAIN,
+        config_help: str = "YAML file with the same names as keys; the command line wins",
+    ) -> None:
         self._name, self._description, self._options, self._style = name, description, options, style
+        self._config_help = config_help
         self.table: dict[str, Option] = {}
         """The options by flag, in their order."""
         for entry in fields(options):
@@ -195,7 +203,7 @@ class Program(Generic[Options]):
         version = f"{self._name} {koord.__version__}"
         add("help", "-h", action="help", help="print this and exit")
         add("version", action="version", version=version, help="print the version and exit")
-        add("config", metavar="FILE", help="YAML file with the same names as keys; the command line wins")
+        add("config", metavar="FILE", help=self._config_help)
         for flag, row in self.table.items():
             add(flag, **row.arguments)
         return parser

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from koord.scheduling.defaults import default_plugins
-from koord.scheduling.framework import Framework
-from koord.scheduling.state import ClusterState
+from koord_scheduler.profiles import Profile
 from koord_scheduler.scheduler import Scheduler
 from koord_scheduler.view import ClusterView
 from tests.kube.server import JSONObject, Server
@@ -106,19 +104,21 @@ def _nothing(_: Rig) -> None:
 
 @contextlib.asynccontextmanager
 async def running(
-    prepare: Callable[[Rig], object] = _nothing, check: Callable[[], None] = lambda: None, tries: int = 4
+    prepare: Callable[[Rig], object] = _nothing,
+    check: Callable[[], None] = lambda: None,
+    tries: int = 4,
+    profiles: Sequence[Profile] = (Profile(),),
 ) -> AsyncIterator[Rig]:
     """A scheduler that knows what ``prepare`` has put and does not lead yet. ``check``: is called before each write."""
     server = Server()
     async with server.serving() as url, client(url, tries) as api:
-        framework = Framework(ClusterState(), default_plugins())
         recorder = ListingRecorder(api, NAME)
 
         def monotonic_s() -> float:
             return time.monotonic() + rig.offset_s
 
-        view = ClusterView(api, framework, [NAME], monotonic_s)
-        scheduler = Scheduler(api.guarded(check), framework, view, recorder, monotonic_s)
+        view = ClusterView(api, profiles, monotonic_s)
+        scheduler = Scheduler(api.guarded(check), view, recorder, monotonic_s)
         rig = Rig(server, view, scheduler, recorder)
         prepare(rig)
         rig.tasks = [asyncio.create_task(view.run()), asyncio.create_task(recorder.run())]

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from koord.kube.errors import NotLeader
+from koord.scheduling.framework import WeightedPlugin
+from koord.scheduling.plugins.resources import NodeResourcesFit, most_allocated
+from koord_scheduler.profiles import Profile
 from tests.koord_scheduler.rig import BUDGETS, HOSTNAME, Rig, running
 from tests.kube.server import Fault
 from tests.kube.support import NODES, PODS
@@ -248,3 +251,38 @@ async def test_many_pods_fill_many_nodes() -> None:
         assert len(set(nodes[:20])) == 20
         assert {nodes.count(f"n{index}") for index in range(20)} == {5}
         assert rig.server.count("bind") == 100
+
+
+async def test_each_profile_places_its_own_pods_by_its_own_plugins() -> None:
+    """``packed`` fills the fuller node, and its pods make no room; both count on the same nodes."""
+
+    def prepare(rig: Rig) -> None:
+        rig.node("n1").node("n2")
+        rig.pod("there", nodeName="n1", priority=0)
+        rig.pod("spread").pod("packed", scheduler="packed").pod("others", scheduler="default-scheduler")
+
+    fit = NodeResourcesFit(strategy=most_allocated)
+    profiles = (Profile(), Profile("packed", (WeightedPlugin(fit),), None))
+    async with running(prepare, profiles=profiles) as rig:
+        await rig.lead()
+        assert await rig.placed("packed", "spread") == ["n1", "n2"]
+        assert (rig.requested("n1"), rig.node_of("others")) == (2000, "")
+        rig.pod("large", "4", scheduler="packed", priority=10)
+        await until(lambda: rig.condition("large")[1] == "Unschedulable")
+        assert rig.condition("large")[2] == "0/2 nodes are available: 2 Insufficient cpu."
+        rig.pod("larger", "4", priority=10)
+        await until(lambda: any(rig.stored(name) is None for name in ("there", "packed", "spread")))
+        await rig.placed("larger")
+        assert rig.node_of("large") == ""
+
+
+async def test_a_profile_wakes_its_own_pods() -> None:
+    profiles = (Profile(), Profile("any", (WeightedPlugin(NodeResourcesFit()),)))
+    async with running(lambda rig: rig.node("n1", unschedulable=True), profiles=profiles) as rig:
+        await rig.lead()
+        rig.pod("a", "8").pod("b", "8", scheduler="any")
+        await until(lambda: all(rig.condition(name)[1] == "Unschedulable" for name in ("a", "b")))
+        rig.node("n1", "8", unschedulable=True)
+        rig.offset_s += 20
+        assert await rig.placed("b") == ["n1"]
+        assert rig.view.queue.counts()["unschedulable"] == 1

@@ -11,22 +11,23 @@ from koord.scheduling.defaults import default_plugins
 from koord.scheduling.framework import Framework
 from koord.scheduling.plugin import Event, EventKind
 from koord.scheduling.podinfo import PodInfo
-from koord.scheduling.queue import PARKED_S, SchedulingQueue
+from koord.scheduling.queue import PARKED_S, BackoffTimes, SchedulingQueue
 from koord.scheduling.state import ClusterState
 from tests.scheduling.clusters import HOSTNAME, ZONE, node, pod
 
 FIT = frozenset(("NodeResourcesFit",))
+_DEFAULT = BackoffTimes()
 
 
 class Rig:
     """A scheduler that places what it can, at times that a test sets."""
 
-    def __init__(self, *nodes: Any) -> None:
+    def __init__(self, *nodes: Any, backoff: BackoffTimes = _DEFAULT) -> None:
         self.state = ClusterState()
         for each in nodes:
             self.state.put_node(each)
         self.framework = Framework(self.state, default_plugins())
-        self.queue = SchedulingQueue(self.framework)
+        self.queue = SchedulingQueue(self.state, lambda _: self.framework, backoff)
         self.now_s = 0.0
         self.tried: list[str] = []
 
@@ -97,9 +98,19 @@ def test_a_pod_that_was_deleted_or_gated_is_passed_over() -> None:
     assert len(rig.queue) == 0
 
 
-@pytest.mark.parametrize(("failures", "waits_s"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (50, 10)], ids=str)
-def test_backoff_after_errors(failures: int, waits_s: int) -> None:
-    rig = Rig()
+LONG = BackoffTimes(3, 60)
+
+
+@pytest.mark.parametrize(
+    ("times", "failures", "waits_s"),
+    [
+        *[(BackoffTimes(), *each) for each in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (50, 10)]],
+        *[(LONG, *each) for each in [(1, 3), (2, 6), (5, 48), (6, 60), (50, 60)]],
+    ],
+    ids=str,
+)
+def test_backoff_after_errors(times: BackoffTimes, failures: int, waits_s: int) -> None:
+    rig = Rig(backoff=times)
     rig.put(pod("p"))
     now_s = 0.0
     for _ in range(failures):

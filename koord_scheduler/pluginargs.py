@@ -1,0 +1,313 @@
+"""The arguments of plugins in a KubeSchedulerConfiguration, and the plugins that are made of them.
+
+Bounds and defaults are upstream's. Sources: pkg/scheduler/apis/config/v1/defaults.go,
+pkg/scheduler/apis/config/validation/validation_pluginargs.go; Koordinator, pkg/scheduler/apis/config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from itertools import pairwise
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from koord.model.core import Slim
+from koord.model.priority import CPU, MEMORY
+from koord.model.scheduling.pods import NodeAffinity as Affinity
+from koord.model.scheduling.pods import NodeSelectorRequirement, NodeSelectorTerm, TopologySpreadConstraint
+from koord.model.selector import label_error
+from koord.scheduling.labels import NO_NUMBER, integer
+from koord.scheduling.plugin import Plugin
+from koord.scheduling.plugins.koordinator import NodeResourcesFitPlus, ResourceScore, ScarceResourceAvoidance
+from koord.scheduling.plugins.nodes import NodeAffinity
+from koord.scheduling.plugins.podaffinity import InterPodAffinity
+from koord.scheduling.plugins.resources import (
+    NodeResourcesBalancedAllocation,
+    NodeResourcesFit,
+    RequestedToCapacityRatio,
+    Score,
+    least_allocated,
+    most_allocated,
+)
+from koord.scheduling.plugins.spread import PodTopologySpread
+from koord.scheduling.preemption import CandidateCount
+from koord_scheduler.documentreader import DocumentReader
+
+_SHAPE_SCALE = 10
+"""Scores of a shape go to 10, those of nodes to 100."""
+API_VERSION = "kubescheduler.config.k8s.io/v1"
+Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
+_Weight = Annotated[int, msgspec.Meta(ge=0, le=100)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class _Args(Slim, frozen=True):
+    api_version: str | None = None
+    kind: str | None = None
+
+
+class ResourceWeight(Slim, frozen=True):
+    name: str
+    weight: _Weight = 0
+    """0: not said, which is 1."""
+
+
+class ShapePoint(Slim, frozen=True):
+    utilization: Percent = 0
+    score: Annotated[int, msgspec.Meta(ge=0, le=10)] = 0
+
+
+class RatioArgs(Slim, frozen=True):
+    shape: tuple[ShapePoint, ...] | None = None
+
+
+class StrategyType(StrEnum):
+    LEAST_ALLOCATED = "LeastAllocated"
+    MOST_ALLOCATED = "MostAllocated"
+    REQUESTED_TO_CAPACITY_RATIO = "RequestedToCapacityRatio"
+
+
+class ScoringStrategy(Slim, frozen=True):
+    type: StrategyType | None = None
+    resources: tuple[ResourceWeight, ...] = ()
+    requested_to_capacity_ratio: RatioArgs | None = None
+
+
+class NodeResourcesFitArgs(_Args, frozen=True):
+    ignored_resources: tuple[str, ...] | None = None
+    ignored_resource_groups: tuple[str, ...] | None = None
+    scoring_strategy: ScoringStrategy | None = None
+
+
+class NodeResourcesBalancedAllocationArgs(_Args, frozen=True):
+    resources: tuple[ResourceWeight, ...] = ()
+
+
+class NodeAffinityArgs(_Args, frozen=True):
+    added_affinity: Affinity | None = None
+
+
+class DefaultingType(StrEnum):
+    SYSTEM = "System"
+    LIST = "List"
+
+
+class PodTopologySpreadArgs(_Args, frozen=True):
+    default_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    defaulting_type: DefaultingType | None = None
+
+
+class InterPodAffinityArgs(_Args, frozen=True):
+    hard_pod_affinity_weight: _Weight | None = None
+    ignore_preferred_terms_of_existing_pods: bool | None = None
+
+
+class DefaultPreemptionArgs(_Args, frozen=True):
+    min_candidate_nodes_percentage: Percent | None = None
+    min_candidate_nodes_absolute: _Count | None = None
+
+
+class VolumeBindingArgs(_Args, frozen=True):
+    bind_timeout_seconds: _Count | None = None
+    shape: tuple[ShapePoint, ...] | None = None
+
+
+class PlusStrategyType(StrEnum):
+    LEAST_ALLOCATED = "LeastAllocated"
+    MOST_ALLOCATED = "MostAllocated"
+
+
+class PlusStrategy(Slim, frozen=True):
+    type: PlusStrategyType
+    weight: _Weight
+
+
+class NodeResourcesFitPlusArgs(_Args, frozen=True):
+    resources: Mapping[str, PlusStrategy] = {}
+
+
+class ScarceResourceAvoidanceArgs(_Args, frozen=True):
+    resources: tuple[str, ...] | None = None
+
+
+class VolumeBindingSettings(NamedTuple):
+    """``bind_timeout_s``: how long a pod's volumes may take until they are bound."""
+
+    bind_timeout_s: int = 600
+
+
+def read_preemption(document: object, path: str, reader: DocumentReader) -> CandidateCount:
+    args, default = reader.read(DefaultPreemptionArgs, document, path), CandidateCount()
+    percent, least = args.min_candidate_nodes_percentage, args.min_candidate_nodes_absolute
+    if percent == least == 0:
+        reader.wrong(f"{path}.minCandidateNodesPercentage", 0, "is 0 while minCandidateNodesAbsolute is 0, too")
+    return CandidateCount(default.percent if percent is None else percent, default.least if least is None else least)
+
+
+def read_volume_binding(document: object, path: str, reader: DocumentReader) -> VolumeBindingSettings:
+    args = reader.read(VolumeBindingArgs, document, path)
+    if args.shape is not None:
+        reader.wrong(f"{path}.shape", args.shape, "cannot be followed: capacities of storage are not scored")
+    return (
+        VolumeBindingSettings()
+        if args.bind_timeout_seconds is None
+        else VolumeBindingSettings(args.bind_timeout_seconds)
+    )
+
+
+def _node_resources_fit(document: object, path: str, reader: DocumentReader) -> Plugin:
+    args = reader.read(NodeResourcesFitArgs, document, path)
+    names, groups = args.ignored_resources or (), args.ignored_resource_groups or ()
+    for field, values in (("ignoredResources", names), ("ignoredResourceGroups", groups)):
+        for index, value in enumerate(values):
+            place = f"{path}.{field}[{index}]"
+            if values is groups and "/" in value:
+                reader.wrong(place, value, "has a slash: a group is what is before that")
+            elif label_error(value):
+                reader.wrong(place, value, "is not the name of a resource")
+    ignored = frozenset((*names, *[f"{group}/" for group in groups]))
+    if args.scoring_strategy is None:
+        return NodeResourcesFit(ignored=ignored)
+    scored, place = args.scoring_strategy, f"{path}.scoringStrategy"
+    return NodeResourcesFit(_weights(scored.resources), _strategy(scored, place, reader), ignored)
+
+
+def _weights(resources: Sequence[ResourceWeight]) -> dict[str, int]:
+    """A resource that is named twice counts twice, as upstream has it."""
+    found: dict[str, int] = {}
+    for each in resources or (ResourceWeight(CPU), ResourceWeight(MEMORY)):
+        found[each.name] = found.get(each.name, 0) + (each.weight or 1)
+    return found
+
+
+def _strategy(scored: ScoringStrategy, path: str, reader: DocumentReader) -> Score:
+    ratio, place = scored.requested_to_capacity_ratio, f"{path}.requestedToCapacityRatio"
+    if scored.type is not StrategyType.REQUESTED_TO_CAPACITY_RATIO:
+        if scored.type is None:
+            reader.wrong(f"{path}.type", "", f"is not one of {', '.join(StrategyType)}")
+        elif ratio is not None:
+            reader.wrong(place, {}, f"is of no use with the type {scored.type}")
+        return most_allocated if scored.type is StrategyType.MOST_ALLOCATED else least_allocated
+    shape = (ratio.shape if ratio else None) or ()
+    if not shape:
+        reader.wrong(f"{place}.shape", list(shape), "has no point")
+        return least_allocated
+    for index, (before, point) in enumerate(pairwise(shape), 1):
+        if before.utilization >= point.utilization:
+            why = f"is not more than the {before.utilization} of the point before"
+            reader.wrong(f"{place}.shape[{index}].utilization", point.utilization, why)
+    return RequestedToCapacityRatio(tuple([(each.utilization, each.score * _SHAPE_SCALE) for each in shape]))
+
+
+def _balanced_allocation(document: object, path: str, reader: DocumentReader) -> Plugin:
+    args = reader.read(NodeResourcesBalancedAllocationArgs, document, path)
+    seen: dict[str, None] = {}
+    for index, each in enumerate(args.resources):
+        place = f"{path}.resources[{index}]"
+        if each.name in seen:
+            reader.wrong(f"{place}.name", each.name, "is named before")
+        seen[each.name] = None
+        if each.weight not in (0, 1):
+            reader.wrong(f"{place}.weight", each.weight, "is not 1")
+    return NodeResourcesBalancedAllocation(tuple(seen) or (CPU, MEMORY))
+
+
+def _node_affinity(document: object, path: str, reader: DocumentReader) -> Plugin:
+    added = reader.read(NodeAffinityArgs, document, path).added_affinity
+    if added is None:
+        return NodeAffinity()
+    place = f"{path}.addedAffinity"
+    for index, term in enumerate(added.required.node_selector_terms if added.required else ()):
+        _check_term(term, f"{place}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[{index}]", reader)
+    for index, each in enumerate(added.preferred):
+        where = f"{place}.preferredDuringSchedulingIgnoredDuringExecution[{index}]"
+        if not 1 <= each.weight <= 100:
+            reader.wrong(f"{where}.weight", each.weight, "is not in 1..100")
+        _check_term(each.preference, f"{where}.preference", reader)
+    return NodeAffinity(added)
+
+
+def _check_term(term: NodeSelectorTerm, path: str, reader: DocumentReader) -> None:
+    for index, each in enumerate(term.match_expressions):
+        for why in _expression_problems(each):
+            reader.wrong(f"{path}.matchExpressions[{index}]", each.key, why)
+    for index, each in enumerate(term.match_fields):
+        if each.key != "metadata.name" or each.operator not in ("In", "NotIn") or len(each.values) != 1:
+            reader.wrong(f"{path}.matchFields[{index}]", each.key, "is not metadata.name, In or NotIn, and one name")
+
+
+def _expression_problems(each: NodeSelectorRequirement) -> Iterator[str]:
+    match each.operator:
+        case "In" | "NotIn":
+            is_right = bool(each.values)
+        case "Exists" | "DoesNotExist":
+            is_right = not each.values
+        case "Gt" | "Lt":
+            is_right = len(each.values) == 1 and integer(each.values[0]) != NO_NUMBER
+        case _:
+            yield f"has an operator that there is not: {each.operator!r}"
+            return
+    if not is_right:
+        yield f"has values that {each.operator} does not take: {', '.join(each.values) or 'none'}"
+    elif error := label_error(each.key, *each.values):
+        yield f"cannot be used: {error}"
+
+
+def _pod_topology_spread(document: object, path: str, reader: DocumentReader) -> Plugin:
+    args = reader.read(PodTopologySpreadArgs, document, path)
+    if args.defaulting_type is not DefaultingType.LIST:
+        if args.default_constraints:
+            reader.wrong(f"{path}.defaultingType", "System", "does not go with defaultConstraints: say List")
+        return PodTopologySpread()
+    seen = set()
+    for index, each in enumerate(args.default_constraints):
+        for field, value, why in _constraint_problems(each):
+            reader.wrong(f"{path}.defaultConstraints[{index}].{field}", value, why)
+        if (kind := (each.topology_key, each.when_unsatisfiable)) in seen:
+            reader.wrong(f"{path}.defaultConstraints[{index}]", each.topology_key, "is there before, for the same case")
+        seen.add(kind)
+    return PodTopologySpread(args.default_constraints, False)
+
+
+def _constraint_problems(each: TopologySpreadConstraint) -> Iterator[tuple[str, object, str]]:
+    if each.max_skew <= 0:
+        yield "maxSkew", each.max_skew, "is not more than 0"
+    if label_error(each.topology_key):
+        yield "topologyKey", each.topology_key, "is not the key of a label"
+    if each.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway"):
+        yield "whenUnsatisfiable", each.when_unsatisfiable, "is not one of DoNotSchedule, ScheduleAnyway"
+    if each.label_selector is not None:
+        yield "labelSelector", {}, "is not for a default: it follows from each pod"
+
+
+def _inter_pod_affinity(document: object, path: str, reader: DocumentReader) -> Plugin:
+    args = reader.read(InterPodAffinityArgs, document, path)
+    weight = args.hard_pod_affinity_weight
+    return InterPodAffinity(1 if weight is None else weight, not args.ignore_preferred_terms_of_existing_pods)
+
+
+def _fit_plus(document: object, path: str, reader: DocumentReader) -> Plugin:
+    args = reader.read(NodeResourcesFitPlusArgs, document, path)
+    scores = {PlusStrategyType.LEAST_ALLOCATED: least_allocated, PlusStrategyType.MOST_ALLOCATED: most_allocated}
+    return NodeResourcesFitPlus(
+        {name: ResourceScore(scores[each.type], each.weight) for name, each in args.resources.items()}
+    )
+
+
+def _scarce_resource_avoidance(document: object, path: str, reader: DocumentReader) -> Plugin:
+    args = reader.read(ScarceResourceAvoidanceArgs, document, path)
+    return ScarceResourceAvoidance(frozenset(args.resources or ()))
+
+
+PLUGINS: Mapping[str, Callable[[object, str, DocumentReader], Plugin]] = {
+    NodeAffinity.name: _node_affinity,
+    NodeResourcesFit.name: _node_resources_fit,
+    NodeResourcesBalancedAllocation.name: _balanced_allocation,
+    PodTopologySpread.name: _pod_topology_spread,
+    InterPodAffinity.name: _inter_pod_affinity,
+    NodeResourcesFitPlus.name: _fit_plus,
+    ScarceResourceAvoidance.name: _scarce_resource_avoidance,
+}
+"""By name, what makes the plugin of its arguments; None: it has none."""

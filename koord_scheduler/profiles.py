@@ -1,0 +1,224 @@
+"""Profiles of a KubeSchedulerConfiguration: by which plugins, with which arguments, the pods of one name are placed.
+
+A plugin of ours takes part in at most two points, ``filter`` and ``score``. What upstream's do at other points belongs
+to these here: it cannot be switched off alone, and whoever does so is told. A plugin that there is not yet is told by
+its name and left out, as if no profile had it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from koord.model.core import Slim
+from koord.scheduling.defaults import default_plugins
+from koord.scheduling.framework import WeightedPlugin, can_filter, can_score
+from koord.scheduling.plugin import Plugin
+from koord.scheduling.plugins.koordinator import NodeResourcesFitPlus, ScarceResourceAvoidance
+from koord.scheduling.preemption import CandidateCount
+from koord_scheduler import pluginargs, pluginsets
+from koord_scheduler.documentreader import DocumentReader
+from koord_scheduler.options import NAME
+from koord_scheduler.pluginargs import API_VERSION, Percent, VolumeBindingSettings
+from koord_scheduler.pluginsets import (
+    ALL,
+    BIND,
+    FILTER,
+    MULTI_POINT,
+    POINTS,
+    POST_FILTER,
+    PRE_ENQUEUE,
+    QUEUE_SORT,
+    SCORE,
+    PluginEntry,
+    PluginSet,
+)
+
+UPSTREAMS_NAME = "default-scheduler"
+"""Of a file's only profile, if it does not say one."""
+_PREEMPTION, _VOLUME_BINDING = "DefaultPreemption", "VolumeBinding"
+_ORDER, _BINDER = "PrioritySort", "DefaultBinder"
+_PARTS = {
+    "SchedulingGates": (PRE_ENQUEUE,),
+    _ORDER: (QUEUE_SORT,),
+    _PREEMPTION: (POST_FILTER, PRE_ENQUEUE),
+    _BINDER: (BIND,),
+}
+"""Plugins of upstream's that are parts of the scheduler itself here, and where they take part."""
+# fmt: off
+_MISSING = frozenset((
+    "VolumeRestrictions", "NodeVolumeLimits", _VOLUME_BINDING, "VolumeZone", "DynamicResources", "GangScheduling",
+    "NodeDeclaredFeatures", "Coscheduling", "ElasticQuota", "Reservation", "LoadAwareScheduling",
+    "NodeNUMAResource", "DeviceShare", "DefaultPreBind", "SchedulingHint", "CompatibleDefaultPreemption",
+))
+# fmt: on
+"""Upstream's and Koordinator's that there are not yet; one that is a default plugin by now does not count."""
+_CHECKED_POINTS = (PRE_ENQUEUE, QUEUE_SORT, FILTER, POST_FILTER, SCORE, BIND)
+ALL_NODES = "all nodes are looked at"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How the pods are placed that have ``name`` as ``spec.schedulerName``. ``preemption`` None: none makes room."""
+
+    name: str = NAME
+    plugins: tuple[WeightedPlugin, ...] = field(default_factory=default_plugins)
+    preemption: CandidateCount | None = field(default_factory=CandidateCount)
+    volume_binding: VolumeBindingSettings = field(default_factory=VolumeBindingSettings)
+
+
+class ProfileDocument(Slim, frozen=True):
+    scheduler_name: str | None = None
+    percentage_of_nodes_to_score: Percent | None = None
+    plugins: Any = None
+    plugin_config: Any = None
+
+
+class PluginConfig(Slim, frozen=True):
+    name: str | None = None
+    args: Any = None
+
+
+class _Arguments(NamedTuple):
+    """``document``, ``path``: of the arguments of one plugin."""
+
+    document: object
+    path: str
+
+
+def read(document: object, path: str, reader: DocumentReader) -> tuple[Profile, ...]:
+    """Returns the profiles in their order. Without any there is one of default plugins for pods of koord-scheduler."""
+    items = reader.items(document, path)
+    found: dict[str, Profile] = {}
+    for place, item in items:
+        said = reader.read(ProfileDocument, item, place)
+        name = said.scheduler_name or (UPSTREAMS_NAME if len(items) == 1 else "")
+        if not name or name in found:
+            why = "is the name of an earlier profile" if name else "is no name: each of several profiles needs one"
+            reader.wrong(f"{place}.schedulerName", name, why)
+        reader.no_effect(f"{place}.percentageOfNodesToScore", said.percentage_of_nodes_to_score, ALL_NODES)
+        found[name] = _ProfileReader(said, place, reader).profile(name)
+    return tuple(found.values()) or (Profile(),)
+
+
+class _ProfileReader:
+    def __init__(self, document: ProfileDocument, path: str, reader: DocumentReader) -> None:
+        self._path, self._reader = path, reader
+        self._made: dict[str, Plugin] = {each.plugin.name: each.plugin for each in default_plugins()}
+        for plugin in (NodeResourcesFitPlus(), ScarceResourceAvoidance()):
+            self._made[plugin.name] = plugin
+        self._arguments = self._read_arguments(document.plugin_config, f"{path}.pluginConfig")
+        self._sets = self._read_sets(document.plugins, f"{path}.plugins")
+
+    def profile(self, name: str) -> Profile:
+        none, reader = _Arguments(None, ""), self._reader
+        self._make_plugins()
+        count = pluginargs.read_preemption(*self._arguments.get(_PREEMPTION, none), reader)
+        volumes = pluginargs.read_volume_binding(*self._arguments.get(_VOLUME_BINDING, none), reader)
+        resolved = pluginsets.resolve(self._sets, list(self._defaults()), self._extends)
+        self._check_parts(resolved.by_point)
+        filters = [each for each in resolved.by_point[FILTER] if each in self._made]
+        scores = [each for each in resolved.by_point[SCORE] if each in self._made]
+        self._note_points((*filters, *scores))
+        plugins = []
+        for each in dict.fromkeys((*filters, *scores)):
+            plugin = self._made[each]
+            weight = resolved.weights[each] if each in scores else int(not can_score(plugin))
+            plugins.append(WeightedPlugin(plugin, weight, each in filters or not can_filter(plugin)))
+        return Profile(name, tuple(plugins), count if _PREEMPTION in resolved.by_point[POST_FILTER] else None, volumes)
+
+    def _defaults(self) -> Iterator[PluginEntry]:
+        for each in default_plugins():
+            yield PluginEntry(each.plugin.name, each.weight)
+        for name in _PARTS:
+            yield PluginEntry(name)
+
+    def _extends(self, name: str, point: str) -> bool:
+        plugin = self._made.get(name)
+        if plugin is None:
+            return point in _PARTS.get(name, ())
+        return (point == FILTER and can_filter(plugin)) or (point == SCORE and can_score(plugin))
+
+    def _is_known(self, name: str, path: str) -> bool:
+        """Returns whether the plugin is ours. Tells of one that there is not, and of one that there is not yet."""
+        if name in self._made or name in _PARTS:
+            return True
+        if name in _MISSING:
+            self._reader.missing[name] = None
+        else:
+            self._reader.wrong(path, name, "is no plugin that there is")
+        return False
+
+    def _read_sets(self, document: object, path: str) -> dict[str, PluginSet]:
+        if document is None:
+            return {}
+        if not isinstance(document, Mapping):
+            self._reader.wrong(path, document, "is not an object")
+            return {}
+        found = {}
+        for point, said in document.items():
+            place = f"{path}.{point}"
+            if point not in (MULTI_POINT, *POINTS):
+                self._reader.wrong(place, point, "is no extension point")
+                continue
+            found[point] = self._reader.read(PluginSet, said, place)
+            self._check_set(point, found[point], place)
+        return found
+
+    def _check_set(self, point: str, plugins: PluginSet, path: str) -> None:
+        names = [each.name for each in plugins.enabled]
+        for index, name in enumerate(names):
+            place = f"{path}.enabled[{index}].name"
+            if name in names[:index]:
+                self._reader.wrong(place, name, "is enabled twice")
+            elif self._is_known(name, place) and point in _CHECKED_POINTS and not self._extends(name, point):
+                self._reader.wrong(place, name, f"does nothing at {point}")
+        for index, each in enumerate(plugins.disabled):
+            if each.name != ALL:
+                self._is_known(each.name, f"{path}.disabled[{index}].name")
+
+    def _read_arguments(self, document: object, path: str) -> dict[str, _Arguments]:
+        found: dict[str, _Arguments] = {}
+        for place, item in self._reader.items(document, path):
+            said = self._reader.read(PluginConfig, item, place)
+            name, arguments = said.name or "", said.args
+            if name in found:
+                self._reader.wrong(f"{place}.name", name, "has its arguments before")
+            elif self._is_known(name, f"{place}.name") or name == _VOLUME_BINDING:
+                self._check_kind(name, arguments, f"{place}.args")
+                found[name] = _Arguments(arguments, f"{place}.args")
+        return found
+
+    def _check_kind(self, name: str, document: object, path: str) -> None:
+        if not isinstance(document, Mapping):
+            return
+        for key, wanted in (("kind", f"{name}Args"), ("apiVersion", API_VERSION)):
+            said = document.get(key)
+            if said not in (None, "", wanted):
+                self._reader.wrong(f"{path}.{key}", said, f"is not {wanted}")
+
+    def _make_plugins(self) -> None:
+        for name, (document, path) in self._arguments.items():
+            if name in pluginargs.PLUGINS:
+                self._made[name] = pluginargs.PLUGINS[name](document, path, self._reader)
+            elif document and name not in (_PREEMPTION, _VOLUME_BINDING):
+                self._reader.wrong(path, document, f"is given to {name}, which takes no arguments")
+
+    def _check_parts(self, by_point: Mapping[str, Sequence[str]]) -> None:
+        """Pods have one order, and are bound by us, whatever plugins that there are not yet would do."""
+        orders = by_point[QUEUE_SORT]
+        if len(orders) != 1 or (orders[0] != _ORDER and orders[0] not in _MISSING):
+            self._reader.wrong(f"{self._path}.plugins.{QUEUE_SORT}", ", ".join(orders), f"is not {_ORDER} alone")
+        if _BINDER not in by_point[BIND]:
+            self._reader.wrong(f"{self._path}.plugins.{BIND}", ", ".join(by_point[BIND]), f"lacks {_BINDER}")
+
+    def _note_points(self, taking_part: Sequence[str]) -> None:
+        """Tells of plugins that are switched off where they are not switched."""
+        for point, plugins in self._sets.items():
+            if point in (MULTI_POINT, QUEUE_SORT, FILTER, POST_FILTER, SCORE, BIND):
+                continue
+            for index, each in enumerate(plugins.disabled):
+                if each.name in taking_part or (point == PRE_ENQUEUE and each.name in _PARTS):
+                    path = f"{self._path}.plugins.{point}.disabled[{index}].name"
+                    self._reader.no_effect(path, each.name, "it takes part in filter and score, or not at all")
