@@ -152,9 +152,9 @@ def _note(document: ConfigurationDocument, reader: DocumentReader) -> None:
     for path, value, why in (
         ("parallelism", document.parallelism, at_once),
         ("percentageOfNodesToScore", document.percentage_of_nodes_to_score, ALL_NODES),
-        ("enableProfiling", document.enable_profiling, "no profile is served"),
-        ("enableContentionProfiling", document.enable_contention_profiling, "no profile is served"),
-        ("delayCacheUntilActive", document.delay_cache_until_active, "every replica follows the cluster"),
+        ("enableProfiling", document.enable_profiling or None, "no profile is served"),
+        ("enableContentionProfiling", document.enable_contention_profiling or None, "no profile is served"),
+        ("delayCacheUntilActive", document.delay_cache_until_active or None, "every replica follows the cluster"),
     ):
         reader.no_effect(path, value, why)
 

@@ -1,8 +1,8 @@
 """Profiles of a KubeSchedulerConfiguration: by which plugins, with which arguments, the pods of one name are placed.
 
 A plugin of ours takes part in at most two points, ``filter`` and ``score``. What upstream's do at other points belongs
-to these here: it cannot be switched off alone, and whoever does so is told. A plugin that there is not yet is told by
-its name and left out, as if no profile had it.
+to these here and cannot be switched off alone, of which a note tells. A plugin that there is not yet is named in
+``missing`` and left out, as if no profile had it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ _MISSING = frozenset((
 ))
 # fmt: on
 """Upstream's and Koordinator's that there are not yet; one that is a default plugin by now does not count."""
-_CHECKED_POINTS = (PRE_ENQUEUE, QUEUE_SORT, FILTER, POST_FILTER, SCORE, BIND)
+_SWITCHING_POINTS = (QUEUE_SORT, FILTER, POST_FILTER, SCORE, BIND)
+"""Where a profile can switch plugins that are there."""
+_CHECKED_POINTS = (PRE_ENQUEUE, *_SWITCHING_POINTS)
+"""Where it is known which plugins take part."""
 ALL_NODES = "all nodes are looked at"
 
 
@@ -120,7 +123,7 @@ class _ProfileReader:
         self._check_parts(resolved.by_point)
         filters = [each for each in resolved.by_point[FILTER] if each in self._made]
         scores = [each for each in resolved.by_point[SCORE] if each in self._made]
-        self._note_points((*filters, *scores))
+        self._note_useless((*filters, *scores))
         plugins = []
         for each in dict.fromkeys((*filters, *scores)):
             plugin = self._made[each]
@@ -172,7 +175,11 @@ class _ProfileReader:
             place = f"{path}.enabled[{index}].name"
             if name in names[:index]:
                 self._reader.wrong(place, name, "is enabled twice")
-            elif self._is_known(name, place) and point in _CHECKED_POINTS and not self._extends(name, point):
+            elif (
+                self._is_known(name, place)
+                and point in (PRE_ENQUEUE, *_SWITCHING_POINTS)
+                and not self._extends(name, point)
+            ):
                 self._reader.wrong(place, name, f"does nothing at {point}")
         for index, each in enumerate(plugins.disabled):
             if each.name != ALL:
@@ -213,12 +220,18 @@ class _ProfileReader:
         if _BINDER not in by_point[BIND]:
             self._reader.wrong(f"{self._path}.plugins.{BIND}", ", ".join(by_point[BIND]), f"lacks {_BINDER}")
 
-    def _note_points(self, taking_part: Sequence[str]) -> None:
-        """Tells of plugins that are switched off where they are not switched."""
+    def _note_useless(self, taking_part: Sequence[str]) -> None:
+        """Tells of what is said of our plugins at points where they are not switched, and otherwise than there."""
+        for name, (_, path) in self._arguments.items():
+            if name in self._made and name not in taking_part:
+                self._reader.no_effect(f"{path.removesuffix('.args')}.name", name, "it is not enabled")
         for point, plugins in self._sets.items():
-            if point in (MULTI_POINT, QUEUE_SORT, FILTER, POST_FILTER, SCORE, BIND):
+            if point == MULTI_POINT or point in _SWITCHING_POINTS:
                 continue
-            for index, each in enumerate(plugins.disabled):
-                if each.name in taking_part or (point == PRE_ENQUEUE and each.name in _PARTS):
-                    path = f"{self._path}.plugins.{point}.disabled[{index}].name"
-                    self._reader.no_effect(path, each.name, "it takes part in filter and score, or not at all")
+            for kind, entries, is_on in (("enabled", plugins.enabled, True), ("disabled", plugins.disabled, False)):
+                for index, each in enumerate(entries):
+                    if (each.name in self._made and (each.name in taking_part) is not is_on) or (
+                        point == PRE_ENQUEUE and each.name in _PARTS and not is_on
+                    ):
+                        path = f"{self._path}.plugins.{point}.{kind}[{index}].name"
+                        self._reader.no_effect(path, each.name, f"it is not switched at {point}")

@@ -103,28 +103,43 @@ def test_options(document: dict[str, Any], options: dict[str, Any], lease: str) 
 
 
 def test_what_has_no_effect_is_said() -> None:
+    assert read(enableProfiling=False, enableContentionProfiling=False, delayCacheUntilActive=False).notes == ()
     found = read(
         parallelism=8,
         percentageOfNodesToScore=50,
         enableProfiling=True,
-        enableContentionProfiling=False,
+        enableContentionProfiling=True,
         delayCacheUntilActive=True,
         clientConnection={"contentType": "application/vnd.kubernetes.protobuf"},
         profiles=[
-            {"percentageOfNodesToScore": 30, "plugins": {"preFilter": plugin_set(disabled=[FIT])}},
+            {
+                "percentageOfNodesToScore": 30,
+                "plugins": {
+                    "multiPoint": plugin_set(disabled=[SPREAD]),
+                    "preFilter": plugin_set([SPREAD, AFFINITY], [FIT, SPREAD, "DynamicResources"]),
+                    "preEnqueue": plugin_set(disabled=["SchedulingGates"]),
+                    "reserve": plugin_set(disabled=["*"]),
+                },
+                "pluginConfig": [{"name": SPREAD}],
+            },
         ],
     )
     assert list(found.notes) == [
         "parallelism: 8 has no effect: all nodes are looked at at once",
         "percentageOfNodesToScore: 50 has no effect: all nodes are looked at",
         "enableProfiling: True has no effect: no profile is served",
-        "enableContentionProfiling: False has no effect: no profile is served",
+        "enableContentionProfiling: True has no effect: no profile is served",
         "delayCacheUntilActive: True has no effect: every replica follows the cluster",
         "clientConnection.contentType: 'application/vnd.kubernetes.protobuf' has no effect: requests and answers are"
         " JSON",
         "profiles[0].percentageOfNodesToScore: 30 has no effect: all nodes are looked at",
-        "profiles[0].plugins.preFilter.disabled[0].name: 'NodeResourcesFit' has no effect: it takes part in filter and"
-        " score, or not at all",
+        "profiles[0].pluginConfig[0].name: 'PodTopologySpread' has no effect: it is not enabled",
+        "profiles[0].plugins.preFilter.enabled[0].name: 'PodTopologySpread' has no effect: it is not switched at"
+        " preFilter",
+        "profiles[0].plugins.preFilter.disabled[0].name: 'NodeResourcesFit' has no effect: it is not switched at"
+        " preFilter",
+        "profiles[0].plugins.preEnqueue.disabled[0].name: 'SchedulingGates' has no effect: it is not switched at"
+        " preEnqueue",
     ]
 
 
