@@ -48,12 +48,12 @@ _PARTS = {
 """Plugins of upstream's that are parts of the scheduler itself here, and where they take part."""
 # fmt: off
 _MISSING = frozenset((
-    "VolumeRestrictions", "NodeVolumeLimits", _VOLUME_BINDING, "VolumeZone", "DynamicResources", "GangScheduling",
+    "DynamicResources", "GangScheduling",
     "NodeDeclaredFeatures", "Coscheduling", "ElasticQuota", "Reservation", "LoadAwareScheduling",
     "NodeNUMAResource", "DeviceShare", "DefaultPreBind", "SchedulingHint", "CompatibleDefaultPreemption",
 ))
 # fmt: on
-"""Upstream's and Koordinator's that there are not yet; one that is a default plugin by now does not count."""
+"""Upstream's and Koordinator's that there are not yet."""
 _SWITCHING_POINTS = (QUEUE_SORT, FILTER, POST_FILTER, SCORE, BIND)
 """Where a profile can switch plugins that are there."""
 _CHECKED_POINTS = (PRE_ENQUEUE, *_SWITCHING_POINTS)

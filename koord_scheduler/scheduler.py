@@ -21,14 +21,17 @@ from koord.kube.errors import KubeError, NotLeader
 from koord.kube.kind import Key
 from koord.kube.recorder import EventRecorder, EventType, Subject
 from koord.kube.schedulingkinds import POD
-from koord.scheduling.framework import Diagnosis, Placement
+from koord.scheduling.framework import Diagnosis
 from koord.scheduling.plugin import Event, EventKind
+from koord.scheduling.plugins.volumebinding import binding
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import Preemption, Preemptor
 from koord.scheduling.queue import QueuedPod
-from koord_scheduler.binding import Binder, Outcome
+from koord.scheduling.volumes import VolumeDecision
+from koord_scheduler.binding import Binder, Bound, Outcome
 from koord_scheduler.podstatus import FAILED, UNSCHEDULABLE, PodStatusWriter
 from koord_scheduler.view import ClusterView
+from koord_scheduler.volumewriter import VolumeWriter
 from koord_scheduler.window import RequestWindow
 
 _log = logging.getLogger(__name__)
@@ -53,13 +56,14 @@ class Scheduler:
         self.window = RequestWindow()
         self._binder = Binder(client.with_limits(CallLimits(tries=1, timeout_s=_BIND_TIMEOUT_S)), self.window)
         self._statuses = PodStatusWriter(client, wall_s)
+        self._volumes = VolumeWriter(client, view.state.volumes)
         self._wake = asyncio.Event()
         self.attempts = {"scheduled": 0, "unschedulable": 0, "error": 0}
         """Decisions by their results, with upstream's names."""
 
     async def run(self) -> None:
         """Places pods, until it is cancelled."""
-        self._view.changed = self._wake.set
+        self._view.changed, self._view.storage_changed = self._wake.set, self._volumes.changed
         try:
             async with asyncio.TaskGroup() as group:
                 while True:
@@ -98,11 +102,12 @@ class Scheduler:
             self.attempts["unschedulable"] += 1
             return self._rejected(queued, framework.diagnose(pod))
         self.attempts["scheduled"] += 1
-        state.assume(pod, placement.node)
+        volumes = binding(state, pod, placement.node)
+        state.assume(pod, placement.node, volumes)
         row = state.table.row(placement.node)
         assert row is not None
         self._view.queue.placed(queued, row)
-        return self._bind(queued, placement)
+        return self._bind(queued, volumes)
 
     def _rejected(self, queued: QueuedPod, diagnosis: Diagnosis) -> Coroutine[Any, Any, None]:
         """No node will do: the pod waits, and others make room for it if they must."""
@@ -128,10 +133,15 @@ class Scheduler:
         self._record(pod, EventType.WARNING, "FailedScheduling", message)
         await self._statuses.unscheduled(pod, UNSCHEDULABLE, message, nominated)
 
-    async def _bind(self, queued: QueuedPod, placement: Placement) -> None:
-        pod, node, state = queued.pod, placement.node, self._view.state
+    async def _bind(self, queued: QueuedPod, volumes: VolumeDecision) -> None:
+        """Has the pod bound to the node of ``volumes``, which come first."""
+        pod, node, state = queued.pod, volumes.node, self._view.state
         try:
-            bound = await self._binder.bind(pod, node, lambda: node in state.table)
+            error = await self._prepared(pod, volumes)
+            if error:
+                bound = Bound(Outcome.REFUSED, error)
+            else:
+                bound = await self._binder.bind(pod, node, lambda: node in state.table)
         except NotLeader:
             return  # who leads now decides about it, and all assumptions of ours are taken back
         if bound.outcome is Outcome.BOUND:
@@ -149,6 +159,12 @@ class Scheduler:
             self._record(pod, EventType.WARNING, "FailedScheduling", message)
             await self._statuses.unscheduled(pod, FAILED, message)
         self._wake.set()
+
+    async def _prepared(self, pod: PodInfo, volumes: VolumeDecision) -> str:
+        """Returns "" once the pod's claims are bound, or why they will not be."""
+        if not volumes.claims:
+            return ""
+        return await self._volumes.prepare(volumes, self._view.profile_of(pod).volume_binding.bind_timeout_s)
 
     async def _preempt(self, pod: PodInfo, preemption: Preemption, message: str) -> None:
         """Has the victims deleted; the pod is tried again when they have left."""

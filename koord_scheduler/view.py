@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterable
 from koord.kube.client import Client
 from koord.kube.informer import Followed, Informer, as_read
 from koord.kube.interner import Interner
-from koord.kube.kind import Key, Kind, Object, PartialObject
+from koord.kube.kind import NAMESPACE, Key, Kind, Object, PartialObject
 from koord.kube.schedulingkinds import (
-    NAMESPACE,
     NODE,
     POD,
     POD_DISRUPTION_BUDGET,
@@ -28,7 +27,7 @@ from koord.kube.schedulingkinds import (
 )
 from koord.kube.stream import EventStream, ObjectEvent
 from koord.model.quantity import QuantityError
-from koord.model.scheduling.owners import Controller, ReplicationController, Service
+from koord.model.scheduling.owners import ReplicaSet, ReplicationController, Service, StatefulSet
 from koord.model.scheduling.pods import Node, Pod
 from koord.model.scheduling.policies import PodDisruptionBudget
 from koord.model.selector import LabelSelector
@@ -39,6 +38,7 @@ from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.queue import BackoffTimes, QueuedPod, SchedulingQueue
 from koord.scheduling.state import ClusterState, counts_alike
 from koord_scheduler.profiles import Profile
+from koord_scheduler.storageview import StorageView
 
 _log = logging.getLogger(__name__)
 _BATCH = 512
@@ -59,7 +59,8 @@ class PodSharing:
 
 class ClusterView:
     """``profiles``: by their names this scheduler has its pods; ``seed``: decides among equally good nodes.
-    ``changed``: called after each batch of events; the leader's to set.
+    ``changed``, ``storage_changed``: called after each batch of events, and after each that volumes go by; the leader's
+    to set.
     """
 
     def __init__(
@@ -84,17 +85,25 @@ class ClusterView:
         stream, now = self._stream, monotonic_s
         self.nodes = Informer(client, NODE, now, stream=stream, transform=as_read, handle=self._take_node)
         self.pods = Informer(client, POD, now, stream=stream, transform=PodSharing(), handle=self._take_pod)
-        self.namespaces = Informer(
-            client, NAMESPACE, now, stream=stream, transform=as_read, handle=self._take_namespace
+        namespaces = Informer(
+            client,
+            NAMESPACE.decoded_as(PartialObject),
+            now,
+            stream=stream,
+            transform=as_read,
+            handle=self._take_namespace,
         )
         self.budgets = Informer(client, POD_DISRUPTION_BUDGET, now, stream=stream, transform=as_read)
+        self.storage_changed: Callable[[], None] = _unheard
+        storage = StorageView(client, self.state.volumes, stream, now, self._take_storage)
         services = Informer(client, SERVICE, now, stream=stream, transform=as_read, handle=self._take_service)
+        old = Informer(client, REPLICATION_CONTROLLER, now, stream=stream, transform=as_read, handle=self._take_old)
+        sets = Informer(client, REPLICA_SET, now, stream=stream, transform=as_read, handle=self._take_replica_set)
+        stateful = Informer(client, STATEFUL_SET, now, stream=stream, transform=as_read, handle=self._take_stateful_set)
         self.informers: tuple[Followed, ...] = (
-            *(self.nodes, self.pods, self.namespaces, self.budgets),
-            services,
-            Informer(client, REPLICATION_CONTROLLER, now, stream=stream, transform=as_read, handle=self._take_old),
-            Informer(client, REPLICA_SET, now, stream=stream, transform=as_read, handle=self._take_controller),
-            Informer(client, STATEFUL_SET, now, stream=stream, transform=as_read, handle=self._take_controller),
+            *(self.nodes, self.pods, namespaces, self.budgets),
+            *(services, old, sets, stateful),
+            *storage.informers,
         )
 
     def framework_of(self, pod: PodInfo) -> Framework:
@@ -147,6 +156,10 @@ class ClusterView:
             self.state.put_namespace(event.key.name, event.after.metadata.labels)
             self.queue.note(Event(EventKind.OTHER))
 
+    def _take_storage(self) -> None:
+        self.queue.note(Event(EventKind.OTHER))
+        self.storage_changed()
+
     def _take_service(self, event: ObjectEvent[Service]) -> None:
         selector = None if event.after is None else event.after.spec.selector
         self.state.owners.put_service(event.key.namespace, event.key.name, selector)
@@ -155,7 +168,10 @@ class ClusterView:
         selector = None if event.after is None else LabelSelector(match_labels=event.after.spec.selector)
         self._put_controller(event.kind, event.key, selector)
 
-    def _take_controller(self, event: ObjectEvent[Controller]) -> None:
+    def _take_replica_set(self, event: ObjectEvent[ReplicaSet]) -> None:
+        self._put_controller(event.kind, event.key, None if event.after is None else event.after.spec.selector)
+
+    def _take_stateful_set(self, event: ObjectEvent[StatefulSet]) -> None:
         self._put_controller(event.kind, event.key, None if event.after is None else event.after.spec.selector)
 
     def _put_controller(self, kind: Kind[Object], key: Key, selector: LabelSelector | None) -> None:

@@ -6,9 +6,9 @@ Apart from ``koord.kube.kind``, so that a component which places no pods imports
 from __future__ import annotations
 
 from koord.kube import kind
-from koord.kube.kind import Kind, PartialObject
+from koord.kube.kind import Kind
 from koord.model.scheduling.koordinator import POD_GROUP_API, SCHEDULING_API, Device, PodGroup, Reservation
-from koord.model.scheduling.owners import Controller, ReplicationController, Service
+from koord.model.scheduling.owners import ReplicaSet, ReplicationController, Service, StatefulSet
 from koord.model.scheduling.pods import Node, Pod
 from koord.model.scheduling.policies import PodDisruptionBudget, PriorityClass
 from koord.model.scheduling.storage import (
@@ -22,11 +22,10 @@ from koord.model.scheduling.storage import (
 
 POD = kind.POD.decoded_as(Pod)
 NODE = kind.NODE.decoded_as(Node)
-NAMESPACE = kind.NAMESPACE.decoded_as(PartialObject)
 SERVICE = Kind("", "v1", "Service", "services", True, Service)
 REPLICATION_CONTROLLER = Kind("", "v1", "ReplicationController", "replicationcontrollers", True, ReplicationController)
-REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets", True, Controller)
-STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets", True, Controller)
+REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets", True, ReplicaSet)
+STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets", True, StatefulSet)
 PRIORITY_CLASS = kind.PRIORITY_CLASS.decoded_as(PriorityClass)
 POD_DISRUPTION_BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, PodDisruptionBudget)
 PERSISTENT_VOLUME_CLAIM = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", True, PersistentVolumeClaim)

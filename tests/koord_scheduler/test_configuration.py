@@ -33,6 +33,15 @@ from koord_scheduler.configuration import Configuration, ConfigurationError
 from koord_scheduler.profiles import Profile
 
 HEAD = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+WITHOUT_SCORE = (
+    "NodeName",
+    "NodeUnschedulable",
+    "NodePorts",
+    "VolumeRestrictions",
+    "NodeVolumeLimits",
+    "VolumeZone",
+    "VolumeBinding",
+)
 DEFAULTS = {each.plugin.name: each.weight for each in default_plugins()}
 FIT, AFFINITY, SPREAD = "NodeResourcesFit", "NodeAffinity", "PodTopologySpread"
 
@@ -186,7 +195,7 @@ def changed(**weights: int | None) -> dict[str, int]:
         pytest.param(
             {"score": plugin_set([FIT + "=5"], ["*"])},
             {
-                name: {FIT: 5, "NodeName": 1, "NodeUnschedulable": 1, "NodePorts": 1}.get(name, 0)
+                name: 5 if name == FIT else int(name in WITHOUT_SCORE)
                 for name in DEFAULTS
                 if name not in ("ImageLocality", "NodeResourcesBalancedAllocation")
             },

@@ -60,6 +60,11 @@ BOUND = volume("v", storage_class="static", claim_ref="a")
 SELECTED = claim("b", storage_class="made", annotations={SELECTED_NODE: "n1"})
 
 
+def confirmed(state: ClusterState) -> ClusterState:
+    put(state, [BOUND, SELECTED])
+    return state
+
+
 @pytest.mark.parametrize(
     ("then", "expected"),
     [
@@ -79,9 +84,7 @@ SELECTED = claim("b", storage_class="made", annotations={SELECTED_NODE: "n1"})
             (KEPT, "n1"),
             id="events that say nothing of it",
         ),
-        pytest.param(
-            lambda state: [put(state, [BOUND, SELECTED]), state.forget("p")], (KEPT, "n1"), id="confirmed, too late"
-        ),
+        pytest.param(lambda state: confirmed(state).forget("p"), (KEPT, "n1"), id="confirmed, too late"),
         pytest.param(
             lambda state: put(state, [SELECTED, claim("b", storage_class="made")]),
             (KEPT, None),

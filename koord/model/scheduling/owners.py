@@ -31,8 +31,11 @@ class ControllerSpec(Slim, frozen=True):
     selector: LabelSelector = LabelSelector()
 
 
-class Controller(Slim, frozen=True):
-    """A ReplicaSet or StatefulSet."""
+class ReplicaSet(Slim, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ControllerSpec = ControllerSpec()
 
+
+class StatefulSet(Slim, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: ControllerSpec = ControllerSpec()

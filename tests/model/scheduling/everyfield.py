@@ -263,6 +263,25 @@ POD_DISRUPTION_BUDGET: dict[str, Any] = {
         "conditions": [CONDITION | {"observedGeneration": 5}],
     },
 }
+SERVICE: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": metadata("web"),
+    "spec": {"selector": {"app": "web"}},
+}
+REPLICATION_CONTROLLER: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "ReplicationController",
+    "metadata": metadata("web"),
+    "spec": {"selector": {"app": "web"}},
+}
+REPLICA_SET: dict[str, Any] = {
+    "apiVersion": "apps/v1",
+    "kind": "ReplicaSet",
+    "metadata": metadata("web"),
+    "spec": {"selector": SELECTOR},
+}
+STATEFUL_SET: dict[str, Any] = {**REPLICA_SET, "kind": "StatefulSet"}
 PRIORITY_CLASS: dict[str, Any] = {
     "apiVersion": "scheduling.k8s.io/v1",
     "kind": "PriorityClass",

@@ -15,6 +15,7 @@ from koord.kube import schedulingkinds
 from koord.kube.kind import Kind
 from koord.model import core
 from koord.model.scheduling.koordinator import Device, PodGroup, Reservation
+from koord.model.scheduling.owners import ReplicaSet, ReplicationController, Service, StatefulSet
 from koord.model.scheduling.pods import ISCSI, RBD, AWSElasticBlockStore, GCEPersistentDisk, Node, Pod
 from koord.model.scheduling.policies import PodDisruptionBudget, PriorityClass
 from koord.model.scheduling.storage import (
@@ -36,6 +37,10 @@ DOCUMENTS: dict[type[msgspec.Struct], dict[str, Any]] = {
     CSINode: everyfield.CSI_NODE,
     CSIDriver: everyfield.CSI_DRIVER,
     CSIStorageCapacity: everyfield.CSI_STORAGE_CAPACITY,
+    Service: everyfield.SERVICE,
+    ReplicationController: everyfield.REPLICATION_CONTROLLER,
+    ReplicaSet: everyfield.REPLICA_SET,
+    StatefulSet: everyfield.STATEFUL_SET,
     PodDisruptionBudget: everyfield.POD_DISRUPTION_BUDGET,
     PriorityClass: everyfield.PRIORITY_CLASS,
     PodGroup: everyfield.POD_GROUP,
@@ -44,6 +49,8 @@ DOCUMENTS: dict[type[msgspec.Struct], dict[str, Any]] = {
 }
 STRUCTS = pytest.mark.parametrize("struct", list(DOCUMENTS), ids=lambda struct: struct.__name__)
 Path = tuple[str | int, ...]
+SELECTING_MAPS = ((("spec", "selector"), Service), (("spec", "selector"), ReplicationController))
+"""Selectors without operators."""
 OF_OTHERS = ("metadata", "containerStatuses", "initContainerStatuses", "volumes")
 """Members whose fields are of ``koord.model.core``, which has tests of its own."""
 
@@ -123,7 +130,8 @@ def test_members_that_nobody_knows_are_skipped(struct: type[msgspec.Struct]) -> 
     value = read(struct, document)
     for path in members(document):
         parent = path[:-1]
-        if isinstance(path[-1], str) and parent[-1:] not in everyfield.MAPS:
+        is_map = parent[-1:] in everyfield.MAPS or (parent, struct) in SELECTING_MAPS
+        if isinstance(path[-1], str) and not is_map:
             assert read(struct, changed(document, (*parent, "ofALaterRelease"), {"a": [1]})) == value, path
 
 
@@ -150,6 +158,9 @@ WRONG = [
      "Expected `int | null`, got `str` - at `$.spec.drivers[0].allocatable.count`"),
     (PodDisruptionBudget, ("spec", "minAvailable"), [],
      "Expected `int | str | null`, got `array` - at `$.spec.minAvailable`"),
+    (Service, ("spec", "selector"), [], "Expected `object | null`, got `array` - at `$.spec.selector`"),
+    (ReplicaSet, ("spec", "selector", "matchLabels"), [],
+     "Expected `object`, got `array` - at `$.spec.selector.matchLabels`"),
     (PriorityClass, ("value",), "1000", "Expected `int`, got `str` - at `$.value`"),
     (PodGroup, ("spec", "minMember"), "3", "Expected `int`, got `str` - at `$.spec.minMember`"),
     (Reservation, ("spec", "allocateOnce"), "true", "Expected `bool`, got `str` - at `$.spec.allocateOnce`"),
