@@ -23,7 +23,7 @@ PUBLISHED_IMAGES = ("docker.io/library/python:3.11-slim", "python:3.9", "nginx",
 PUBLISHED_CHARTS = ("koordinator-sh/koordinator",)
 """To go back to Koordinator."""
 
-OWN_EXTRAS = {"pyproject.toml": "koord[node,cluster]", "release/offline/install.sh": "koord[node]"}
+OWN_EXTRAS = {"pyproject.toml": "koord[node,cluster,scheduler]", "release/offline/install.sh": "koord[node]"}
 """pip takes the koord of ``pip install '.[dev]'`` itself; the bundle's installer takes that of its wheelhouse alone."""
 
 _PIP = re.compile(r"pip3?[\"',]* (?:install|download)\b([^\n`#&|;]*)")
