@@ -403,7 +403,7 @@ async def test_an_authority_that_is_not_the_servers(plane: ControlPlane) -> None
 CANDIDATE = """
 import asyncio, signal, sys, time
 from pathlib import Path
-from koord.kube.client import Limits, connected
+from koord.kube.client import CallLimits, connected
 from koord.kube.credentials import Credentials
 from koord.kube.kind import Key
 from koord.kube.kubeconfig import read_kubeconfig
@@ -412,7 +412,7 @@ from koord.kube.lease import Election, Identity
 async def main(config, name):
     credentials = Credentials(lambda: read_kubeconfig([Path(config)]), {}, time.monotonic, time.time)
     async with connected(credentials, "koord-test/1") as api:
-        leases = api.with_limits(Limits(tries=1, timeout_s=3.0))
+        leases = api.with_limits(CallLimits(tries=1, timeout_s=3.0))
         election = Election(leases, Key("default", "koordinator-manager"), Identity(name, "127.0.0.1:1"))
         task = asyncio.create_task(election.run(lambda term: asyncio.Event().wait()))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
