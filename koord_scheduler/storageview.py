@@ -1,7 +1,4 @@
-"""Informers of what volumes are made of, which feed the volumes of the state.
-
-Whatever changes here may help any pod that waits for a volume; ``changed`` is called after each event.
-"""
+"""Informers of what volumes are made of, which feed the volumes of the state."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from koord.kube.client import Client
 from koord.kube.informer import Followed, Informer, as_read
-from koord.kube.kind import Key, Kind, Object
+from koord.kube.kind import Key, Kind, T
 from koord.kube.schedulingkinds import (
     CSI_DRIVER,
     CSI_NODE,
@@ -21,84 +18,41 @@ from koord.kube.schedulingkinds import (
 )
 from koord.kube.stream import EventStream, ObjectEvent
 from koord.model.problem import Problem
-from koord.model.scheduling.storage import (
-    CSIDriver,
-    CSINode,
-    CSIStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-)
 from koord.scheduling.volumes import Volumes
 
 _log = logging.getLogger(__name__)
 
 
-class StorageView:
-    def __init__(
-        self,
-        client: Client,
-        volumes: Volumes,
-        stream: EventStream,
-        monotonic_s: Callable[[], float],
-        changed: Callable[[], None],
-    ) -> None:
-        self._volumes, self._changed, now = volumes, changed, monotonic_s
-        claims = Informer(
-            client, PERSISTENT_VOLUME_CLAIM, now, stream=stream, transform=as_read, handle=self._take_claim
-        )
-        taken = Informer(client, PERSISTENT_VOLUME, now, stream=stream, transform=as_read, handle=self._take_volume)
-        classes = Informer(client, STORAGE_CLASS, now, stream=stream, transform=as_read, handle=self._take_class)
-        nodes = Informer(client, CSI_NODE, now, stream=stream, transform=as_read, handle=self._take_node)
-        drivers = Informer(client, CSI_DRIVER, now, stream=stream, transform=as_read, handle=self._take_driver)
-        capacities = Informer(
-            client, CSI_STORAGE_CAPACITY, now, stream=stream, transform=as_read, handle=self._take_capacity
-        )
-        self.informers: tuple[Followed, ...] = (claims, taken, classes, nodes, drivers, capacities)
+def storage_informers(
+    client: Client,
+    volumes: Volumes,
+    stream: EventStream,
+    monotonic_s: Callable[[], float],
+    changed: Callable[[], None],
+) -> tuple[Followed, ...]:
+    """Returns the informers, whose events go through ``stream``; ``changed`` is called after each event."""
 
-    def _take_claim(self, event: ObjectEvent[PersistentVolumeClaim]) -> None:
-        if event.after is None:
-            self._volumes.remove_claim(event.key.namespace, event.key.name)
-        else:
-            _tell(event.kind, event.key, self._volumes.put_claim(event.after))
-        self._changed()
+    def followed(
+        kind: Kind[T], put: Callable[[T], Iterable[Problem] | None], remove: Callable[[Key], None]
+    ) -> Informer[T, T]:
+        def take(event: ObjectEvent[T]) -> None:
+            if event.after is None:
+                remove(event.key)
+            else:
+                for problem in put(event.after) or ():
+                    _log.warning("%s %s: %s", kind.name, event.key, problem)
+            changed()
 
-    def _take_volume(self, event: ObjectEvent[PersistentVolume]) -> None:
-        if event.after is None:
-            self._volumes.remove_volume(event.key.name)
-        else:
-            _tell(event.kind, event.key, self._volumes.put_volume(event.after))
-        self._changed()
+        return Informer(client, kind, monotonic_s, stream=stream, transform=as_read, handle=take)
 
-    def _take_class(self, event: ObjectEvent[StorageClass]) -> None:
-        if event.after is None:
-            self._volumes.remove_class(event.key.name)
-        else:
-            self._volumes.put_class(event.after)
-        self._changed()
-
-    def _take_node(self, event: ObjectEvent[CSINode]) -> None:
-        if event.after is None:
-            self._volumes.limits.remove(event.key.name)
-        else:
-            self._volumes.limits.put(event.after)
-        self._changed()
-
-    def _take_driver(self, event: ObjectEvent[CSIDriver]) -> None:
-        if event.after is None:
-            self._volumes.remove_driver(event.key.name)
-        else:
-            self._volumes.put_driver(event.after)
-        self._changed()
-
-    def _take_capacity(self, event: ObjectEvent[CSIStorageCapacity]) -> None:
-        if event.after is None:
-            self._volumes.remove_capacity(event.key.namespace, event.key.name)
-        else:
-            _tell(event.kind, event.key, self._volumes.put_capacity(event.after))
-        self._changed()
-
-
-def _tell(kind: Kind[Object], key: Key, problems: Iterable[Problem]) -> None:
-    for problem in problems:
-        _log.warning("%s %s: %s", kind.name, key, problem)
+    limits = volumes.limits
+    return (
+        followed(PERSISTENT_VOLUME_CLAIM, volumes.put_claim, lambda key: volumes.remove_claim(key.namespace, key.name)),
+        followed(PERSISTENT_VOLUME, volumes.put_volume, lambda key: volumes.remove_volume(key.name)),
+        followed(STORAGE_CLASS, volumes.put_class, lambda key: volumes.remove_class(key.name)),
+        followed(CSI_NODE, limits.put, lambda key: limits.remove(key.name)),
+        followed(CSI_DRIVER, volumes.put_driver, lambda key: volumes.remove_driver(key.name)),
+        followed(
+            CSI_STORAGE_CAPACITY, volumes.put_capacity, lambda key: volumes.remove_capacity(key.namespace, key.name)
+        ),
+    )

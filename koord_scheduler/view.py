@@ -38,7 +38,7 @@ from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.queue import BackoffTimes, QueuedPod, SchedulingQueue
 from koord.scheduling.state import ClusterState, counts_alike
 from koord_scheduler.profiles import Profile
-from koord_scheduler.storageview import StorageView
+from koord_scheduler.storageview import storage_informers
 
 _log = logging.getLogger(__name__)
 _BATCH = 512
@@ -95,7 +95,7 @@ class ClusterView:
         )
         self.budgets = Informer(client, POD_DISRUPTION_BUDGET, now, stream=stream, transform=as_read)
         self.storage_changed: Callable[[], None] = _unheard
-        storage = StorageView(client, self.state.volumes, stream, now, self._take_storage)
+        storage = storage_informers(client, self.state.volumes, stream, now, self._storage_has_changed)
         services = Informer(client, SERVICE, now, stream=stream, transform=as_read, handle=self._take_service)
         old = Informer(client, REPLICATION_CONTROLLER, now, stream=stream, transform=as_read, handle=self._take_old)
         sets = Informer(client, REPLICA_SET, now, stream=stream, transform=as_read, handle=self._take_replica_set)
@@ -103,7 +103,7 @@ class ClusterView:
         self.informers: tuple[Followed, ...] = (
             *(self.nodes, self.pods, namespaces, self.budgets),
             *(services, old, sets, stateful),
-            *storage.informers,
+            *storage,
         )
 
     def framework_of(self, pod: PodInfo) -> Framework:
@@ -150,14 +150,16 @@ class ClusterView:
             self.queue.note(Event(EventKind.NODE, row))
 
     def _take_namespace(self, event: ObjectEvent[PartialObject]) -> None:
+        version = self.state.objects_version
         if event.after is None:
             self.state.remove_namespace(event.key.name)
         else:
             self.state.put_namespace(event.key.name, event.after.metadata.labels)
+        if self.state.objects_version != version:
             self.queue.note(Event(EventKind.OTHER))
 
-    def _take_storage(self) -> None:
-        self.queue.note(Event(EventKind.OTHER))
+    def _storage_has_changed(self) -> None:
+        self.queue.note(Event(EventKind.VOLUME))
         self.storage_changed()
 
     def _take_service(self, event: ObjectEvent[Service]) -> None:

@@ -43,12 +43,14 @@ class EventKind(Enum):
     """A pod left its node, or holds less of it."""
     POD_CAME = auto()
     """A pod came to a node, or has other labels there."""
+    VOLUME = auto()
+    """What volumes are made of has changed: only pods with claims go by that."""
     OTHER = auto()
-    """Another object that plugins go by: a volume, a Service, a namespace."""
+    """Another object that plugins go by: a namespace."""
 
 
 class Event(NamedTuple):
-    """``row``: of the node, -1 with ``OTHER``. ``pod``: which came or left."""
+    """``row``: of the node, -1 where it is about none. ``pod``: which came or left."""
 
     kind: EventKind
     row: int = -1

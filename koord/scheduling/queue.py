@@ -185,9 +185,6 @@ class SchedulingQueue:
         if queued.woken_by_row != row:
             self._leave_room(queued)
 
-    def get(self, uid: str) -> QueuedPod | None:
-        return self._queued.get(uid)
-
     def pop(self, now_s: float) -> QueuedPod | None:
         """Takes the next pod; it comes back by ``park`` or ``fail``, or is forgotten. None: none is to be tried now.
 
@@ -259,12 +256,16 @@ class SchedulingQueue:
                     self._wake_group(group, now_s, row)
         for event in events.values():
             for group in tuple(self._groups.values()):
-                if event.row < 0 or self._is_helped(group, event):
+                if group.pods and self._may_help(event, group):
                     self._wake_group(group, now_s)
 
-    def _is_helped(self, group: _Group, event: Event) -> bool:
-        """Returns whether a plugin that goes by pods of other nodes may let the group pass now."""
-        if not group.pods or not (group.goes_by_others or (event.pod and event.pod.anti_affinity)):
+    def _may_help(self, event: Event, group: _Group) -> bool:
+        """Returns whether a plugin that goes by more than one node may let the group pass now."""
+        if event.kind is EventKind.OTHER:
+            return True
+        if event.kind is EventKind.VOLUME:
+            return bool(group.pod.claims)
+        if not (group.goes_by_others or (event.pod and event.pod.anti_affinity)):
             return False
         filters = self._framework_of(group.pod).cluster_filters
         return any(each.is_helped_by(self._state, group.pod, event) for each in filters)

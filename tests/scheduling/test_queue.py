@@ -288,6 +288,16 @@ def test_another_object_wakes_all() -> None:
     assert sorted(rig.tried) == ["p", "q"]
 
 
+def test_what_volumes_are_made_of_wakes_pods_with_claims_alone() -> None:
+    rig = Rig(node("n1", cpu="1"))
+    claim = [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
+    rig.put(pod("without", {"cpu": "2"}), pod("with", volumes=claim))
+    rig.run()
+    rig.queue.note(Event(EventKind.VOLUME))
+    rig.run(20.0)
+    assert rig.tried == ["with"]
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_no_pod_waits_that_has_a_node(seed: int) -> None:
     """Whatever happens, in whatever order: once every backoff has ended, a pod that is parked fits nowhere."""

@@ -16,8 +16,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from koord.scheduling import reach
-from koord.scheduling.plugin import Event, Plugin, Rejection
-from koord.scheduling.plugins.volumes import not_found
+from koord.scheduling.plugin import Rejection
+from koord.scheduling.plugins.volumes import VolumePlugin, not_found
 from koord.scheduling.podinfo import ClaimKey, PodInfo
 from koord.scheduling.state import ClusterState
 from koord.scheduling.table import Bools, Int32s
@@ -27,7 +27,7 @@ _LOST = "Lost"
 _NONE = -1
 
 
-class VolumeBinding(Plugin):
+class VolumeBinding(VolumePlugin):
     """Rejects nodes that cannot reach one of the pod's volumes, or for which there is none and none can be made."""
 
     name: ClassVar[str] = "VolumeBinding"
@@ -36,12 +36,6 @@ class VolumeBinding(Plugin):
     missing_reason: ClassVar[str] = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
     none_reason: ClassVar[str] = "node(s) didn't find available persistent volumes to bind"
     room_reason: ClassVar[str] = "node(s) did not have enough free storage"
-
-    def goes_by_pods(self, state: ClusterState, pod: PodInfo) -> bool:
-        return False
-
-    def is_helped_by(self, state: ClusterState, pod: PodInfo, event: Event) -> bool:
-        return False
 
     def rejections(self, state: ClusterState, pod: PodInfo) -> Sequence[Rejection]:
         if not pod.claims:

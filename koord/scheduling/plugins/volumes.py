@@ -30,7 +30,17 @@ def not_found(claim: ClaimKey) -> str:
     return f'persistentvolumeclaim "{claim.name}" not found'
 
 
-class VolumeRestrictions(Plugin):
+class VolumePlugin(Plugin):
+    """Goes by claims and volumes, and by no pod of another node, unless it says so."""
+
+    def goes_by_pods(self, state: ClusterState, pod: PodInfo) -> bool:
+        return False
+
+    def is_helped_by(self, state: ClusterState, pod: PodInfo, event: Event) -> bool:
+        return False
+
+
+class VolumeRestrictions(VolumePlugin):
     """Rejects nodes on which a pod has a disk that two pods cannot have, and all while another pod uses a claim that is
     for one pod alone.
     """
@@ -69,7 +79,7 @@ class VolumeRestrictions(Plugin):
         return found
 
 
-class NodeVolumeLimits(Plugin):
+class NodeVolumeLimits(VolumePlugin):
     """Rejects nodes to which a driver cannot attach as many volumes as there would be with the pod."""
 
     name: ClassVar[str] = "NodeVolumeLimits"
@@ -77,9 +87,6 @@ class NodeVolumeLimits(Plugin):
 
     def goes_by_pods(self, state: ClusterState, pod: PodInfo) -> bool:
         return any(state.volumes.limits.of(driver) is not None for driver in _by_driver(state, pod))
-
-    def is_helped_by(self, state: ClusterState, pod: PodInfo, event: Event) -> bool:
-        return False
 
     def rejections(self, state: ClusterState, pod: PodInfo) -> Sequence[Rejection]:
         if not pod.claims:
@@ -103,17 +110,11 @@ class NodeVolumeLimits(Plugin):
         return Explanation((Reason(self.reason, True, ", ".join(_figures(state, pod, row))),))
 
 
-class VolumeZone(Plugin):
+class VolumeZone(VolumePlugin):
     """Rejects nodes of other zones or regions than those that the labels of a bound volume name."""
 
     name: ClassVar[str] = "VolumeZone"
     reason: ClassVar[str] = "node(s) had no available volume zone"
-
-    def goes_by_pods(self, state: ClusterState, pod: PodInfo) -> bool:
-        return False
-
-    def is_helped_by(self, state: ClusterState, pod: PodInfo, event: Event) -> bool:
-        return False
 
     def rejections(self, state: ClusterState, pod: PodInfo) -> Sequence[Rejection]:
         if not pod.claims:
