@@ -7,6 +7,7 @@ share it fairly with its other clients, as TCP shares a line.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -23,20 +24,12 @@ class RequestWindow:
         self.size = first
         self.under_way = 0
         self._answers_until_halving = 0.0
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: deque[asyncio.Future[None]] = deque()
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
         """Within the block one request is under way; what it raises tells how the server is."""
-        while self.under_way >= self.size:
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
-            try:
-                await turn
-            finally:
-                if turn in self._waiting:
-                    self._waiting.remove(turn)
-        self.under_way += 1
+        await self._enter()
         try:
             yield
         except KubeError as error:
@@ -45,10 +38,30 @@ class RequestWindow:
         else:
             self._answered(False)
         finally:
-            self.under_way -= 1
-            while self._waiting and self.under_way < self.size:
-                self._waiting.pop(0).set_result(None)
-                break
+            self._leave()
+
+    async def _enter(self) -> None:
+        """Returns once there is a place, which is taken then; who came first is first."""
+        if self.under_way < self.size and not self._waiting:
+            self.under_way += 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._leave()
+            raise
+
+    def _leave(self) -> None:
+        """Gives the place to the next, and further ones that there are by now."""
+        self.under_way -= 1
+        while self._waiting and self.under_way < self.size:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self.under_way += 1
+                turn.set_result(None)
 
     def _answered(self, is_too_much: bool) -> None:
         self._answers_until_halving -= 1
