@@ -10,7 +10,8 @@ Fails with QuantityError where an amount cannot be read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -29,18 +30,27 @@ ASSUMED: Amounts = {CPU: "100m", MEMORY: "200Mi"}
 _RESIZE_PENDING, _INFEASIBLE = "PodResizePending", "Infeasible"
 
 
-def requests(pod: Pod) -> dict[str, int]:
-    """Returns the amount of each resource that the pod requests, without those of which it requests nothing."""
-    found = podrequests.requests(_with_resizes(pod))
-    return {name: min(amount, MOST) for name, amount in found.items() if amount}
-
-
-def assumed_requests(pod: Pod) -> tuple[int, int]:
-    """Returns CPU (thousandths) and memory (bytes) as scores count them: a container that requests none of one has
-    ``ASSUMED`` of it, unless the pod as a whole requests that resource.
+class PodAmounts(NamedTuple):
+    """``requests``: by the name of the resource, without zeros. ``assumed_cpu_milli``, ``assumed_memory_bytes``: what
+    scores count: a container that requests none of one has ``ASSUMED`` of it, unless the pod as a whole requests that.
     """
+
+    requests: Mapping[str, int]
+    assumed_cpu_milli: int
+    assumed_memory_bytes: int
+
+
+def of_pod(pod: Pod) -> PodAmounts:
+    """Raises QuantityError."""
     spec = _with_resizes(pod)
     named = podrequests.requests(spec)
+    return PodAmounts(
+        {name: min(amount, MOST) for name, amount in named.items() if amount}, *_assumed_requests(spec, named)
+    )
+
+
+def _assumed_requests(spec: PodSpec, named: Mapping[str, int]) -> tuple[int, int]:
+    """``named``: all that the pod requests, zeros among it."""
     of_pod = bool(spec.resources.requests or spec.resources.limits)
     missing = {name: text for name, text in ASSUMED.items() if not (of_pod and name in named)}
     assumed = replace(

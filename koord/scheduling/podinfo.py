@@ -92,9 +92,7 @@ class WeightedTerm(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PodInfo:
-    """``requests``: by the name of the resource, without zeros; see `koord.scheduling.amounts`.
-    ``assumed_cpu_milli``, ``assumed_memory_bytes``: what scores count instead.
-    """
+    """``requests``, ``assumed_cpu_milli``, ``assumed_memory_bytes``: as of `koord.scheduling.amounts.PodAmounts`."""
 
     pod: Pod
     requests: Mapping[str, int]
@@ -104,7 +102,7 @@ class PodInfo:
     @classmethod
     def of(cls, pod: Pod) -> PodInfo:
         """Raises QuantityError."""
-        return cls(pod, amounts.requests(pod), *amounts.assumed_requests(pod))
+        return cls(pod, *amounts.of_pod(pod))
 
     @property
     def uid(self) -> str:
