@@ -50,8 +50,7 @@ class PodSharing:
 
     def __call__(self, pod: Pod) -> CountedPod:
         """Returns the pod as it is cached."""
-        owners = pod.metadata.owner_references
-        template = owners[0].uid if owners else pod.metadata.namespace
+        template = pod.metadata.template
         spec = replace(pod.spec, node_name="", volumes=())
         status = PodStatus(pod.status.phase, pod.status.qos_class)
         cached = self._interner.intern_like(template, Pod(pod.metadata, spec, status))

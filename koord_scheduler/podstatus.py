@@ -17,10 +17,10 @@ from koord.kube.kind import Key
 from koord.kube.recent import Recent
 from koord.kube.schedulingkinds import POD
 from koord.scheduling.podinfo import PodInfo
+from koord.scheduling.preemption import BY_PREEMPTION, DISRUPTED
 
 _log = logging.getLogger(__name__)
 POD_SCHEDULED, UNSCHEDULABLE, FAILED = "PodScheduled", "Unschedulable", "SchedulerError"
-DISRUPTED, BY_PREEMPTION = "DisruptionTarget", "PreemptionByScheduler"
 _MOST = 8192
 
 

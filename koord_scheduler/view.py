@@ -52,9 +52,7 @@ class PodSharing:
         self._interner = Interner()
 
     def __call__(self, pod: Pod) -> Pod:
-        owners = pod.metadata.owner_references
-        template = owners[0].uid if owners else pod.metadata.namespace
-        return self._interner.intern_like(template, pod)
+        return self._interner.intern_like(pod.metadata.template, pod)
 
 
 class ClusterView:
@@ -98,8 +96,8 @@ class ClusterView:
         storage = storage_informers(client, self.state.volumes, stream, now, self._storage_has_changed)
         services = Informer(client, SERVICE, now, stream=stream, transform=as_read, handle=self._take_service)
         old = Informer(client, REPLICATION_CONTROLLER, now, stream=stream, transform=as_read, handle=self._take_old)
-        sets = Informer(client, REPLICA_SET, now, stream=stream, transform=as_read, handle=self._take_replica_set)
-        stateful = Informer(client, STATEFUL_SET, now, stream=stream, transform=as_read, handle=self._take_stateful_set)
+        sets = Informer(client, REPLICA_SET, now, stream=stream, transform=as_read, handle=self._take_controller)
+        stateful = Informer(client, STATEFUL_SET, now, stream=stream, transform=as_read, handle=self._take_controller)
         self.informers: tuple[Followed, ...] = (
             *(self.nodes, self.pods, namespaces, self.budgets),
             *(services, old, sets, stateful),
@@ -170,10 +168,7 @@ class ClusterView:
         selector = None if event.after is None else LabelSelector(match_labels=event.after.spec.selector)
         self._put_controller(event.kind, event.key, selector)
 
-    def _take_replica_set(self, event: ObjectEvent[ReplicaSet]) -> None:
-        self._put_controller(event.kind, event.key, None if event.after is None else event.after.spec.selector)
-
-    def _take_stateful_set(self, event: ObjectEvent[StatefulSet]) -> None:
+    def _take_controller(self, event: ObjectEvent[ReplicaSet | StatefulSet]) -> None:
         self._put_controller(event.kind, event.key, None if event.after is None else event.after.spec.selector)
 
     def _put_controller(self, kind: Kind[Object], key: Key, selector: LabelSelector | None) -> None:
@@ -192,10 +187,6 @@ class ClusterView:
     def _remove(self, uid: str) -> None:
         self.problems.pop(uid, None)
         self.queue.delete(uid)
-        self._leave(uid)
-
-    def _leave(self, uid: str) -> None:
-        """The pod is on no node any more."""
         node, info = self.state.node_of(uid), self.state.pod(uid)
         self.state.remove_pod(uid)
         row = None if node is None else self.state.table.row(node)

@@ -64,6 +64,11 @@ class ObjectMeta(Slim, frozen=True):
     """By when it is to be gone, its grace period included; None: it is not being deleted."""
 
     @property
+    def template(self) -> str:
+        """What tells replicas that were made alike: the UID of their first owner, else their namespace."""
+        return self.owner_references[0].uid if self.owner_references else self.namespace
+
+    @property
     def controller(self) -> OwnerReference | None:
         """The one owner that makes the object anew."""
         return next((owner for owner in self.owner_references if owner.controller), None)

@@ -29,9 +29,7 @@ class Domains(NamedTuple):
     @property
     def at_nodes(self) -> Int64s:
         """int64[N]: the total of each node's domain, 0 where it has none."""
-        if not len(self.totals):
-            return np.zeros(len(self.domain), np.int64)
-        return np.where(self.has_domain, self.totals[self.domain], 0)
+        return _at_nodes(self.domain, self.totals)
 
     @property
     def has_domain(self) -> Bools:
@@ -57,7 +55,12 @@ def summed_rows(state: ClusterState, key: str, rows: dict[int, int]) -> Int64s:
     counts = np.fromiter(rows.values(), np.int64, len(rows))
     has_domain = numbers != ABSENT
     length = state.nodes.labels.key(key).domain_count
-    if not length:
-        return np.zeros(len(domain), np.int64)
     totals = np.bincount(numbers[has_domain], weights=counts[has_domain], minlength=length).astype(np.int64)
+    return _at_nodes(domain, totals)
+
+
+def _at_nodes(domain: Int32s, totals: Int64s) -> Int64s:
+    """int64[N]: the total of each node's domain, 0 where it has none."""
+    if not len(totals):
+        return np.zeros(len(domain), np.int64)
     return np.where(np.not_equal(domain, ABSENT), totals[domain], 0)

@@ -24,7 +24,7 @@ from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.state import ClusterState, Transaction
 
 NEVER = "Never"
-_DISRUPTED, _BY_PREEMPTION = "DisruptionTarget", "PreemptionByScheduler"
+DISRUPTED, BY_PREEMPTION = "DisruptionTarget", "PreemptionByScheduler"
 _SHIFT = 2**31
 """Added to each priority that is summed, so that none is negative."""
 
@@ -214,8 +214,8 @@ def _is_about(budget: PodDisruptionBudget, pod: PodInfo) -> bool:
 
 def _is_victim(pod: PodInfo) -> bool:
     """Returns whether it is being deleted to make room."""
-    condition = pod.pod.status.condition(_DISRUPTED)
-    return condition is not None and (condition.status, condition.reason) == ("True", _BY_PREEMPTION)
+    condition = pod.pod.status.condition(DISRUPTED)
+    return condition is not None and (condition.status, condition.reason) == ("True", BY_PREEMPTION)
 
 
 def _cost(preemption: Preemption) -> tuple[int, int, int, int, float]:

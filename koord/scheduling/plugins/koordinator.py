@@ -13,7 +13,7 @@ import numpy as np
 
 from koord.scheduling.amounts import PODS
 from koord.scheduling.plugin import MOST_SCORE, Explanation, Plugin, Scope
-from koord.scheduling.plugins.resources import Score, least_allocated, requested_at, requested_with
+from koord.scheduling.plugins.resources import Score, least_allocated, requested_at, requested_with, score_at
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.state import ClusterState
 from koord.scheduling.table import Bools, Int64s
@@ -56,7 +56,7 @@ class NodeResourcesFitPlus(Plugin):
             allocatable = state.nodes.allocatable.at(row, resource)
             if allocatable > 0:
                 requested = requested_at(state, pod, resource, row)
-                total += weight * int(score(np.array([requested], np.int64), np.array([allocatable], np.int64))[0])
+                total += weight * score_at(score, requested, allocatable)
         return Explanation((), total // sum(each.weight for each in scored.values()))
 
     def _scored(self, pod: PodInfo) -> dict[str, ResourceScore]:

@@ -75,11 +75,8 @@ class TaintToleration(Plugin):
     reason: ClassVar[str] = "node(s) had untolerated taint(s)"
 
     def rejections(self, state: ClusterState, pod: PodInfo) -> Sequence[Rejection]:
-        tolerations = pod.spec.tolerations
-        by_class = [untolerated(taints, tolerations) is not None for taints in state.nodes.taint_sets]
-        if not any(by_class):
-            return ()
-        return (Rejection(self.reason, np.array(by_class, np.bool_)[state.nodes.taint_classes], False),)
+        rows = untolerated_rows(state, pod.spec.tolerations)
+        return () if rows is None else (Rejection(self.reason, rows, False),)
 
     def score(self, state: ClusterState, pod: PodInfo, feasible: Bools) -> Int64s | int:
         tolerations = tuple([each for each in pod.spec.tolerations if each.effect in ("", PREFER_NO_SCHEDULE)])
@@ -168,6 +165,12 @@ class ImageLocality(Plugin):
         most = _MOST_BYTES * max(1, _image_count(pod))
         counted = np.clip(total, _LEAST_BYTES, most)
         return (MOST_SCORE * (counted - _LEAST_BYTES) / (most - _LEAST_BYTES)).astype(np.int64)
+
+
+def untolerated_rows(state: ClusterState, tolerations: Sequence[Toleration]) -> Bools | None:
+    """bool[N]: the nodes that a taint keeps a pod of these tolerations from; None: there are none."""
+    by_class = [untolerated(taints, tolerations) is not None for taints in state.nodes.taint_sets]
+    return np.array(by_class, np.bool_)[state.nodes.taint_classes] if any(by_class) else None
 
 
 def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> Taint | None:

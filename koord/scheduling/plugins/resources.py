@@ -129,7 +129,7 @@ class NodeResourcesFit(Plugin):
             if allocatable <= 0 or not _is_scored(resource, pod):
                 continue
             requested = requested_at(state, pod, resource, row)
-            scored = int(self.strategy(np.array([requested], np.int64), np.array([allocatable], np.int64))[0])
+            scored = score_at(self.strategy, requested, allocatable)
             if scored or not isinstance(self.strategy, RequestedToCapacityRatio):
                 total, weights = total + scored * weight, weights + weight
         if not weights:
@@ -198,6 +198,11 @@ class NodeResourcesBalancedAllocation(Plugin):
         if self.minor < 36:
             return Explanation((), _balance_of(after))
         return Explanation((), 50 + (50 + _balance_of(after) - _balance_of(before)) // 2)
+
+
+def score_at(score: Score, requested: int, allocatable: int) -> int:
+    """``score`` of one node."""
+    return int(score(np.array([requested], np.int64), np.array([allocatable], np.int64))[0])
 
 
 def _is_scored(resource: str, pod: PodInfo) -> bool:

@@ -19,14 +19,14 @@ import numpy as np
 from koord.model.scheduling.pods import TopologySpreadConstraint
 from koord.model.selector import LabelSelector
 from koord.scheduling import domains, nodeselector
+from koord.scheduling.labels import HOSTNAME, ZONE
 from koord.scheduling.plugin import MOST_SCORE, Event, Plugin, Rejection
-from koord.scheduling.plugins.nodes import untolerated
+from koord.scheduling.plugins.nodes import untolerated_rows
 from koord.scheduling.podcounts import PodQuery, PodSelection
 from koord.scheduling.podinfo import PodInfo, selector_json, with_label_keys
 from koord.scheduling.state import ClusterState
 from koord.scheduling.table import Bools, Floats, Int32s, Int64s
 
-HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 _REQUIRED, _PREFERRED = "DoNotSchedule", "ScheduleAnyway"
 _HONOR = "Honor"
 DEFAULT_CONSTRAINTS = (
@@ -165,8 +165,9 @@ def _counted(state: ClusterState, pod: PodInfo, each: TopologySpreadConstraint) 
         if allowed is not None:
             counted &= allowed
     if each.node_taints_policy == _HONOR:
-        tolerated = [untolerated(taints, pod.spec.tolerations) is None for taints in state.nodes.taint_sets]
-        counted &= np.array(tolerated or [True], np.bool_)[state.nodes.taint_classes]
+        untolerated = untolerated_rows(state, pod.spec.tolerations)
+        if untolerated is not None:
+            counted &= ~untolerated
     return counted
 
 

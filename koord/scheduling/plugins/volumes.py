@@ -13,6 +13,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from koord.scheduling.labels import REGION, ZONE
 from koord.scheduling.plugin import Event, EventKind, Explanation, Plugin, Reason, Rejection
 from koord.scheduling.podinfo import ClaimKey, PodInfo
 from koord.scheduling.state import ClusterState
@@ -21,8 +22,7 @@ from koord.scheduling.volumeusers import NO_LIMIT, AttachedVolume
 
 _READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 _OLD_ZONE, _OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
-_ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
-_TOPOLOGY = {_OLD_ZONE: _ZONE, _OLD_REGION: _REGION, _ZONE: _ZONE, _REGION: _REGION}
+_TOPOLOGY = {_OLD_ZONE: ZONE, _OLD_REGION: REGION, ZONE: ZONE, REGION: REGION}
 """Labels of volumes and nodes, each with the one that a node may have instead."""
 
 
