@@ -1,8 +1,7 @@
 """What one decision costs, without an API server: cases with scheduler_perf's names. ``python -m bench.scheduler``.
 
-Each case fills a state of 5,000 nodes, then decides about pods one after the other, each of which is then on its node,
-and counts CPU. What a state of so many pods holds is measured in a process of its own, with the pods as informers share
-them.
+Each case fills a state of 5,000 nodes, places one pod after the other, and counts the CPU of the decisions. Another
+process measures the memory of a state, with the pods as informers share them.
 """
 
 from __future__ import annotations
@@ -140,14 +139,14 @@ def cases() -> Iterator[Case]:
 
 
 def unschedulable() -> Line:
-    """One that fits nowhere and may not preempt anybody, among 20,000 that run: place, diagnose, look for victims."""
+    """Measures a pod that fits nowhere and finds no victims, among 20,000 that run: place, diagnose, search."""
     state = filled(20_000)
     framework = Framework(state, default_plugins())
     return _costs(framework, "Unschedulable, 20,000 running", {"cpu": "9"}, 0, 2.0)
 
 
 def preemption() -> Line:
-    """As PreemptionAsync: each node has four pods, of which three have to go."""
+    """Measures PreemptionAsync: each node has four pods, and three of them have to leave."""
     state = filled(20_000, "900m")
     return _costs(Framework(state, default_plugins()), "PreemptionAsync", {"cpu": "3"}, 10, 20.0)
 
