@@ -8,6 +8,8 @@ from collections.abc import Mapping
 
 from koord.cluster import frame
 from koord.cluster.frame import Component, Frame
+from koord.scheduling.plugins.unsupported import UNSUPPORTED
+from koord_scheduler import serverversion
 from koord_scheduler.configuration import Configuration
 from koord_scheduler.options import NAME, Options
 from koord_scheduler.scheduler import Scheduler
@@ -26,6 +28,7 @@ async def run(options: Options, configuration: Configuration, environ: Mapping[s
 class SchedulerComponent(Component):
     def __init__(self, frame: Frame, options: Options, configuration: Configuration) -> None:
         profiles, backoff = configuration.profiles, configuration.backoff
+        self._client = frame.client
         self._view = ClusterView(frame.client, profiles, time.monotonic, options.seed, backoff)
         self._scheduler = Scheduler(frame.leaders_client, self._view, frame.recorder)
         super().__init__(self._view.informers)
@@ -34,7 +37,9 @@ class SchedulerComponent(Component):
         await self._view.run()
 
     async def synced(self) -> None:
+        """Asks for the API server's version before any pod is scored."""
         await self._view.synced()
+        self._view.score_as(await serverversion.minor_of(self._client))
 
     async def lead(self) -> None:
         await self._scheduler.run()
@@ -42,7 +47,10 @@ class SchedulerComponent(Component):
 
 def tell(configuration: Configuration) -> None:
     """Says what the configuration asks for in vain, and whose pods are placed."""
-    for name in configuration.missing:
+    for each in UNSUPPORTED:
+        _log.info("%s is not part of this version: a pod with %s is not placed, and is told so", each.name, each.asks)
+    told = {each.name for each in UNSUPPORTED}
+    for name in (each for each in configuration.missing if each not in told):
         _log.warning("the plugin %s is not part of this version: pods are placed without it", name)
     for note in configuration.notes:
         _log.info("%s", note)

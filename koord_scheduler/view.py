@@ -31,9 +31,11 @@ from koord.model.scheduling.owners import ReplicaSet, ReplicationController, Ser
 from koord.model.scheduling.pods import Node, Pod
 from koord.model.scheduling.policies import PodDisruptionBudget
 from koord.model.selector import LabelSelector
-from koord.scheduling.framework import Framework
+from koord.scheduling.defaults import at_minor
+from koord.scheduling.framework import Framework, WeightedPlugin
 from koord.scheduling.owners import ControllerKey
 from koord.scheduling.plugin import Event, EventKind
+from koord.scheduling.plugins.unsupported import UNSUPPORTED
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.queue import BackoffTimes, QueuedPod, SchedulingQueue
 from koord.scheduling.state import ClusterState, counts_alike
@@ -43,6 +45,7 @@ from koord_scheduler.storageview import storage_informers
 _log = logging.getLogger(__name__)
 _BATCH = 512
 _DEFAULT_BACKOFF = BackoffTimes()
+_UNSUPPORTED = tuple([WeightedPlugin(each, 0) for each in UNSUPPORTED])
 
 
 class PodSharing:
@@ -71,8 +74,10 @@ class ClusterView:
     ) -> None:
         self.state = ClusterState()
         self._profiles = {profile.name: profile for profile in profiles}
+        self._seed = seed
         self._frameworks = {
-            name: Framework(self.state, profile.plugins, seed) for name, profile in self._profiles.items()
+            name: Framework(self.state, (*_UNSUPPORTED, *profile.plugins), seed)
+            for name, profile in self._profiles.items()
         }
         self.queue = SchedulingQueue(self.state, self.framework_of, backoff)
         self.problems: dict[str, str] = {}
@@ -103,6 +108,11 @@ class ClusterView:
             *(services, old, sets, stateful),
             *storage,
         )
+
+    def score_as(self, minor: int) -> None:
+        """Scores from now on are those of the release 1.``minor``."""
+        for name, framework in self._frameworks.items():
+            self._frameworks[name] = Framework(self.state, at_minor(framework.plugins, minor), self._seed)
 
     def framework_of(self, pod: PodInfo) -> Framework:
         """Returns what decides about the pod, which is this scheduler's."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from koord.scheduling.framework import WeightedPlugin
 from koord.scheduling.plugins.hostports import NodePorts
 from koord.scheduling.plugins.nodes import ImageLocality, NodeAffinity, NodeName, NodeUnschedulable, TaintToleration
@@ -11,8 +14,11 @@ from koord.scheduling.plugins.spread import PodTopologySpread
 from koord.scheduling.plugins.volumebinding import VolumeBinding
 from koord.scheduling.plugins.volumes import NodeVolumeLimits, VolumeRestrictions, VolumeZone
 
+MINOR = 34
+"""Of the Kubernetes whose scores count where nothing says which: 1.34."""
 
-def default_plugins(minor: int = 34) -> tuple[WeightedPlugin, ...]:
+
+def default_plugins(minor: int = MINOR) -> tuple[WeightedPlugin, ...]:
     """``minor``: the release of Kubernetes, 1.``minor``, whose scores count."""
     return (
         WeightedPlugin(NodeUnschedulable()),
@@ -29,4 +35,16 @@ def default_plugins(minor: int = 34) -> tuple[WeightedPlugin, ...]:
         WeightedPlugin(InterPodAffinity(), 2),
         WeightedPlugin(NodeResourcesBalancedAllocation(minor=minor)),
         WeightedPlugin(ImageLocality()),
+    )
+
+
+def at_minor(plugins: Sequence[WeightedPlugin], minor: int) -> tuple[WeightedPlugin, ...]:
+    """Returns the plugins as the release 1.``minor`` has them."""
+    return tuple(
+        [
+            each._replace(plugin=replace(each.plugin, minor=minor))
+            if isinstance(each.plugin, NodeResourcesBalancedAllocation)
+            else each
+            for each in plugins
+        ]
     )

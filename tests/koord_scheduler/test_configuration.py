@@ -589,13 +589,26 @@ def test_what_upstream_has_and_we_do_not_is_left_out() -> None:
     assert {each.plugin.name: each.weight for each in found.profiles[0].plugins} == DEFAULTS
 
 
+def test_pods_of_what_is_not_supported_are_not_said_to_be_placed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    component.tell(read(profiles=[{"schedulerName": "a", "plugins": {"multiPoint": plugin_set(["DynamicResources"])}}]))
+    assert [each.getMessage() for each in caplog.records] == [
+        "DynamicResources is not part of this version: a pod with spec.resourceClaims is not placed, and is told so",
+        "GangScheduling is not part of this version: a pod with spec.workloadRef or spec.schedulingGroup is not placed, "
+        "and is told so",
+        "places the pods of a",
+    ]
+
+
 def test_what_is_missing_or_has_no_effect_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     arguments = [{"name": "Coscheduling", "args": {"a": 1}}]
     plugins = {point: plugin_set(["Coscheduling"]) for point in ("preFilter", "permit")}
     both = [{"schedulerName": name, "plugins": plugins, "pluginConfig": arguments} for name in ("a", "b")]
     component.tell(read(parallelism=8, profiles=both))
-    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+    unsupported, others = caplog.records[:2], caplog.records[2:]
+    assert [each.getMessage().partition(" ")[0] for each in unsupported] == ["DynamicResources", "GangScheduling"]
+    assert [(each.levelname, each.getMessage()) for each in others] == [
         ("WARNING", "the plugin Coscheduling is not part of this version: pods are placed without it"),
         ("INFO", "parallelism: 8 has no effect: all nodes are looked at at once"),
         ("INFO", "places the pods of a, b"),

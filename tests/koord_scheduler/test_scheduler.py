@@ -16,6 +16,8 @@ from tests.kube.server import Fault
 from tests.kube.support import NODES, PODS
 from tests.support.waiting import until
 
+WORKLOAD = "spec.workloadRef or spec.schedulingGroup"
+
 
 async def test_pods_that_wait_are_bound_and_that_is_said() -> None:
     async with running(lambda rig: rig.node("n1").pod("a").pod("b")) as rig:
@@ -80,6 +82,34 @@ async def test_why_a_pod_waits_is_said_once() -> None:
         rig.node("n2", "8")
         rig.offset_s += 20
         assert await rig.placed("p") == ["n2"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "asks", "plugin"),
+    [
+        ({"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, "spec.resourceClaims", "DynamicResources"),
+        ({"workloadRef": {"name": "w", "podGroup": "g"}}, WORKLOAD, "GangScheduling"),
+        ({"schedulingGroup": {"podGroupName": "g"}}, WORKLOAD, "GangScheduling"),
+    ],
+)
+@pytest.mark.parametrize("plugins", [Profile().plugins, ()], ids=["by default", "without any plugin"])
+async def test_what_is_not_supported_is_not_placed(
+    spec: dict[str, Any], asks: str, plugin: str, plugins: tuple[WeightedPlugin, ...]
+) -> None:
+    """Whatever the profile switches off, and though there is a pod to preempt."""
+
+    def prepare(rig: Rig) -> None:
+        rig.node("n1").pod("low", nodeName="n1", priority=-1).pod("p", **spec)
+
+    async with running(prepare, profiles=[Profile(plugins=plugins)]) as rig:
+        await rig.lead()
+        await until(lambda: rig.condition()[1] == "Unschedulable")
+        said = f"0/1 nodes are available: the pod has {asks}, and this scheduler has no {plugin}."
+        assert rig.condition()[2].startswith(said)
+        assert "1 Preemption is not helpful for scheduling" in rig.condition()[2]
+        rig.pod("next")
+        await rig.placed("next")
+        assert (rig.node_of(), rig.server.count("delete")) == ("", 0)
 
 
 @pytest.mark.parametrize(

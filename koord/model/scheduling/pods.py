@@ -143,6 +143,19 @@ class PodResourceClaim(Slim, frozen=True):
     resource_claim_template_name: str = ""
 
 
+class WorkloadReference(Slim, frozen=True):
+    """Of Kubernetes 1.35: the Workload and the group in it that the pod is one of."""
+
+    name: str = ""
+    pod_group: str = ""
+
+
+class SchedulingGroup(Slim, frozen=True):
+    """Of Kubernetes 1.36 on: the group that the pod is placed with."""
+
+    pod_group_name: str = ""
+
+
 # volumes
 
 
@@ -188,6 +201,8 @@ class PodSpec(core.PodSpec, frozen=True):
     """While there is one, nobody places the pod."""
     preemption_policy: str = "PreemptLowerPriority"
     resource_claims: tuple[PodResourceClaim, ...] = ()
+    workload_ref: WorkloadReference | None = None
+    scheduling_group: SchedulingGroup | None = None
     termination_grace_period_seconds: int | None = None
 
     @property
