@@ -594,8 +594,8 @@ def test_pods_of_what_is_not_supported_are_not_said_to_be_placed(caplog: pytest.
     component.tell(read(profiles=[{"schedulerName": "a", "plugins": {"multiPoint": plugin_set(["DynamicResources"])}}]))
     assert [each.getMessage() for each in caplog.records] == [
         "DynamicResources is not part of this version: a pod with spec.resourceClaims is not placed, and is told so",
-        "GangScheduling is not part of this version: a pod with spec.workloadRef or spec.schedulingGroup is not placed, "
-        "and is told so",
+        "GangScheduling is not part of this version: a pod with spec.workloadRef or spec.schedulingGroup is not "
+        "placed, and is told so",
         "places the pods of a",
     ]
 
