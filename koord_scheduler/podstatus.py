@@ -15,6 +15,7 @@ from koord.kube.client import Client, PatchType
 from koord.kube.errors import KubeError
 from koord.kube.kind import Key
 from koord.kube.recent import Recent
+from koord.kube.recorder import EventRecorder, EventType, Subject
 from koord.kube.schedulingkinds import POD
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import BY_PREEMPTION, DISRUPTED
@@ -58,6 +59,21 @@ class PodStatusWriter:
             _log.info("the status of pod %s cannot be written: %s", key, error)
             return False
         return True
+
+
+class PodReporter:
+    """Says what becomes of pods by Events, and by their conditions."""
+
+    def __init__(self, statuses: PodStatusWriter, recorder: EventRecorder) -> None:
+        self._statuses, self._recorder = statuses, recorder
+
+    async def tell(self, pod: PodInfo, reason: str, message: str, nominated: str | None = None) -> None:
+        """Says why the pod has no node, as `PodStatusWriter.unscheduled` does. Raises nothing."""
+        self.record(pod, EventType.WARNING, "FailedScheduling", message)
+        await self._statuses.unscheduled(pod, reason, message, nominated)
+
+    def record(self, pod: PodInfo, type: EventType, reason: str, message: str) -> None:
+        self._recorder.record(Subject.of(POD, pod.pod.metadata), type, reason, message)
 
 
 def _said_by(pod: PodInfo) -> tuple[str, str, str] | None:

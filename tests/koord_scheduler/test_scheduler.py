@@ -135,12 +135,12 @@ async def test_a_binding_that_is_not_answered_is_sent_again(faults: list[Fault])
 
 async def test_a_server_that_has_too_much_to_do_gets_less() -> None:
     async with running(lambda rig: rig.node("n1", "100", "100")) as rig:
-        size = rig.scheduler.window.size
+        size = rig.scheduler.binding.window.size
         rig.server.faults += [Fault("bind", status=429, reason="TooManyRequests")]
         rig.pod()
         await rig.lead()
         await rig.placed("p")
-        assert rig.scheduler.window.size < size
+        assert rig.scheduler.binding.window.size < size
 
 
 async def test_a_binding_that_is_refused_is_decided_again() -> None:
