@@ -19,7 +19,7 @@ class Metrics(ComponentMetrics):
         "Time that a webhook took, by its path and what became of the request.",
         "path",
         "result",
-        bounds_s=_WEBHOOK_BOUNDS_S,
+        bounds=_WEBHOOK_BOUNDS_S,
     )
     policy_absent: Callable[[], float] = gauge(
         "1 while there is no ConfigMap slo-controller-config: what it said last stays in force.", factory=lambda: zero

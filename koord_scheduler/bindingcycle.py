@@ -27,15 +27,22 @@ _BIND_TIMEOUT_S = 10.0
 
 
 class BindingCycle:
-    """``client``: the leader's. ``came_back``: called when a pod is tried again, or its room is free."""
+    """``client``: the leader's. ``ended``: called with what became of each pod; ``came_back``: called when a pod is
+    tried again, or its room is free.
+    """
 
-    def __init__(self, client: Client, view: ClusterView, reporter: PodReporter, came_back: Callable[[], None]) -> None:
-        self._view, self._reporter, self._came_back = view, reporter, came_back
+    def __init__(
+        self,
+        client: Client,
+        view: ClusterView,
+        reporter: PodReporter,
+        ended: Callable[[QueuedPod, Outcome], None],
+        came_back: Callable[[], None],
+    ) -> None:
+        self._view, self._reporter, self._ended, self._came_back = view, reporter, ended, came_back
         self.window = RequestWindow()
         self._binder = Binder(client.with_limits(CallLimits(tries=1, timeout_s=_BIND_TIMEOUT_S)), self.window)
         self.volumes = VolumeWriter(client, view.state.volumes)
-        self.failures = 0
-        """Pods that came back from here."""
 
     async def run(self, queued: QueuedPod, volumes: VolumeDecision) -> None:
         """Has the pod bound to the node of ``volumes``, which come first."""
@@ -48,6 +55,7 @@ class BindingCycle:
                 bound = await self._binder.bind(pod, node, lambda: node in state.table)
         except NotLeader:
             return  # who leads now decides about it, and all assumptions of ours are taken back
+        self._ended(queued, bound.outcome)
         if bound.outcome is Outcome.BOUND:
             name = f"{pod.namespace}/{pod.name}"
             self._reporter.record(pod, EventType.NORMAL, "Scheduled", f"Successfully assigned {name} to {node}")
@@ -57,7 +65,6 @@ class BindingCycle:
         if row is not None:
             self._view.queue.note(Event(EventKind.POD_LEFT, row, pod))
         if bound.outcome is Outcome.REFUSED:
-            self.failures += 1
             self._view.came_back(queued)
             await self._reporter.tell(pod, FAILED, f"binding rejected: {bound.error}")
         self._came_back()

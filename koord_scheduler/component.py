@@ -11,6 +11,7 @@ from koord.cluster.frame import Component, Frame
 from koord.scheduling.plugins.unsupported import UNSUPPORTED
 from koord_scheduler import serverversion
 from koord_scheduler.configuration import Configuration
+from koord_scheduler.metrics import UPSTREAMS_PREFIX, Metrics, SchedulingMetrics
 from koord_scheduler.options import NAME, Options
 from koord_scheduler.scheduler import Scheduler
 from koord_scheduler.view import ClusterView
@@ -28,10 +29,13 @@ async def run(options: Options, configuration: Configuration, environ: Mapping[s
 class SchedulerComponent(Component):
     def __init__(self, frame: Frame, options: Options, configuration: Configuration) -> None:
         profiles, backoff = configuration.profiles, configuration.backoff
-        self._client = frame.client
-        self._view = ClusterView(frame.client, profiles, time.monotonic, options.seed, backoff)
-        self._scheduler = Scheduler(frame.leaders_client, self._view, frame.recorder)
-        super().__init__(self._view.informers)
+        self._client, counted = frame.client, SchedulingMetrics()
+        view = self._view = ClusterView(frame.client, profiles, time.monotonic, options.seed, backoff)
+        self._scheduler = Scheduler(frame.leaders_client, view, frame.recorder, metrics=counted)
+        super().__init__(view.informers, self._own_metrics(), {UPSTREAMS_PREFIX: counted})
+        counted.pending_pods, counted.cache_size = view.queue.counts, view.state.counts
+        counted.queue_incoming_pods = lambda: view.queue.incoming
+        counted.unschedulable_pods = lambda: view.queue.rejected
 
     async def follow(self) -> None:
         await self._view.run()
@@ -43,6 +47,14 @@ class SchedulerComponent(Component):
 
     async def lead(self) -> None:
         await self._scheduler.run()
+
+    def _own_metrics(self) -> Metrics:
+        window = self._scheduler.binding.window
+        return Metrics(
+            binding_window=lambda: window.size,
+            bindings_under_way=lambda: float(window.under_way),
+            unreadable_pods=lambda: float(len(self._view.problems)),
+        )
 
 
 def tell(configuration: Configuration) -> None:

@@ -26,7 +26,9 @@ from koord.scheduling.plugins.volumebinding import binding
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import Preemption, Preemptor
 from koord.scheduling.queue import QueuedPod
+from koord_scheduler.binding import Outcome
 from koord_scheduler.bindingcycle import BindingCycle
+from koord_scheduler.metrics import Result, SchedulingMetrics
 from koord_scheduler.podstatus import UNSCHEDULABLE, PodReporter, PodStatusWriter
 from koord_scheduler.view import ClusterView
 
@@ -35,7 +37,7 @@ _SLICE_S = 0.005
 
 
 class Scheduler:
-    """``client``: the leader's. ``monotonic_s``, ``wall_s``: the clocks."""
+    """``client``: the leader's. ``monotonic_s``, ``wall_s``: the clocks. ``metrics``: what is counted."""
 
     def __init__(
         self,
@@ -44,19 +46,15 @@ class Scheduler:
         recorder: EventRecorder,
         monotonic_s: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
+        metrics: SchedulingMetrics | None = None,
     ) -> None:
         self._client, self._view = client, view
         self._monotonic_s = monotonic_s
+        self.metrics = metrics or SchedulingMetrics()
         self._statuses = PodStatusWriter(client, wall_s)
         self._reporter = PodReporter(self._statuses, recorder)
         self._wake = asyncio.Event()
-        self.binding = BindingCycle(client, view, self._reporter, self._wake.set)
-        self._decisions = {"scheduled": 0, "unschedulable": 0}
-
-    @property
-    def attempts(self) -> dict[str, int]:
-        """Decisions by their results, with upstream's names."""
-        return {**self._decisions, "error": self.binding.failures}
+        self.binding = BindingCycle(client, view, self._reporter, self._bound, self._wake.set)
 
     async def run(self) -> None:
         """Places pods, until it is cancelled."""
@@ -93,12 +91,13 @@ class Scheduler:
     def _decided(self, queued: QueuedPod) -> Coroutine[Any, Any, None]:
         """Decides about the pod; returns what carries the decision out."""
         state, pod = self._view.state, queued.pod
-        framework = self._view.framework_of(pod)
+        framework, begun_s = self._view.framework_of(pod), self._monotonic_s()
         placement = framework.place(pod)
         if placement is None:
-            self._decisions["unschedulable"] += 1
-            return self._rejected(queued, framework.diagnose(pod))
-        self._decisions["scheduled"] += 1
+            diagnosis = framework.diagnose(pod)
+            self.metrics.tried(queued, Result.UNSCHEDULABLE, self._monotonic_s())
+            return self._rejected(queued, diagnosis)
+        self.metrics.decided(self._monotonic_s() - begun_s, len(state.table), placement.feasible_count)
         volumes = binding(state, pod, placement.node)
         state.assume(pod, placement.node, volumes)
         row = state.table.row(placement.node)
@@ -118,12 +117,18 @@ class Scheduler:
         preemption = None if why_not else preemptor.choose(pod, diagnosis)
         self._view.queue.park(queued, diagnosis.plugins, self._monotonic_s())
         if preemption is not None:
+            self.metrics.preempted(len(preemption.victims))
             nominations.put(pod, preemption.node)
             return self._preempt(pod, preemption, diagnosis.message)
         if why_not:
             return self._reporter.tell(pod, UNSCHEDULABLE, f"{diagnosis.message} preemption: {why_not}")
         nominations.remove(pod.uid)
         return self._reporter.tell(pod, UNSCHEDULABLE, f"{diagnosis.message} preemption: {_no_victims(diagnosis)}", "")
+
+    def _bound(self, queued: QueuedPod, outcome: Outcome) -> None:
+        """The binding of the pod has ended."""
+        result = Result.SCHEDULED if outcome is Outcome.BOUND else Result.ERROR
+        self.metrics.tried(queued, result, self._monotonic_s())
 
     async def _preempt(self, pod: PodInfo, preemption: Preemption, message: str) -> None:
         """Has the victims deleted; the pod is tried again when they have left."""

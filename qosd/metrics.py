@@ -29,7 +29,7 @@ class Metrics:
         "Hook calls answered, by stage, caller and result (edited, unchanged, yielded, error).",
         "stage", "caller", "result",
     )  # fmt: skip
-    hook_seconds: dict[str, Histogram] = histogram("Time to answer a hook call.", "stage", bounds_s=_HOOK_BOUNDS_S)
+    hook_seconds: dict[str, Histogram] = histogram("Time to answer a hook call.", "stage", bounds=_HOOK_BOUNDS_S)
     hook_edits: Counter[Labels] = counter("Fields edited, by hook.", "hook", "field")
     late_limits: int = counter("Limits that could not be written before a container's program started.")
     unrecorded_edits: int = counter("Containers made or updated with edits of which the undo record could not be told.")
@@ -37,18 +37,18 @@ class Metrics:
     tick_seconds: dict[str, Histogram] = histogram(
         "Time from the beginning of a tick to its last write, by kind (beat, change, urgent).",
         "kind",
-        bounds_s=_TICK_BOUNDS_S,
+        bounds=_TICK_BOUNDS_S,
     )
     failed_ticks: int = counter("Ticks that an error of our own ended.")
     writes: Counter[str] = counter("Writes to kernel files that were decided, by result.", "result")
     write_seconds: dict[Labels, Histogram] = histogram(
         "Time to write a kernel file and to read it back, by kind of file (cgroup, resctrl, other) and result"
         " (done, failed).",
-        "kind", "result", bounds_s=_WRITE_BOUNDS_S,
+        "kind", "result", bounds=_WRITE_BOUNDS_S,
     )  # fmt: skip
     kubelet_seconds: dict[Labels, Histogram] = histogram(
         "Time of a request to kubelet, by path and HTTP status (0: no answer).",
-        "path", "status", bounds_s=_KUBELET_BOUNDS_S,
+        "path", "status", bounds=_KUBELET_BOUNDS_S,
     )  # fmt: skip
     rules_loads: Counter[str] = counter(
         "Attempts to load the rules file, by result (loaded, defaults, kept_last_good, unknown).", "result"

@@ -40,7 +40,7 @@ class Metrics:
     )
     loop_lag_seconds: Histogram = histogram(
         "How late a timer was that runs while there is work: what the process, or a full CPU, kept calls waiting.",
-        bounds_s=_LAG_BOUNDS_S,
+        bounds=_LAG_BOUNDS_S,
     )
     loop_lag_longest_seconds: float = gauge("The longest of these since the start.")
     edits: Counter[Labels] = counter("Fields rewritten in requests.", "method", "field")

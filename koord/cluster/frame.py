@@ -17,6 +17,8 @@ import socket
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import koord
 from koord.cluster import pages
@@ -31,6 +33,9 @@ from koord.kube.lease import Election, Identity, Term, address_of
 from koord.kube.recorder import EventRecorder
 from koord.service import process
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 _LAST_EVENTS_S = 2.0
 _ONE_CALL = CallLimits(tries=1, timeout_s=3.0)
 
@@ -40,10 +45,16 @@ class Component:
 
     ``informers``: the caches without which it can say nothing; ``/readyz`` names those that are not complete. A
     component overrides the methods that are to do more. A method that raises ends the process with exit status 1.
+    ``upstream``: what it counts under names of others, by the prefix of these.
     """
 
-    def __init__(self, informers: Sequence[Followed], metrics: ComponentMetrics | None = None) -> None:
-        self.informers, self.metrics = informers, metrics or ComponentMetrics()
+    def __init__(
+        self,
+        informers: Sequence[Followed],
+        metrics: ComponentMetrics | None = None,
+        upstream: Mapping[str, DataclassInstance] = MappingProxyType({}),
+    ) -> None:
+        self.informers, self.metrics, self.upstream = informers, metrics or ComponentMetrics(), upstream
 
     async def follow(self) -> None:
         """Fills the caches, until it is cancelled. Override it where other caches or tasks run in every replica."""
@@ -121,7 +132,8 @@ class Frame:
     async def run(self, component: Component, stop: asyncio.Event) -> None:
         """Until ``stop`` is set."""
         self._count(component)
-        by_path = pages.makers(self._name, component.metrics, lambda: self._unready(component))
+        counted = {pages.metric_prefix(self._name): component.metrics, **component.upstream}
+        by_path = pages.makers(counted, lambda: self._unready(component))
         async with pages.served(by_path, self._options), asyncio.TaskGroup() as group:
             following = group.create_task(component.follow())
             recording = group.create_task(self.recorder.run())

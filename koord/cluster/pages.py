@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import koord
 from koord.cluster.options import ComponentOptions
@@ -17,6 +18,9 @@ from koord.service import metrics
 from koord.service.metrics import gauge
 from koord.service.statuspages import StatusPages
 from koord.service.statusserver import HEALTH_PAGES, Maker, Page, StatusServer, TokenGuard, read_token
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 ByName = Callable[[], Mapping[str, float]]
 """Asked when somebody reads the page."""
@@ -46,15 +50,18 @@ def metric_prefix(name: str) -> str:
     return f"{name.replace('-', '_')}_"
 
 
-def makers(name: str, counted: ComponentMetrics, unready: Callable[[], Awaitable[str]]) -> Mapping[str, Maker]:
-    """Returns the pages ``/metrics``, ``/healthz`` and ``/readyz`` of the program ``name``. ``unready``: the reason why
-    the replica cannot serve, "" if it can.
+def makers(counted: Mapping[str, DataclassInstance], unready: Callable[[], Awaitable[str]]) -> Mapping[str, Maker]:
+    """Returns the pages ``/metrics``, ``/healthz`` and ``/readyz``. ``counted``: the metrics, by the prefix of their
+    names. ``unready``: the reason why the replica cannot serve, "" if it can.
     """
 
     async def exposition() -> Page:
-        snapshot = metrics.take(counted)
-        body = await asyncio.to_thread(metrics.render, metric_prefix(name), snapshot)
-        return Page(200, body, metrics.CONTENT_TYPE)
+        snapshots = [(prefix, metrics.take(each)) for prefix, each in counted.items()]
+
+        def rendered() -> bytes:
+            return b"".join(metrics.render(prefix, snapshot) for prefix, snapshot in snapshots)
+
+        return Page(200, await asyncio.to_thread(rendered), metrics.CONTENT_TYPE)
 
     async def ready() -> Page:
         sentence = await unready()

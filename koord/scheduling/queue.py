@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count, islice
@@ -31,6 +32,17 @@ from koord.scheduling.table import Table
 
 PARKED_S = 300.0
 _ON_A_NODE = (EventKind.NODE, EventKind.POD_LEFT)
+_CAME, _CHANGED, _FAILED, _BACKED_OFF, _SWEPT = (
+    "PodAdd", "PodUpdate", "ScheduleAttemptFailure", "BackoffComplete", "UnschedulableTimeout"
+)  # fmt: skip
+_EVENTS = {
+    EventKind.NODE: "NodeUpdate",
+    EventKind.POD_LEFT: "AssignedPodDelete",
+    EventKind.POD_CAME: "AssignedPodAdd",
+    EventKind.VOLUME: "PersistentVolumeUpdate",
+    EventKind.OTHER: "NamespaceUpdate",
+}
+"""Upstream's names of what brings a pod to a part of the queue."""
 
 
 class BackoffTimes(NamedTuple):
@@ -45,13 +57,17 @@ class BackoffTimes(NamedTuple):
 
 @dataclass(eq=False)
 class QueuedPod:
-    """``added_s``: since when it waits; ``entered_s``: since when it is where it is. ``attempts``: decisions that found
-    no node; ``errors``: failures of another kind in a row, such as a binding that the API server refused.
+    """``added_s``: since when it waits; ``entered_s``: since when it is where it is, or was taken. ``tries``: how often
+    it was taken, ``tried_from_s``: since when it could be. ``attempts``: decisions that found no node; ``errors``:
+    failures of another kind in a row, such as a binding that the API server refused.
     """
 
     pod: PodInfo
     added_s: float
     entered_s: float
+    tries: int = 0
+    tried_from_s: float = -1.0
+    """-1: it was gated until now."""
     attempts: int = 0
     errors: int = 0
     backoff_until_s: float = 0.0
@@ -119,7 +135,11 @@ class _Group:
 
 
 class SchedulingQueue:
-    """``framework_of``: whose decision about the pod failed, and which is asked whether a node would do now."""
+    """``framework_of``: whose decision about the pod failed, and which is asked whether a node would do now.
+
+    ``incoming``: how many pods came to which part of the queue, by upstream's name of what brought them there.
+    ``rejected``: how many parked pods each plugin rejects nodes for, by plugin and profile.
+    """
 
     def __init__(
         self,
@@ -128,6 +148,7 @@ class SchedulingQueue:
         backoff: BackoffTimes = _DEFAULT_BACKOFF,
     ) -> None:
         self._state, self._framework_of, self._backoff = state, framework_of, backoff
+        self.incoming, self.rejected = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
         self._queued: dict[str, QueuedPod] = {}
         self._active, self._backing_off, self._failed, self._parked = _Order(), _Order(), _Order(), _Order()
         self._gated: set[str] = set()
@@ -159,7 +180,7 @@ class SchedulingQueue:
         queued = self._queued.get(pod.uid)
         if queued is None:
             queued = self._queued[pod.uid] = QueuedPod(pod, now_s, now_s)
-            self._activate(queued, now_s)
+            self._activate(queued, now_s, _CAME)
             return
         is_alike = queued.pod.signature == pod.signature and queued.pod.priority == pod.priority
         if is_alike:
@@ -169,9 +190,9 @@ class SchedulingQueue:
         self._take_out(pod.uid)
         queued.pod = pod
         if is_backing_off:
-            self._back_off(queued, now_s)
+            self._back_off(queued, now_s, _CHANGED)
         else:
-            self._activate(queued, now_s)
+            self._activate(queued, now_s, _CHANGED)
 
     def delete(self, uid: str) -> None:
         """The pod waits no longer. If it was to try a node, others are to try that node now."""
@@ -196,6 +217,7 @@ class SchedulingQueue:
             return None
         queued = order.pop()
         del self._queued[queued.pod.uid]
+        queued.tries, queued.entered_s = queued.tries + 1, now_s
         return queued
 
     def park(self, queued: QueuedPod, rejected_by: frozenset[str], now_s: float) -> None:
@@ -206,6 +228,9 @@ class SchedulingQueue:
         queued.begin_backoff(now_s, self._backoff.after(queued.attempts))
         self._queued[queued.pod.uid] = queued
         self._parked.push(queued, now_s)
+        self.incoming["unschedulable", _FAILED] += 1
+        for plugin in rejected_by:
+            self.rejected[plugin, queued.pod.spec.scheduler_name] += 1
         name = self._group_of[queued.pod.uid] = hashlib.sha256(queued.pod.signature).hexdigest()
         group = self._groups.get(name)
         if group is None:
@@ -222,6 +247,7 @@ class SchedulingQueue:
         self._queued[queued.pod.uid] = queued
         queued.entered_s = now_s
         self._failed.push(queued, queued.backoff_until_s, -queued.pod.priority)
+        self.incoming["backoff", _FAILED] += 1
 
     # time and events
 
@@ -230,11 +256,11 @@ class SchedulingQueue:
         self._wake(now_s)
         for order in (self._backing_off, self._failed):
             while (found := order.first()) is not None and found[0][0] <= now_s:
-                self._activate(order.pop(), now_s)
+                self._activate(order.pop(), now_s, _BACKED_OFF)
         while (found := self._parked.first()) is not None and found[0][0] + PARKED_S <= now_s:
             queued = found[1]
             self._take_out(queued.pod.uid)
-            self._activate(queued, now_s)
+            self._activate(queued, now_s, _SWEPT)
 
     def due_s(self) -> float | None:
         """When ``advance`` has something to do for the mere passing of time; None: never."""
@@ -250,14 +276,14 @@ class SchedulingQueue:
 
     def _wake(self, now_s: float) -> None:
         events, self._events = self._events, {}
-        for row in dict.fromkeys(event.row for event in events.values() if event.kind in _ON_A_NODE):
+        for row, kind in {event.row: event.kind for event in events.values() if event.kind in _ON_A_NODE}.items():
             for group in self._groups_that_fit(row):
                 if self._framework_of(group.pod).fits(group.pod, row):
-                    self._wake_group(group, now_s, row)
+                    self._wake_group(group, now_s, kind, row)
         for event in events.values():
             for group in tuple(self._groups.values()):
                 if group.pods and self._may_help(event, group):
-                    self._wake_group(group, now_s)
+                    self._wake_group(group, now_s, event.kind)
 
     def _may_help(self, event: Event, group: _Group) -> bool:
         """Returns whether a plugin that goes by more than one node may let the group pass now."""
@@ -281,13 +307,13 @@ class SchedulingQueue:
                 fits &= (need <= free) | (need == 0)
         return [self._groups[self._table.name(int(each))] for each in np.flatnonzero(fits)]
 
-    def _wake_group(self, group: _Group, now_s: float, row: int = -1) -> None:
+    def _wake_group(self, group: _Group, now_s: float, kind: EventKind, row: int = -1) -> None:
         """Wakes all of the group; of a node's ``row`` no more than it has room for, those first that wait longest."""
         number = len(group.pods) if row < 0 else self._room(group.pod, row)
         for queued in islice(tuple(group.pods.values()), number):
             self._take_out(queued.pod.uid)
             queued.woken_by_row = row
-            self._back_off(queued, now_s)
+            self._back_off(queued, now_s, _EVENTS[kind])
 
     def _room(self, pod: PodInfo, row: int) -> int:
         """Returns for how many such pods the node has enough of everything."""
@@ -301,20 +327,25 @@ class SchedulingQueue:
         if queued.woken_by_row >= 0:
             self.note(Event(EventKind.POD_LEFT, queued.woken_by_row))
 
-    def _activate(self, queued: QueuedPod, now_s: float) -> None:
+    def _activate(self, queued: QueuedPod, now_s: float, event: str) -> None:
         queued.entered_s = now_s
         if queued.pod.spec.scheduling_gates:
             self._gated.add(queued.pod.uid)
-        else:
-            self._active.push(queued, -queued.pod.priority, now_s)
+            self.incoming["gated", event] += 1
+            return
+        if queued.tried_from_s < 0:
+            queued.tried_from_s = now_s
+        self._active.push(queued, -queued.pod.priority, now_s)
+        self.incoming["active", event] += 1
 
-    def _back_off(self, queued: QueuedPod, now_s: float) -> None:
+    def _back_off(self, queued: QueuedPod, now_s: float, event: str) -> None:
         """Makes the pod active once its backoff has ended."""
         if queued.backoff_until_s <= now_s:
-            self._activate(queued, now_s)
+            self._activate(queued, now_s, event)
         else:
             queued.entered_s = now_s
             self._backing_off.push(queued, queued.backoff_until_s, -queued.pod.priority)
+            self.incoming["backoff", event] += 1
 
     def _take_out(self, uid: str) -> None:
         """Removes the pod from where it is."""
@@ -324,7 +355,9 @@ class SchedulingQueue:
         if uid in self._parked:
             self._parked.discard(uid)
             pods = self._groups[name := self._group_of.pop(uid)].pods
-            del pods[uid]
+            queued = pods.pop(uid)
+            for plugin in queued.rejected_by:
+                self.rejected[plugin, queued.pod.spec.scheduler_name] -= 1
             if not pods:
                 del self._groups[name]
                 self._table.remove(name)

@@ -101,6 +101,10 @@ class ClusterState:
         """The uids of the pods that are on a node by assumption."""
         return frozenset(self._assumed)
 
+    def counts(self) -> dict[str, int]:
+        """How many there are, by upstream's names."""
+        return {"nodes": len(self.table), "pods": len(self._pods), "assumed_pods": len(self._assumed)}
+
     def is_assumed(self, uid: str) -> bool:
         return uid in self._assumed
 

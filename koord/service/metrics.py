@@ -31,28 +31,28 @@ _FAMILY = "family"
 
 
 class Histogram:
-    """``counts[i]``: observations up to ``bounds_s[i]`` and over the bound before; the last has no bound."""
+    """``counts[i]``: observations up to ``bounds[i]`` and over the bound before; the last has no bound."""
 
-    __slots__ = ("bounds_s", "counts", "sum_s")
+    __slots__ = ("bounds", "counts", "sum")
 
-    def __init__(self, bounds_s: tuple[float, ...] = LATENCY_BOUNDS_S) -> None:
-        self.bounds_s = bounds_s
-        self.counts = [0] * (len(bounds_s) + 1)
-        self.sum_s = 0.0
+    def __init__(self, bounds: tuple[float, ...] = LATENCY_BOUNDS_S) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
 
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(self.bounds_s, seconds)] += 1
-        self.sum_s += seconds
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
 
     def copy(self) -> Histogram:
-        copied = Histogram(self.bounds_s)
-        copied.counts, copied.sum_s = self.counts[:], self.sum_s
+        copied = Histogram(self.bounds)
+        copied.counts, copied.sum = self.counts[:], self.sum
         return copied
 
     def cumulative(self) -> list[tuple[str, float]]:
         """Returns Prometheus' buckets: upper bound as text, and how many were at or below it."""
         total, buckets = 0, []
-        for bound, count in zip((*map(str, self.bounds_s), "+Inf"), self.counts, strict=True):
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
             total += count
             buckets.append((bound, float(total)))
         return buckets
@@ -84,9 +84,9 @@ def gauge(help_text: str, *labels: str, factory: Callable[[], Any] | None = None
     return _field(MetricType.GAUGE, help_text, labels, factory or (Counter if labels else int))
 
 
-def histogram(help_text: str, *labels: str, bounds_s: tuple[float, ...] = LATENCY_BOUNDS_S) -> Any:
-    """Makes a field of times: a Histogram, or a dict of them by label values that makes each when it is asked for."""
-    one = partial(Histogram, bounds_s)
+def histogram(help_text: str, *labels: str, bounds: tuple[float, ...] = LATENCY_BOUNDS_S) -> Any:
+    """Makes a field of a distribution: a Histogram, or a dict of them by label values that makes each on demand."""
+    one = partial(Histogram, bounds)
     return _field(MetricType.HISTOGRAM, help_text, labels, partial(defaultdict, one) if labels else one)
 
 
@@ -170,7 +170,7 @@ def _metric(prefix: str, family: Family, values: Values) -> Metric:
     metric: Metric = kinds[family.kind](prefix + family.name, family.help, labels=family.labels)
     for labels, value in values:
         if isinstance(metric, HistogramMetricFamily) and isinstance(value, Histogram):
-            metric.add_metric(labels, buckets=value.cumulative(), sum_value=value.sum_s)
+            metric.add_metric(labels, buckets=value.cumulative(), sum_value=value.sum)
         elif isinstance(metric, CounterMetricFamily | GaugeMetricFamily) and isinstance(value, float):
             metric.add_metric(labels, value)
     return metric

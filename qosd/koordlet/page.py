@@ -66,5 +66,5 @@ def _lines(name: str, node: str, sample: Sample) -> Iterator[str]:
         return
     for bound, count in value.cumulative():
         yield f'{name}_bucket{{{labels},le="{bound}"}} {count!r}'
-    yield f"{name}_sum{{{labels}}} {value.sum_s!r}"
+    yield f"{name}_sum{{{labels}}} {value.sum!r}"
     yield f"{name}_count{{{labels}}} {float(sum(value.counts))!r}"

@@ -226,6 +226,6 @@ def _histograms(scrape: Scrape, name: str) -> Iterator[tuple[tuple[str, ...], Hi
 
 
 def _times(factor: float, times: Histogram) -> Histogram:
-    scaled_times = Histogram(tuple(float(f"{bound * factor:.12g}") for bound in times.bounds_s))
-    scaled_times.counts, scaled_times.sum_s = times.counts, times.sum_s * factor
+    scaled_times = Histogram(tuple(float(f"{bound * factor:.12g}") for bound in times.bounds))
+    scaled_times.counts, scaled_times.sum = times.counts, times.sum * factor
     return scaled_times

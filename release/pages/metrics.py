@@ -8,6 +8,9 @@ from koord.model.locations import PROXY_STATUS_SOCKET
 from koord.service.metrics import Family, MetricType, families
 from koord_manager.metrics import PREFIX as MANAGER
 from koord_manager.metrics import Metrics as ManagerMetrics
+from koord_scheduler.metrics import PREFIX as SCHEDULER
+from koord_scheduler.metrics import UPSTREAMS_PREFIX, SchedulingMetrics
+from koord_scheduler.metrics import Metrics as SchedulerMetrics
 from qosd import gauges
 from qosd.metrics import PREFIX as QOSD
 from qosd.metrics import Metrics as QosdMetrics
@@ -34,6 +37,7 @@ use them. `make docs` makes this page from the declarations that `/metrics` is r
 | koord-qosd | `127.0.0.1:9316` of the node in the chart, or `--metrics-endpoint` | \
 [node daemon](node-daemon.md#health) |
 | koord-manager | port 8080 of its pods | [koord-manager](koord-manager.md) |
+| koord-scheduler | `127.0.0.1:10251`, or `--metrics-addr` | [below](#koord-scheduler) |
 
 Counters end in `_total`; a histogram has `_bucket`, `_sum` and `_count`. A metric is exported while it has a sample,
 and never as 0 for a missing figure.
@@ -42,6 +46,7 @@ and never as 0 for a missing figure.
 * [koord-qosd itself](#koord-qosd-itself)
 * [What koord-qosd measures](#what-koord-qosd-measures)
 * [koord-manager](#koord-manager)
+* [koord-scheduler](#koord-scheduler)
 
 [koordlet's metrics](koordlet-metrics.md) has the names of Koordinator's node agent.
 
@@ -64,6 +69,19 @@ made of it. More: [what koord-qosd measures](measuring.md).
 ## koord-manager
 
 {manager}
+
+## koord-scheduler
+
+What it counts of pods has the names, types, labels and buckets of kube-scheduler and of Koordinator's scheduler, so
+their dashboards and alerts go on working:
+
+{upstream}
+
+Not exported are `framework_extension_point_duration_seconds`, `plugin_execution_duration_seconds` and
+`plugin_evaluation_total` (a plugin looks at all nodes at once and is not timed alone), `permit_wait_duration_seconds`
+and `goroutines`. Of itself it says:
+
+{scheduler}
 """
 
 
@@ -74,6 +92,8 @@ def text() -> str:
         qosd=table(_HEAD, _counted(QOSD, (*families(QosdMetrics), *gauges.FAMILIES))),
         measured=table((*_HEAD, "Unit", "Every", "Kept", "koordlet's name"), map(_measured, METRICS)),
         manager=table(_HEAD, _counted(MANAGER, families(ManagerMetrics))),
+        scheduler=table(_HEAD, _counted(SCHEDULER, families(SchedulerMetrics))),
+        upstream=table(_HEAD, _counted(UPSTREAMS_PREFIX, families(SchedulingMetrics))),
     )
 
 

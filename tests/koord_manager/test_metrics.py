@@ -7,6 +7,7 @@ from koord.cluster.frame import Frame
 from koord.kube.client import Client
 from koord.model.nodelink import LEASE_NAME
 from koord_manager.manager import Manager
+from koord_manager.metrics import PREFIX
 from koord_manager.options import NAME, PROGRAM
 from tests.kube.server import Server
 from tests.kube.support import client
@@ -34,7 +35,7 @@ async def test_every_figure_is_on_the_page() -> None:
     async with server.serving() as url, client(url) as api:
         figures = made(api).metrics
         figures.webhook_duration_seconds["/mutate-pod", "allowed"].observe(0.001)
-        page = await pages.makers(NAME, figures, ready)["/metrics"]()  # type: ignore[misc]
+        page = await pages.makers({PREFIX: figures}, ready)["/metrics"]()  # type: ignore[misc]
     text = page.body.decode()
     for line in LINES:
         assert line in text

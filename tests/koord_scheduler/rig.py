@@ -78,6 +78,9 @@ class Rig:
         found = self.server.objects.get(("/api/v1", "events"), {}).values()
         return [event["message"] for event in found if event["reason"] == reason]
 
+    def attempts(self, result: str) -> int:
+        return self.scheduler.metrics.schedule_attempts[result, NAME]
+
     def requested(self, name: str = "n1") -> int:
         row = self.view.state.table.row(name)
         return -1 if row is None else self.view.state.requested.at(row, "cpu")

@@ -77,7 +77,7 @@ async def test_why_a_pod_waits_is_said_once() -> None:
         for step in range(3):
             rig.offset_s += 400
             rig.view.changed()
-            await until(lambda: rig.scheduler.attempts["unschedulable"] >= step + 2)  # noqa: B023 - awaited at once
+            await until(lambda: rig.attempts("unschedulable") >= step + 2)  # noqa: B023 - awaited at once
         assert rig.server.count("patch") == writes
         rig.node("n2", "8")
         rig.offset_s += 20
@@ -130,7 +130,7 @@ async def test_a_binding_that_is_not_answered_is_sent_again(faults: list[Fault])
         await until(lambda: not rig.view.state.assumed)
         assert [rig.requested(name) for name in ("n1", "n2")] == [1000 * (node == name) for name in ("n1", "n2")]
         await until(lambda: len(rig.events("Scheduled")) == 1)
-        assert rig.scheduler.attempts == {"scheduled": 1, "unschedulable": 0, "error": 0}
+        assert (rig.attempts("scheduled"), rig.attempts("unschedulable"), rig.attempts("error")) == (1, 0, 0)
 
 
 async def test_a_server_that_has_too_much_to_do_gets_less() -> None:

@@ -64,7 +64,7 @@ def test_a_stall_in_the_iteration_that_armed_it_is_seen_whole(
     loop.turn()
     assert metrics.loop_lag_longest_seconds == pytest.approx(0.3 - PERIOD_S)
     assert sum(metrics.loop_lag_seconds.counts) == 1
-    assert metrics.loop_lag_seconds.sum_s == pytest.approx(metrics.loop_lag_longest_seconds)
+    assert metrics.loop_lag_seconds.sum == pytest.approx(metrics.loop_lag_longest_seconds)
 
 
 def test_without_work_there_is_no_timer(loop: Loop, metrics: Metrics) -> None:
@@ -101,7 +101,7 @@ async def test_calls_are_timed_by_method_and_held_ones_by_the_decision(tmp_path:
             "other": 2,
         }
         assert {path: sum(times.counts) for path, times in metrics.hold_duration_seconds.items()} == {CREATE: 1}
-        assert metrics.hold_duration_seconds[CREATE].sum_s <= metrics.call_duration_seconds[CREATE].sum_s
+        assert metrics.hold_duration_seconds[CREATE].sum <= metrics.call_duration_seconds[CREATE].sum
         await until(lambda: not rig.relay.lag.is_armed)
         assert sum(rig.relay.metrics.loop_lag_seconds.counts) > 0
 

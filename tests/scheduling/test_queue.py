@@ -135,6 +135,26 @@ def test_pods_whose_backoff_ends_in_one_second_are_next_by_priority() -> None:
     assert [each and each.pod.name for each in again] == ["high", "low"]
 
 
+def test_where_pods_came_from_is_counted_and_who_rejects_those_that_wait() -> None:
+    rig = Rig(node("n1", cpu="1"))
+    rig.put(*names(3, cpu="2"))
+    rig.run()
+    rig.queue.delete("p2")
+    assert rig.queue.rejected == {("NodeResourcesFit", ""): 2}
+    rig.node(node("n1", cpu="2"))
+    assert rig.run(20.0) == ["p0"]
+    assert rig.queue.rejected == {("NodeResourcesFit", ""): 1}
+    assert rig.run(20.0 + PARKED_S) == []
+    assert rig.queue.incoming == {
+        ("active", "PodAdd"): 3,
+        ("active", "NodeUpdate"): 1,
+        ("active", "UnschedulableTimeout"): 1,
+        ("unschedulable", "ScheduleAttemptFailure"): 4,
+    }
+    rig.queue.delete("p1")
+    assert not +rig.queue.rejected
+
+
 def test_a_parked_pod_waits_for_room_and_wakes_for_it() -> None:
     rig = Rig(node("n1", cpu="2"), node("n2", cpu="1"))
     there = [pod("x1", {"cpu": "1"}, nodeName="n1"), pod("x2", {"cpu": "1"}, nodeName="n2")]

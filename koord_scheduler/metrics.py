@@ -1,0 +1,115 @@
+"""What koord-scheduler counts: of itself by its own names, of its pods by those that Kubernetes' scheduler has.
+
+Dashboards and alerts for kube-scheduler or Koordinator's scheduler go on working: names, types, labels and buckets of
+``SchedulingMetrics`` are theirs (pkg/scheduler/metrics; Koordinator's pkg/scheduler/metrics). A decision costs some
+additions; what the queue and the state know is asked when somebody reads the page.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from koord.cluster.pages import ByName, ComponentMetrics, metric_prefix, none, zero
+from koord.scheduling.queue import QueuedPod
+from koord.service.metrics import Histogram, counter, gauge, histogram
+from koord_scheduler.options import NAME
+
+PREFIX, UPSTREAMS_PREFIX = metric_prefix(NAME), "scheduler_"
+_MOST_TRIES = 15
+"""From as many on the label ``attempts`` says ``15+``, as upstream's does."""
+
+
+class Result(StrEnum):
+    """What an attempt to place a pod came to."""
+
+    SCHEDULED = "scheduled"
+    UNSCHEDULABLE = "unschedulable"
+    ERROR = "error"
+
+
+def _doubled(first: float, count: int) -> tuple[float, ...]:
+    return tuple(float(f"{first * 2**step:.12g}") for step in range(count))
+
+
+def no_labels() -> Mapping[tuple[str, str], float]:
+    return {}
+
+
+@dataclass(slots=True)
+class Metrics(ComponentMetrics):
+    """Of koord-scheduler itself."""
+
+    binding_window: Callable[[], float] = gauge(
+        "Bindings that may be under way at once: more as long as the API server answers, half when it says 429.",
+        factory=lambda: zero,
+    )
+    bindings_under_way: Callable[[], float] = gauge("Bindings that are under way now.", factory=lambda: zero)
+    unreadable_pods: Callable[[], float] = gauge(
+        "Pods of this scheduler that cannot be placed as they are; the log says why.", factory=lambda: zero
+    )
+
+
+@dataclass(slots=True)
+class SchedulingMetrics:
+    """Of pods, by upstream's names."""
+
+    schedule_attempts: Counter[tuple[str, str]] = counter(
+        "Attempts to place a pod: scheduled once it is bound, unschedulable if no node would do, error else.",
+        "result", "profile",
+    )  # fmt: skip
+    scheduling_attempt_duration_seconds: dict[tuple[str, str], Histogram] = histogram(
+        "Time from when a pod was taken until it was bound, or until it was known that it cannot be.",
+        "result", "profile", bounds=_doubled(0.001, 15),
+    )  # fmt: skip
+    scheduling_algorithm_duration_seconds: Histogram = histogram(
+        "Time of a decision for which there is a node.", bounds=_doubled(0.001, 15)
+    )
+    pod_scheduling_sli_duration_seconds: dict[str, Histogram] = histogram(
+        "Time from when a pod could first be tried until it was bound, by how often it was tried.",
+        "attempts", bounds=_doubled(0.01, 20),
+    )  # fmt: skip
+    pod_scheduling_attempts: Histogram = histogram(
+        "How often a pod was tried until it was bound.", bounds=_doubled(1, 5)
+    )
+    pod_scheduling_evaluated_nodes: Histogram = histogram(
+        "Nodes that were looked at for a pod: all.", bounds=_doubled(1, 15)
+    )
+    pod_scheduling_feasible_nodes: Histogram = histogram(
+        "Nodes that would have done for a pod that got one.", bounds=_doubled(1, 15)
+    )
+    preemption_attempts: int = counter("Pods for which others had to leave.")
+    preemption_victims: Histogram = histogram("Pods that had to leave for one.", bounds=_doubled(1, 7))
+    pending_pods: ByName = gauge("Pods that wait, by where they are in the queue.", "queue", factory=lambda: none)
+    queue_incoming_pods: Callable[[], Mapping[tuple[str, str], float]] = counter(
+        "Pods that came to a part of the queue, by what brought them there.", "queue", "event",
+        factory=lambda: no_labels,
+    )  # fmt: skip
+    unschedulable_pods: Callable[[], Mapping[tuple[str, str], float]] = gauge(
+        "Pods that wait for a change in the cluster, by each plugin that rejects nodes for them.", "plugin", "profile",
+        factory=lambda: no_labels,
+    )  # fmt: skip
+    cache_size: ByName = gauge("Nodes, pods on them, and those of which that is assumed.", "type", factory=lambda: none)
+
+    def decided(self, seconds: float, node_count: int, feasible_count: int) -> None:
+        """A node was found for a pod, in so many seconds."""
+        self.scheduling_algorithm_duration_seconds.observe(seconds)
+        self.pod_scheduling_evaluated_nodes.observe(node_count)
+        self.pod_scheduling_feasible_nodes.observe(feasible_count)
+
+    def tried(self, queued: QueuedPod, result: Result, now_s: float) -> None:
+        """An attempt for the pod has ended."""
+        key = result.value, queued.pod.spec.scheduler_name
+        self.schedule_attempts[key] += 1
+        self.scheduling_attempt_duration_seconds[key].observe(now_s - queued.entered_s)
+        if result is Result.SCHEDULED:
+            tries = str(queued.tries) if queued.tries < _MOST_TRIES else f"{_MOST_TRIES}+"
+            self.pod_scheduling_sli_duration_seconds[tries].observe(now_s - queued.tried_from_s)
+            self.pod_scheduling_attempts.observe(queued.tries)
+
+    def preempted(self, victims: int) -> None:
+        """So many pods have to leave for one."""
+        self.preemption_attempts += 1
+        self.preemption_victims.observe(victims)
