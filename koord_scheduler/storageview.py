@@ -15,6 +15,7 @@ from koord.kube.schedulingkinds import (
     PERSISTENT_VOLUME,
     PERSISTENT_VOLUME_CLAIM,
     STORAGE_CLASS,
+    VOLUME_ATTACHMENT,
 )
 from koord.kube.stream import EventStream, ObjectEvent
 from koord.model.problem import Problem
@@ -45,12 +46,13 @@ def storage_informers(
 
         return Informer(client, kind, monotonic_s, stream=stream, transform=as_read, handle=take)
 
-    limits = volumes.limits
+    limits, attachments = volumes.limits, volumes.attachments
     return (
         followed(PERSISTENT_VOLUME_CLAIM, volumes.put_claim, lambda key: volumes.remove_claim(key.namespace, key.name)),
         followed(PERSISTENT_VOLUME, volumes.put_volume, lambda key: volumes.remove_volume(key.name)),
         followed(STORAGE_CLASS, volumes.put_class, lambda key: volumes.remove_class(key.name)),
         followed(CSI_NODE, limits.put, lambda key: limits.remove(key.name)),
+        followed(VOLUME_ATTACHMENT, attachments.put, lambda key: attachments.remove(key.name)),
         followed(CSI_DRIVER, volumes.put_driver, lambda key: volumes.remove_driver(key.name)),
         followed(
             CSI_STORAGE_CAPACITY, volumes.put_capacity, lambda key: volumes.remove_capacity(key.namespace, key.name)

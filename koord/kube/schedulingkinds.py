@@ -18,6 +18,7 @@ from koord.model.scheduling.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
+    VolumeAttachment,
 )
 
 POD = kind.POD.decoded_as(Pod)
@@ -32,6 +33,7 @@ PERSISTENT_VOLUME_CLAIM = Kind("", "v1", "PersistentVolumeClaim", "persistentvol
 PERSISTENT_VOLUME = Kind("", "v1", "PersistentVolume", "persistentvolumes", False, PersistentVolume)
 STORAGE_CLASS = Kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", False, StorageClass)
 CSI_NODE = Kind("storage.k8s.io", "v1", "CSINode", "csinodes", False, CSINode)
+VOLUME_ATTACHMENT = Kind("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", False, VolumeAttachment)
 CSI_DRIVER = Kind("storage.k8s.io", "v1", "CSIDriver", "csidrivers", False, CSIDriver)
 CSI_STORAGE_CAPACITY = Kind(
     "storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities", True, CSIStorageCapacity

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from koord.scheduling.table import Bools, Column, Int32s, Int64s, Table
 
 HOSTNAME, ZONE, REGION = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+OLD_ZONE, OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
 ABSENT = -1
 _SPARE = 1024
 NO_NUMBER = -(2**63)

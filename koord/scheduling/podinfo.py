@@ -17,7 +17,8 @@ import msgspec
 
 from koord.model.scheduling.pods import Pod, PodAffinityTerm, PodSpec
 from koord.model.selector import LabelSelector, Operator, Requirement
-from koord.scheduling import amounts
+from koord.scheduling import amounts, csivolumes
+from koord.scheduling.csivolumes import AttachedVolume
 
 ANY_IP = "0.0.0.0"
 _FINISHED = ("Succeeded", "Failed")
@@ -160,6 +161,17 @@ class PodInfo:
     def disks(self) -> tuple[PodDisk, ...]:
         """Its disks that other pods of its node may not have, too."""
         return tuple(_disks(self.spec)) if self.spec.volumes else ()
+
+    @cached_property
+    def inline_volumes(self) -> tuple[AttachedVolume, ...]:
+        """What drivers attach for its volumes that name their disks themselves, each once."""
+        found = [csivolumes.of_inline(volume) for volume in self.spec.volumes]
+        return tuple(dict.fromkeys([each for each in found if each is not None]))
+
+    @property
+    def has_volumes(self) -> bool:
+        """Returns whether it has volumes that a node may not take."""
+        return bool(self.spec.volumes) and bool(self.claims or self.disks or self.inline_volumes)
 
     @cached_property
     def affinity(self) -> tuple[AffinityTerm, ...]:

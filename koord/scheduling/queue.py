@@ -290,7 +290,7 @@ class SchedulingQueue:
         if event.kind is EventKind.OTHER:
             return True
         if event.kind is EventKind.VOLUME:
-            return bool(group.pod.claims)
+            return group.pod.has_volumes
         if not (group.goes_by_others or (event.pod and event.pod.anti_affinity)):
             return False
         filters = self._framework_of(group.pod).cluster_filters

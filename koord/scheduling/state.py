@@ -131,6 +131,7 @@ class ClusterState:
         self._changed(row)
         if is_new:
             self.volumes.limits.node_came(row, name)
+            self.volumes.attached.node_came(row, name)
             for pod in self._by_node.get(name, {}).values():
                 self._count(row, pod)
         return problems
@@ -256,7 +257,7 @@ class ClusterState:
         self.requested.add(row, pod.counted, sign)
         self._assumed_cpu_milli.values[row] += sign * pod.assumed_cpu_milli
         self._assumed_memory_bytes.values[row] += sign * pod.assumed_memory_bytes
-        if pod.claims or pod.disks:
+        if pod.has_volumes:
             self.volumes.users.count(row, pod, sign)
         for port in pod.host_ports:
             self._count_port(row, port, sign)
@@ -323,5 +324,5 @@ def counts_alike(before: PodInfo, after: PodInfo) -> bool:
         == (after.assumed_cpu_milli, after.assumed_memory_bytes)
         and before.spec.affinity == after.spec.affinity
         and before.host_ports == after.host_ports
-        and (before.claims, before.disks) == (after.claims, after.disks)
+        and (before.claims, before.disks, before.inline_volumes) == (after.claims, after.disks, after.inline_volumes)
     )

@@ -29,9 +29,12 @@ from koord.model.scheduling.storage import (
     StorageClass,
 )
 from koord.model.selector import LabelSelector
+from koord.scheduling import csivolumes
+from koord.scheduling.attachments import AttachedCounts, VolumeAttachments
+from koord.scheduling.csivolumes import AttachedVolume
 from koord.scheduling.podinfo import ClaimKey
 from koord.scheduling.table import Bools, Int64s, Table
-from koord.scheduling.volumeusers import AttachedVolume, VolumeLimits, VolumeUsers
+from koord.scheduling.volumeusers import VolumeLimits, VolumeUsers
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
@@ -139,10 +142,12 @@ class VolumeDecision(NamedTuple):
 
 
 class Volumes:
-    """``users``: what the pods on nodes use. ``limits``: how many volumes nodes take."""
+    """``users``: what the pods on nodes use. ``attached``, ``limits``: how many volumes nodes have and take."""
 
     def __init__(self, table: Table) -> None:
-        self.users = VolumeUsers(table, self.attached_volume)
+        self.attached = AttachedCounts(table)
+        self.attachments = VolumeAttachments(self.attached, self._object)
+        self.users = VolumeUsers(self.attached, self.attached_volume)
         self.limits = VolumeLimits(table)
         self._claims: dict[ClaimKey, ClaimInfo] = {}
         self._claims_of_volume: dict[str, set[ClaimKey]] = {}
@@ -203,12 +208,10 @@ class Volumes:
             return None
         volume = self._volumes.get(claim.object.spec.volume_name)
         if volume is not None:
-            csi = volume.object.spec.csi
-            return AttachedVolume(csi.driver, csi.volume_handle) if csi and csi.driver and csi.volume_handle else None
+            return csivolumes.of_object(volume.object)
         found = self._classes.get(claim.class_name)
-        if found is None or not found.object.provisioner:
-            return None
-        return AttachedVolume(found.object.provisioner, f"\0{key.namespace}/{key.name}")
+        driver = "" if found is None else csivolumes.driver_of(found.object.provisioner)
+        return AttachedVolume(driver, f"\0{key.namespace}/{key.name}") if driver else None
 
     def has_capacities(self, driver: str) -> bool:
         """Returns whether the driver says how much room there is."""
@@ -253,14 +256,12 @@ class Volumes:
         self._volumes[name] = VolumeInfo(volume, _class_name(volume.metadata, spec.storage_class_name), capacity, reach)
         if spec.claim_ref is not None:
             self._assumed_refs.pop(name, None)
-        self._put_in_place(name)
-        self.users.update(self._claims_of_volume.get(name, ()))
+        self._volume_changed(name)
         return tuple(problems)
 
     def remove_volume(self, name: str) -> None:
         self._volumes.pop(name, None)
-        self._put_in_place(name)
-        self.users.update(self._claims_of_volume.get(name, ()))
+        self._volume_changed(name)
 
     def put_class(self, storage_class: StorageClass) -> None:
         name = storage_class.metadata.name
@@ -358,6 +359,15 @@ class Volumes:
             self._assumed.update(held)
 
     # the rest
+
+    def _object(self, name: str) -> PersistentVolume | None:
+        found = self._volumes.get(name)
+        return None if found is None else found.object
+
+    def _volume_changed(self, name: str) -> None:
+        self._put_in_place(name)
+        self.users.update(self._claims_of_volume.get(name, ()))
+        self.attachments.volume_changed(name)
 
     def _reach(self, terms: tuple[NodeSelectorTerm, ...]) -> Reach:
         """Volumes of equal terms have one."""

@@ -1,8 +1,7 @@
-"""Which claims and disks the pods of each node use, and so how many volumes of each CSI driver are attached to it; and
-how many it takes.
+"""Which claims and disks the pods of each node use, and how many volumes of each CSI driver it takes.
 
 A claim is one volume of its driver however many pods of a node use it, and two claims may be the same volume. Which
-volume a claim is changes with the objects of claims, volumes and classes; the counts follow.
+volume a claim is changes with the objects of claims, volumes and classes; what is attached follows.
 
 Invariant: the counts equal those that are made anew of the same pods and objects.
 """
@@ -15,18 +14,13 @@ from typing import NamedTuple
 import numpy as np
 
 from koord.model.scheduling.storage import CSINode
+from koord.scheduling.attachments import AttachedCounts
+from koord.scheduling.csivolumes import AttachedVolume
 from koord.scheduling.podinfo import ClaimKey, DiskKey, PodInfo
 from koord.scheduling.table import Column, Int64s, Table
 
 NO_LIMIT = 2**62
 _NO_ROWS: Mapping[int, int] = {}
-
-
-class AttachedVolume(NamedTuple):
-    """``handle``: by which the driver knows it; of a claim without a volume one that the claim's name makes up."""
-
-    driver: str
-    handle: str
 
 
 class _DiskUse(NamedTuple):
@@ -39,13 +33,11 @@ class _DiskUse(NamedTuple):
 class VolumeUsers:
     """``volume_of``: what a claim attaches now; None: nothing that counts."""
 
-    def __init__(self, table: Table, volume_of: Callable[[ClaimKey], AttachedVolume | None]) -> None:
-        self._table = table
+    def __init__(self, attached: AttachedCounts, volume_of: Callable[[ClaimKey], AttachedVolume | None]) -> None:
+        self._attached = attached
         self._volume_of = volume_of
         self._claims: dict[ClaimKey, dict[int, int]] = {}
         self._volumes: dict[ClaimKey, AttachedVolume] = {}
-        self._attached: dict[AttachedVolume, dict[int, int]] = {}
-        self._counts: dict[str, Column[np.int64]] = {}
         self._disks: dict[DiskKey, dict[int, _DiskUse]] = {}
 
     @property
@@ -62,19 +54,12 @@ class VolumeUsers:
         uses = self._disks.get(disk, {})
         return [row for row, use in uses.items() if not is_shared or use.shared < use.total]
 
-    def rows_attached(self, volume: AttachedVolume) -> Mapping[int, int]:
-        """Returns how many claims have the volume attached, by row."""
-        return self._attached.get(volume, _NO_ROWS)
-
-    def attached_counts(self, driver: str) -> Int64s | None:
-        """int64[N]: how many volumes of the driver each node has attached; None: none ever."""
-        column = self._counts.get(driver)
-        return None if column is None else column.values[: self._table.length]
-
     def count(self, row: int, pod: PodInfo, sign: int) -> None:
         """Counts what the pod uses on the node, or, of ``sign`` -1, no longer."""
         for claim in pod.claims:
             self._count_claim(row, claim.key, sign)
+        for volume in pod.inline_volumes:
+            self._attached.use(row, volume, sign)
         for key, is_shared in pod.disks:
             uses = self._disks.setdefault(key, {})
             before = uses.get(row, _DiskUse(0, 0))
@@ -121,21 +106,8 @@ class VolumeUsers:
             self._volumes[claim] = volume
 
     def _attach(self, row: int, volume: AttachedVolume | None, sign: int) -> None:
-        if volume is None:
-            return
-        rows = self._attached.setdefault(volume, {})
-        before = rows.get(row, 0)
-        rows[row] = before + sign
-        if before and rows[row]:
-            return
-        column = self._counts.get(volume.driver)
-        if column is None:
-            column = self._counts[volume.driver] = self._table.column(np.int64)
-        column.values[row] += sign
-        if not rows[row]:
-            del rows[row]
-            if not rows:
-                del self._attached[volume]
+        if volume is not None:
+            self._attached.use(row, volume, sign)
 
 
 class VolumeLimits:

@@ -13,6 +13,8 @@ from tests.support.waiting import until
 
 CLAIMS, VOLUMES = "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+CSI_NODES, ATTACHMENTS = "/apis/storage.k8s.io/v1/csinodes", "/apis/storage.k8s.io/v1/volumeattachments"
+ONE = {"count": 1}
 SELECTED, COMPLETED = "volume.kubernetes.io/selected-node", "pv.kubernetes.io/bind-completed"
 
 
@@ -146,3 +148,25 @@ async def test_two_pods_get_two_volumes() -> None:
         await until(lambda: all(stored(rig, VOLUMES, f"v{number}")["spec"].get("claimRef") for number in (1, 2)))
         names = {stored(rig, VOLUMES, f"v{number}")["spec"]["claimRef"]["name"] for number in (1, 2)}
         assert names == {"c1", "c2"}
+
+
+async def test_a_volume_that_is_detached_leaves_room_for_another() -> None:
+    def full(rig: Rig) -> None:
+        rig.node("n1")
+        rig.server.put(CSI_NODES, "", "n1", spec={"drivers": [{"name": "d", "nodeID": "n1", "allocatable": ONE}]})
+        for name in ("old", "new"):
+            csi = {"driver": "d", "volumeHandle": name}
+            rig.server.put(VOLUMES, "", name, spec={"csi": csi, "capacity": {"storage": "1Gi"}})
+        source = {"persistentVolumeName": "old"}
+        rig.server.put(ATTACHMENTS, "", "a", spec={"attacher": "d", "nodeName": "n1", "source": source})
+        claim(rig, "")
+        bind_claim(rig, "new")
+
+    async with running(full) as rig:
+        with_claim(rig)
+        await rig.lead()
+        await until(lambda: rig.condition()[1] == "Unschedulable")
+        assert "1 node(s) exceed max volume count" in rig.condition()[2]
+        rig.server.delete(ATTACHMENTS, "", "a")
+        rig.offset_s += 20
+        assert await rig.placed("p") == ["n1"]

@@ -13,7 +13,7 @@ from koord.scheduling.podinfo import ClaimKey, DiskKey, PodInfo
 from koord.scheduling.state import ClusterState
 from koord.scheduling.volumeusers import NO_LIMIT
 from tests.scheduling.volumehistory import CLASSES, NAMES, VOLUMES, VolumeHistory
-from tests.scheduling.volumeobjects import DRIVER, StorageObject, put
+from tests.scheduling.volumeobjects import DRIVER, EBS, StorageObject, put
 
 PLUGINS = (VolumeRestrictions(), NodeVolumeLimits(), VolumeBinding(), VolumeZone())
 STEPS = 150
@@ -55,7 +55,9 @@ def dump(state: ClusterState) -> dict[str, object]:
         claim = volumes.claim(key)
         rows = {names[row]: count for row, count in users.rows_of(key).items()}
         attached = volumes.attached_volume(key)
-        holders = {} if attached is None else {names[row]: each for row, each in users.rows_attached(attached).items()}
+        holders = (
+            {} if attached is None else {names[row]: each for row, each in volumes.attached.rows_used(attached).items()}
+        )
         kept = [] if claim is None else [each.name for each in volumes.kept_for(claim)]
         found[key.name] = claim and (claim, volumes.selected_node(claim)), rows, attached, holders, kept
     for name in VOLUMES:
@@ -64,10 +66,10 @@ def dump(state: ClusterState) -> dict[str, object]:
     for each in CLASSES:
         found[each.metadata.name] = [one.name for one in volumes.free(each.metadata.name, 0)]
         found[each.metadata.name + " room"] = sorted(one.limit_bytes for one in volumes.capacities(each.metadata.name))
-    for name in (DRIVER, "other"):
+    for name in (DRIVER, EBS, "other"):
         for what, column, nothing in (
             ("limits", volumes.limits.of(name), NO_LIMIT),
-            ("attached", users.attached_counts(name), 0),
+            ("attached", volumes.attached.of(name), 0),
         ):
             found[f"{name} {what}"] = {
                 names[row]: int(count)
@@ -90,6 +92,7 @@ def anew(history: VolumeHistory) -> ClusterState:
         *oracle.csi_nodes.values(),
         *oracle.drivers.values(),
         *oracle.capacities.values(),
+        *oracle.attachments.values(),
         *oracle.nodes.values(),
         *[made for uid, (made, _) in oracle.placed.items() if uid not in history.decisions],
     ]

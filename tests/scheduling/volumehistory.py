@@ -18,6 +18,7 @@ from koord.scheduling.volumes import NO_PROVISIONER, SELECTED_NODE, VolumeDecisi
 from tests.scheduling.clusters import HOSTNAME, ZONE, node, pod
 from tests.scheduling.volumeobjects import (
     DRIVER,
+    attachment,
     capacity,
     claim,
     csi_node,
@@ -161,11 +162,15 @@ class VolumeHistory:
                 self.state.volumes.remove_volume(name)
         elif kind < 0.85:
             name = draw.choice(["n9", *self.oracle.nodes])
-            self.oracle.csi_nodes[name] = csi_node(name, csi_example_com=draw.choice([None, 1, 2]), other=1)
+            self.oracle.csi_nodes[name] = csi_node(
+                name, csi_example_com=draw.choice([None, 1, 2]), other=1, ebs_csi_aws_com=draw.choice([None, 1, 2])
+            )
             put(self.state, [self.oracle.csi_nodes[name]])
         elif kind < 0.88:
             self.oracle.drivers[DRIVER] = driver(DRIVER, storage_capacity=draw.random() < 0.5)
             put(self.state, [self.oracle.drivers[DRIVER]])
+        elif kind < 0.92:
+            self.change_attachment(f"a{draw.randrange(6)}")
         elif kind < 0.96:
             self.put_capacity(f"s{draw.randrange(4)}")
         elif self.oracle.capacities:
@@ -209,6 +214,17 @@ class VolumeHistory:
         members = {"maximumVolumeSize": draw.choice(SIZES)} if draw.random() < 0.3 else {}
         made = capacity(name, draw.choice(SIZES), topology, storage_class=draw.choice(["local", "zonal"]), **members)
         self.oracle.capacities[name] = made
+        put(self.state, [made])
+
+    def change_attachment(self, name: str) -> None:
+        draw = self.draw
+        if name in self.oracle.attachments and draw.random() < 0.5:
+            del self.oracle.attachments[name]
+            self.state.volumes.attachments.remove(name)
+            return
+        node_name, of = draw.choice(["n9", *self.oracle.nodes]), draw.choice(["", "gone", *VOLUMES])
+        made = attachment(name, node_name, of, draw.choice([DRIVER, DRIVER, "other", ""]))
+        self.oracle.attachments[name] = made
         put(self.state, [made])
 
     def claim(self, name: str) -> PersistentVolumeClaim:
@@ -256,6 +272,8 @@ class VolumeHistory:
             at = None
         if draw.random() < 0.6:
             spec["csi"] = {"driver": draw.choice([DRIVER, "other"]), "volumeHandle": draw.choice(["h1", "h2", name])}
+        elif draw.random() < 0.5:
+            spec["awsElasticBlockStore"] = {"volumeID": draw.choice(["a", "b", name])}
         if draw.random() < 0.1:
             spec["volumeMode"] = "Block"
         labels = {"tier": draw.choice(["a", "b"])}

@@ -15,13 +15,21 @@ from koord.model.scheduling.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
+    VolumeAttachment,
 )
 from koord.scheduling.state import ClusterState
 from koord.scheduling.volumes import BIND_COMPLETED
 
 DRIVER = "csi.example.com"
+EBS = "ebs.csi.aws.com"
 StorageObject: TypeAlias = (
-    PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode | CSIDriver | CSIStorageCapacity
+    PersistentVolumeClaim
+    | PersistentVolume
+    | StorageClass
+    | CSINode
+    | CSIDriver
+    | CSIStorageCapacity
+    | VolumeAttachment
 )
 
 
@@ -130,6 +138,13 @@ def csi_node(name: str, /, **limits: int | None) -> CSINode:
     return core.read(CSINode, msgspec.json.encode({"metadata": {"name": name}, "spec": {"drivers": drivers}}))
 
 
+def attachment(name: str, /, node: str, volume: str, attacher: str = DRIVER) -> VolumeAttachment:
+    """``volume`` "": of a volume that a pod describes itself."""
+    source: dict[str, Any] = {"persistentVolumeName": volume} if volume else {"inlineVolumeSpec": {}}
+    made = {"metadata": {"name": name}, "spec": {"attacher": attacher, "nodeName": node, "source": source}}
+    return core.read(VolumeAttachment, msgspec.json.encode(made))
+
+
 def driver(name: str = DRIVER, /, storage_capacity: bool = True) -> CSIDriver:
     made = {"metadata": {"name": name}, "spec": {"storageCapacity": storage_capacity}}
     return core.read(CSIDriver, msgspec.json.encode(made))
@@ -161,6 +176,8 @@ def put(state: ClusterState, objects: Iterable[StorageObject]) -> None:
                 volumes.put_class(each)
             case CSINode():
                 volumes.limits.put(each)
+            case VolumeAttachment():
+                volumes.attachments.put(each)
             case CSIDriver():
                 volumes.put_driver(each)
             case CSIStorageCapacity():

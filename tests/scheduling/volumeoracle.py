@@ -16,6 +16,7 @@ from koord.model.scheduling.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
+    VolumeAttachment,
 )
 from koord.scheduling.podinfo import PodInfo
 
@@ -39,6 +40,7 @@ class VolumeOracle:
     csi_nodes: dict[str, CSINode] = field(default_factory=dict)
     drivers: dict[str, CSIDriver] = field(default_factory=dict)
     capacities: dict[str, CSIStorageCapacity] = field(default_factory=dict)
+    attachments: dict[str, VolumeAttachment] = field(default_factory=dict)
 
     def reasons(self, pod: PodInfo, name: str) -> dict[str, list[str]]:
         """By plugin, the reasons against one node."""
@@ -93,6 +95,11 @@ class VolumeOracle:
                 return [f'looking up PVC {full}: persistentvolumeclaim "{claim_name}" not found']
         there = {volume for other, place in self.placed.values() if place == name for volume in self._attached(other)}
         new = self._attached(pod) - there
+        held = set()
+        for each in self.attachments.values():
+            named = self.volumes.get(each.spec.source.persistent_volume_name)
+            if each.spec.node_name == name and each.spec.attacher and named and named.spec.csi:
+                held.add((each.spec.attacher, named.spec.csi.volume_handle))
         limits = {
             each.name: each.allocatable.count
             for each in (self.csi_nodes[name].spec.drivers if name in self.csi_nodes else ())
@@ -100,12 +107,18 @@ class VolumeOracle:
         }
         for driver in {driver for driver, _ in new}:
             limit = limits.get(driver)
-            if limit is not None and sum(driver == each for each, _ in there | new) > limit:
+            if limit is not None and _count(there | held, driver) + _count(new, driver) > limit:
                 return ["node(s) exceed max volume count"]
         return []
 
     def _attached(self, pod: PodInfo) -> set[tuple[str, str]]:
         found = set()
+        for inline in pod.spec.volumes:
+            if inline.aws_elastic_block_store:
+                found.add(("ebs.csi.aws.com", inline.aws_elastic_block_store.volume_id))
+            elif inline.gce_persistent_disk:
+                name = inline.gce_persistent_disk.pd_name
+                found.add(("pd.csi.storage.gke.io", f"projects/UNSPECIFIED/zones/UNSPECIFIED/disks/{name}"))
         for claim_name, _ in self._claim_names(pod):
             claim = self.claims.get((pod.namespace, claim_name))
             if claim is None:
@@ -114,6 +127,8 @@ class VolumeOracle:
             if volume is not None:
                 if volume.spec.csi:
                     found.add((volume.spec.csi.driver, volume.spec.csi.volume_handle))
+                elif volume.spec.aws_elastic_block_store:
+                    found.add(("ebs.csi.aws.com", volume.spec.aws_elastic_block_store.volume_id))
             elif (storage_class := self.classes.get(claim.spec.storage_class_name or "")) and storage_class.provisioner:
                 found.add((storage_class.provisioner, f"of {pod.namespace}/{claim_name}"))
         return found
@@ -252,6 +267,10 @@ class VolumeOracle:
             and each.node_topology.matches(node.metadata.labels)
             for each in self.capacities.values()
         )
+
+
+def _count(volumes: set[tuple[str, str]], driver: str) -> int:
+    return sum(driver == each for each, _ in volumes)
 
 
 def _collide(mine: Volume, theirs: Volume) -> bool:

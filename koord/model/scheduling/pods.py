@@ -180,12 +180,25 @@ class RBD(Slim, frozen=True):
     read_only: bool = False
 
 
+class AzureDisk(Slim, frozen=True):
+    disk_uri: str = msgspec.field(default="", name="diskURI")
+
+
+class NamedVolume(Slim, frozen=True):
+    """A volume of Cinder or Portworx."""
+
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
 class Volume(core.Volume, frozen=True):
-    """With what tells one disk from another, of the kinds that not all pods of a node may share."""
+    """With what tells one disk from another, of the kinds of which a node takes some only."""
 
     iscsi: ISCSI | None = None
     gce_persistent_disk: GCEPersistentDisk | None = None
     aws_elastic_block_store: AWSElasticBlockStore | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: NamedVolume | None = None
+    portworx_volume: NamedVolume | None = None
     rbd: RBD | None = None
 
 

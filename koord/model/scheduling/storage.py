@@ -7,7 +7,13 @@ from collections.abc import Mapping
 import msgspec
 
 from koord.model.core import CSI, Amount, ObjectMeta, ResourceRequirements, Slim
-from koord.model.scheduling.pods import NodeSelector
+from koord.model.scheduling.pods import (
+    AWSElasticBlockStore,
+    AzureDisk,
+    GCEPersistentDisk,
+    NamedVolume,
+    NodeSelector,
+)
 from koord.model.selector import LabelSelector
 
 
@@ -77,6 +83,11 @@ class PersistentVolumeSpec(Slim, frozen=True):
     volume_attributes_class_name: str = ""
     csi: CSISource | None = None
     local: LocalSource | None = None
+    gce_persistent_disk: GCEPersistentDisk | None = None
+    aws_elastic_block_store: AWSElasticBlockStore | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: NamedVolume | None = None
+    portworx_volume: NamedVolume | None = None
 
 
 class PersistentVolumeStatus(Slim, frozen=True):
@@ -136,6 +147,28 @@ class CSINode(Slim, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: CSINodeSpec = CSINodeSpec()
+
+
+# VolumeAttachment
+
+
+class AttachmentSource(Slim, frozen=True):
+    persistent_volume_name: str = ""
+    """ "": it is of a volume that a pod describes itself."""
+
+
+class AttachmentSpec(Slim, frozen=True):
+    attacher: str = ""
+    """The CSI driver."""
+    node_name: str = ""
+    source: AttachmentSource = AttachmentSource()
+
+
+class VolumeAttachment(Slim, frozen=True):
+    """What the attach controller wants attached to a node, whether it is yet or not."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: AttachmentSpec = AttachmentSpec()
 
 
 # CSIDriver, CSIStorageCapacity

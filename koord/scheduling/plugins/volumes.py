@@ -1,8 +1,5 @@
 """Plugins that go by volumes that are there: who has them, how many a node takes, and the zones that they are in.
 
-A volume of a kind that was once part of Kubernetes counts for no driver's limit: what its CSI driver calls it is not
-worked out here.
-
 Sources: pkg/scheduler/framework/plugins/{volumerestrictions,nodevolumelimits,volumezone}.
 """
 
@@ -13,16 +10,16 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from koord.scheduling.labels import REGION, ZONE
+from koord.scheduling.csivolumes import AttachedVolume
+from koord.scheduling.labels import OLD_REGION, OLD_ZONE, REGION, ZONE
 from koord.scheduling.plugin import Event, EventKind, Explanation, Plugin, Reason, Rejection
 from koord.scheduling.podinfo import ClaimKey, PodInfo
 from koord.scheduling.state import ClusterState
 from koord.scheduling.table import Bools, Int64s
-from koord.scheduling.volumeusers import NO_LIMIT, AttachedVolume
+from koord.scheduling.volumeusers import NO_LIMIT
 
 _READ_WRITE_ONCE_POD = "ReadWriteOncePod"
-_OLD_ZONE, _OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
-_TOPOLOGY = {_OLD_ZONE: ZONE, _OLD_REGION: REGION, ZONE: ZONE, REGION: REGION}
+_TOPOLOGY = {OLD_ZONE: ZONE, OLD_REGION: REGION, ZONE: ZONE, REGION: REGION}
 """Labels of volumes and nodes, each with the one that a node may have instead."""
 
 
@@ -89,7 +86,7 @@ class NodeVolumeLimits(VolumePlugin):
         return any(state.volumes.limits.of(driver) is not None for driver in _by_driver(state, pod))
 
     def rejections(self, state: ClusterState, pod: PodInfo) -> Sequence[Rejection]:
-        if not pod.claims:
+        if not pod.claims and not pod.inline_volumes:
             return ()
         for key, _ in pod.claims:
             if state.volumes.claim(key) is None:
@@ -155,33 +152,35 @@ def _for_one_pod(state: ClusterState, pod: PodInfo) -> Iterator[ClaimKey]:
 def _by_driver(state: ClusterState, pod: PodInfo) -> Mapping[str, set[AttachedVolume]]:
     """The pod's volumes, by their drivers."""
     found: dict[str, set[AttachedVolume]] = {}
-    for key, _ in pod.claims:
-        volume = state.volumes.attached_volume(key)
+    named = [state.volumes.attached_volume(key) for key, _ in pod.claims]
+    for volume in (*named, *pod.inline_volumes):
         if volume is not None:
             found.setdefault(volume.driver, set()).add(volume)
     return found
 
 
 def _added(state: ClusterState, volumes: set[AttachedVolume]) -> Int64s:
-    """int64[N]: how many of the volumes each node has not attached."""
+    """int64[N]: how many of the volumes no pod of each node has. One that is attached without a pod counts here and
+    among those that are, as upstream counts it.
+    """
     added = np.full(state.length, len(volumes), np.int64)
     for volume in volumes:
-        rows = state.volumes.users.rows_attached(volume)
+        rows = state.volumes.attached.rows_used(volume)
         if rows:
             added[np.fromiter(rows, np.int64, len(rows))] -= 1
     return added
 
 
 def _attached(state: ClusterState, driver: str) -> Int64s | int:
-    counts = state.volumes.users.attached_counts(driver)
+    counts = state.volumes.attached.of(driver)
     return 0 if counts is None else counts
 
 
 def _figures(state: ClusterState, pod: PodInfo, row: int) -> Iterator[str]:
     for driver, volumes in _by_driver(state, pod).items():
-        limits, counts = state.volumes.limits.of(driver), state.volumes.users.attached_counts(driver)
+        limits, counts = state.volumes.limits.of(driver), state.volumes.attached.of(driver)
         limit, count = NO_LIMIT if limits is None else int(limits[row]), 0 if counts is None else int(counts[row])
-        added = sum(row not in state.volumes.users.rows_attached(volume) for volume in volumes)
+        added = sum(row not in state.volumes.attached.rows_used(volume) for volume in volumes)
         if added and count + added > limit:
             yield f"{driver}: {count} of {limit} are attached, {added} to be added"
 
