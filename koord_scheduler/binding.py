@@ -1,9 +1,11 @@
 """From a decision to a pod that is bound, however the API server answers.
 
-A binding names the pod's UID, so the same one may be sent again: a server that has carried it out says where the pod
-is. Where no answer comes, or one that says nothing of the pod, it is sent again until there is one. Until then the
-assumption stays, and the room is not given away twice. A node that goes in between ends that: the pod is read, and is
-free unless it was bound after all. Nothing is sent once this replica leads no longer (``Client.guarded``).
+Where a binding is not answered by a success or by "not now", the pod itself is looked up before anything else: its
+object says whether it is bound, and where; the words of an answer do not, and a proxy may have written them. Until the
+server has said what became of the pod, the assumption stays, so the room is not given away twice. A pod that still
+waits is sent again, unless its node is gone or the server refused it. A binding names the pod's UID, so one that
+arrives late binds no other pod of that name, and none twice. Nothing is sent once this replica leads no longer
+(``Client.guarded``).
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ from random import random as uniform
 from typing import NamedTuple
 
 from koord.kube.backoff import Backoff, Random
-from koord.kube.client import Client
-from koord.kube.errors import AlreadyBound, APIError, KubeError, NotLeader
+from koord.kube.client import Client, pause_s
+from koord.kube.errors import APIError, KubeError, NotLeader, Unreachable
 from koord.kube.kind import Key
 from koord.kube.schedulingkinds import POD
+from koord.model.scheduling.pods import Pod
 from koord.scheduling.podinfo import PodInfo
 from koord_scheduler.window import RequestWindow
 
@@ -36,7 +39,7 @@ class Outcome(Enum):
     ELSEWHERE = auto()
     """Another scheduler has placed it: its object says where."""
     GONE = auto()
-    """There is no such pod any more."""
+    """There is no such pod any more, or it is being deleted without a node."""
     REFUSED = auto()
     """It is on no node, and may be tried again."""
 
@@ -60,45 +63,57 @@ class Binder:
 
     async def bind(self, pod: PodInfo, node: str, is_wanted: Callable[[], bool]) -> Bound:
         """Binds, and says what came of it. ``is_wanted``: False once the node is gone. Raises NotLeader."""
-        key, failures, error = Key(pod.namespace, pod.name), 0, ""
+        key, failures = Key(pod.namespace, pod.name), 0
         while is_wanted():
             try:
                 async with self._window.place():
+                    if not is_wanted():
+                        break
                     await self._client.bind(key, pod.uid, node)
                 return Bound(Outcome.BOUND)
             except NotLeader:
                 raise
-            except AlreadyBound as refusal:
-                return Bound(Outcome.ELSEWHERE, str(refusal))
-            except KubeError as refusal:
-                if isinstance(refusal, APIError) and not _says_nothing(refusal):
-                    return Bound(Outcome.GONE if refusal.is_not_found else Outcome.REFUSED, str(refusal))
-                error = str(refusal)
-                _log.info("pod %s is bound to %s again, as the server did not answer: %s", key, node, error)
-            failures += 1
-            await self._sleep(_BACKOFF.delay_s(failures, self._random))
-        return await self._read(key, pod.uid, node) if failures else Bound(Outcome.REFUSED, f"node {node} is gone")
+            except KubeError as error:
+                if not _is_undone(error):
+                    outcome = _outcome(await self._look_up(key), pod.uid, node)
+                    if outcome is not Outcome.REFUSED or _is_refusal(error):
+                        return Bound(outcome, str(error))
+                failures += 1
+                _log.info("pod %s is to be bound to %s again: %s", key, node, error)
+                await self._sleep(pause_s(error, failures, self._random, _BACKOFF))
+        return Bound(Outcome.REFUSED, f"node {node} is gone")
 
-    async def _read(self, key: Key, uid: str, node: str) -> Bound:
-        """Asks until the API server says what became of the pod."""
+    async def _look_up(self, key: Key) -> Pod | None:
+        """Returns the pod as the API server has it now; asks until it answers."""
         failures = 0
         while True:
             try:
-                found = await self._client.get(POD, key)
+                async with self._window.place():
+                    return await self._client.get(POD, key)
             except KubeError as error:
                 if isinstance(error, APIError) and error.is_not_found:
-                    return Bound(Outcome.GONE, str(error))
-                _log.info("pod %s cannot be read: %s", key, error)
-            else:
-                if found.metadata.uid != uid:
-                    return Bound(Outcome.GONE, "another pod has its name")
-                if found.spec.node_name:
-                    return Bound(Outcome.BOUND if found.spec.node_name == node else Outcome.ELSEWHERE)
-                return Bound(Outcome.REFUSED, f"node {node} is gone")
-            failures += 1
-            await self._sleep(_BACKOFF.delay_s(failures, self._random))
+                    return None
+                failures += 1
+                _log.info("pod %s, which may be bound, cannot be read: %s", key, error)
+                await self._sleep(pause_s(error, failures, self._random, _BACKOFF))
 
 
-def _says_nothing(error: APIError) -> bool:
-    """Returns whether the server has not said what became of the pod."""
-    return error.status == HTTPStatus.TOO_MANY_REQUESTS or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+def _outcome(found: Pod | None, uid: str, node: str) -> Outcome:
+    """Returns what became of the pod with this ``uid`` that was to be on ``node``."""
+    if found is None or found.metadata.uid != uid:
+        return Outcome.GONE
+    if found.spec.node_name:
+        return Outcome.BOUND if found.spec.node_name == node else Outcome.ELSEWHERE
+    return Outcome.GONE if found.metadata.deletion_timestamp else Outcome.REFUSED
+
+
+def _is_undone(error: KubeError) -> bool:
+    """Returns whether the request was certainly not carried out, and may be sent again."""
+    if isinstance(error, Unreachable):
+        return not error.may_have_arrived
+    return isinstance(error, APIError) and error.status == HTTPStatus.TOO_MANY_REQUESTS
+
+
+def _is_refusal(error: KubeError) -> bool:
+    """Returns whether the server has answered that it will not bind the pod."""
+    return isinstance(error, APIError) and error.status < HTTPStatus.INTERNAL_SERVER_ERROR

@@ -25,7 +25,7 @@ import msgspec
 from koord.kube import reading, watch
 from koord.kube.backoff import Backoff, Random
 from koord.kube.credentials import Credentials
-from koord.kube.errors import AlreadyBound, APIError, BadAnswer, KubeError, from_status, may_retry, of_binding
+from koord.kube.errors import APIError, BadAnswer, KubeError, from_status, may_retry
 from koord.kube.kind import POD, Key, Kind, Object, T
 from koord.kube.listbody import ListBody
 from koord.kube.ratelimit import RateLimit
@@ -327,11 +327,11 @@ class Client:
         await self._call(HTTPRequest("POST", path, query, _encoded(eviction), idempotent=bool(uid)))
 
     async def bind(self, key: Key, uid: str, node: str) -> None:
-        """Binds the pod with this ``uid`` to ``node``.
+        """Binds the pod with this ``uid`` to ``node``, which the server takes whether there is such a node or not.
 
-        Raises APIError: AlreadyBound where the pod is on another node, one that ``is_not_found`` where there is none,
-        and one that ``is_conflict`` where it is another pod, is being deleted or still has scheduling gates. A pod that
-        is on ``node`` already was bound by a try whose answer was lost.
+        Raises APIError: one that ``is_not_found`` where there is no pod, and one that ``is_conflict`` where it is
+        another pod, has a node, is being deleted or still has scheduling gates. Where no answer comes, it is not sent
+        again: the pod says what became of it.
         """
         binding = {
             "apiVersion": "v1",
@@ -339,13 +339,8 @@ class Client:
             "metadata": {"namespace": key.namespace, "name": key.name, "uid": uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        try:
-            await self._call(HTTPRequest("POST", POD.object_path(key, "binding"), body=_encoded(binding)))
-        except APIError as error:
-            typed = of_binding(error)
-            if isinstance(typed, AlreadyBound) and typed.node == node:
-                return
-            raise typed from error
+        path = POD.object_path(key, "binding")
+        await self._call(HTTPRequest("POST", path, body=_encoded(binding), idempotent=False))
 
     async def _call(self, request: HTTPRequest) -> bytes:
         failures = 0
@@ -366,14 +361,7 @@ class Client:
             raise error
         _log.debug("%s %s, try %d: %s", request.method, request.path, failures, error)
         self._counts.retries += 1
-        await self._sleep(self._pause_s(error, failures))
-
-    def _pause_s(self, error: KubeError, failures: int) -> float:
-        """No shorter than the server says."""
-        pause_s = _PAUSE.delay_s(failures, self._random)
-        if isinstance(error, APIError) and error.retry_after_s is not None:
-            return min(error.retry_after_s, _MAX_RETRY_AFTER_S) + pause_s
-        return pause_s
+        await self._sleep(pause_s(error, failures, self._random, _PAUSE))
 
     async def _take_turn(self) -> None:
         if self._limits.rate is not None:
@@ -393,6 +381,14 @@ async def connected(
     """A client for as long as the block lasts. ``user_agent``: the program and its version, ``koord-manager/1.0``."""
     async with Transport(credentials, user_agent) as transport:
         yield Client(transport, CallLimits(RateLimit(qps, burst, time.monotonic)))
+
+
+def pause_s(error: KubeError, failures: int, random: Random, backoff: Backoff) -> float:
+    """Returns the seconds until a request may be sent again; no less than the server says in ``error``."""
+    delay_s = backoff.delay_s(failures, random)
+    if isinstance(error, APIError) and error.retry_after_s is not None:
+        return min(error.retry_after_s, _MAX_RETRY_AFTER_S) + delay_s
+    return delay_s
 
 
 def _change(kind: Kind[T], line: bytes) -> WatchEvent[T]:

@@ -6,7 +6,6 @@ it said is not what Kubernetes says. All are ``KubeError``, and nothing else lea
 
 from __future__ import annotations
 
-import re
 from http import HTTPStatus
 
 from koord.kube.reading import Status, StatusCause
@@ -15,7 +14,6 @@ from koord.model import core
 DISRUPTION_BUDGET = "DisruptionBudget"
 """The cause that the server names when a PodDisruptionBudget forbids an eviction."""
 
-_BOUND = re.compile(r'is already assigned to node "([^"]*)"')
 _MESSAGE_CHARACTERS = 500
 _REASONS = {
     400: "BadRequest",
@@ -115,14 +113,6 @@ class APIError(KubeError):
         return any(cause.reason == DISRUPTION_BUDGET for cause in self.causes)
 
 
-class AlreadyBound(APIError):
-    """A pod cannot be bound, since it is on ``node``: a conflict that no other read of the pod resolves."""
-
-    def __init__(self, error: APIError, node: str) -> None:
-        super().__init__(error.status, error.reason, error.message, error.retry_after_s, error.causes)
-        self.node = node
-
-
 class Unreachable(KubeError):
     """No whole answer came. ``may_have_arrived``: the request may have been carried out all the same."""
 
@@ -154,12 +144,6 @@ def may_retry(error: KubeError, idempotent: bool) -> bool:
     if error.status == HTTPStatus.TOO_MANY_REQUESTS:
         return not error.blocked_by_pdb
     return idempotent and error.status in _OVERLOADED
-
-
-def of_binding(error: APIError) -> APIError:
-    """The error of a binding, by the server's words: AlreadyBound, or as it is."""
-    bound = _BOUND.search(error.message) if error.is_conflict else None
-    return error if bound is None else AlreadyBound(error, bound[1])
 
 
 def from_status(status: Status, http_status: int = 0, retry_after_s: float | None = None) -> APIError:
