@@ -1,8 +1,8 @@
 """What follows a decision: the pod's volumes, then its binding, then what is said and done about what came of it.
 
 A pod counts on its node from the decision on. Invariant: each pod that is begun ends bound, which its own object
-confirms, or forgotten and, if it is still there, back in the queue; one that is under way when leadership ends is taken
-back by the view.
+confirms, or forgotten and, for as long as the cache has it without a node, back in the queue, whatever was answered;
+one that is under way when leadership ends is taken back by the view.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from koord.kube.client import CallLimits, Client
 from koord.kube.errors import NotLeader
+from koord.kube.lease import Timing
 from koord.kube.recorder import EventType
 from koord.scheduling.plugin import Event, EventKind
 from koord.scheduling.podinfo import PodInfo
@@ -22,8 +23,9 @@ from koord_scheduler.view import ClusterView
 from koord_scheduler.volumewriter import VolumeWriter
 from koord_scheduler.window import RequestWindow
 
-_BIND_TIMEOUT_S = 10.0
-"""Less than a Lease lasts: what a leader sent is carried out or lost before the next one decides."""
+_TIMING = Timing()
+_BIND_TIMEOUT_S = _TIMING.lease_s - _TIMING.renew_s
+"""What a leader sends, which it may until ``renew_s``, it has an answer to or gives up before another may lead."""
 
 
 class BindingCycle:
@@ -64,8 +66,8 @@ class BindingCycle:
         state.forget(pod.uid)
         if row is not None:
             self._view.queue.note(Event(EventKind.POD_LEFT, row, pod))
+        self._view.came_back(queued)
         if bound.outcome is Outcome.REFUSED:
-            self._view.came_back(queued)
             await self._reporter.tell(pod, FAILED, f"binding rejected: {bound.error}")
         self._came_back()
 

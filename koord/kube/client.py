@@ -348,9 +348,10 @@ class Client:
             try:
                 if self._limits.rate is not None:
                     await self._limits.rate.take()
-                if request.method != "GET":
-                    self._check_write()
-                return await self._transport.exchange(request, self._limits.timeout_s)
+                if request.method == "GET":
+                    return await self._transport.exchange(request, self._limits.timeout_s)
+                self._check_write()
+                return await self._transport.exchange(request, self._limits.timeout_s, self._check_write)
             except KubeError as error:
                 failures += 1
                 await self._pause(request, error, failures)

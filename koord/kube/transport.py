@@ -1,8 +1,9 @@
 """One HTTP exchange with the API server, over kept connections.
 
 Invariant: each exchange is bounded in time, each carries the credentials that are right now, and a refused credential
-is read again and tried once more. Answers come uncompressed: on a cluster's network that costs both ends less.
-Redirects are not followed, since they would carry the token elsewhere.
+is read again and tried once more. A write that may be sent only for a time is asked about when it has its connection,
+for which it may have waited, so that no byte of it leaves later. Answers come uncompressed: on a cluster's network that
+costs both ends less. Redirects are not followed, since they would carry the token elsewhere.
 Fails with the errors of ``koord.kube.errors``.
 """
 
@@ -12,12 +13,14 @@ import asyncio
 import contextlib
 import re
 import socket
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import BytesPayload
 from yarl import URL
 
 from koord.kube.credentials import APIAccess, Credentials
@@ -54,6 +57,18 @@ class HTTPRequest(msgspec.Struct, frozen=True):
         return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
 
+class _GuardedBody(BytesPayload):
+    """``check``: called before the first byte of the request, head included, is written; what it raises, ends that."""
+
+    def __init__(self, body: bytes, check: Callable[[], None]) -> None:
+        super().__init__(body)
+        self._check = check
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        self._check()
+        await super().write_with_length(writer, content_length)
+
+
 class Transport:
     """To be closed (or used as an async context). Belongs to the event loop that is running."""
 
@@ -75,13 +90,17 @@ class Transport:
     async def close(self) -> None:
         await self._session.close()
 
-    async def exchange(self, request: HTTPRequest, timeout_s: float) -> bytes:
-        """Returns the body of the answer. Raises APIError, Unreachable or CredentialsError."""
+    async def exchange(self, request: HTTPRequest, timeout_s: float, check: Callable[[], None] | None = None) -> bytes:
+        """Returns the body of the answer. Raises APIError, Unreachable or CredentialsError.
+
+        ``check``: is called when a request that has a body gets its connection; what it raises, a KubeError, keeps the
+        request from being sent.
+        """
         timeout = self._timeouts.get(timeout_s)
         if timeout is None:
             timeout = self._timeouts[timeout_s] = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
         try:
-            response = await self._send(request, timeout)
+            response = await self._send(request, timeout, check)
             body = await response.read()  # which releases the connection, or closes it where it fails
             if response.status < _REDIRECTION:
                 return body
@@ -106,20 +125,26 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             raise _translated(error) from error
 
-    async def _send(self, request: HTTPRequest, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+    async def _send(
+        self, request: HTTPRequest, timeout: aiohttp.ClientTimeout, check: Callable[[], None] | None = None
+    ) -> aiohttp.ClientResponse:
         """Returns the head of the answer. A refused credential is read again, and tried once more if it differs."""
         access = self._credentials.checked or await self._credentials.access()
-        response = await self._send_as(access, request, timeout)
+        response = await self._send_as(access, request, timeout, check)
         if response.status == _UNAUTHORIZED:
             self._credentials.reject(access)
             renewed = await self._credentials.access()
             if renewed is not access:
                 response.release()
-                return await self._send_as(renewed, request, timeout)
+                return await self._send_as(renewed, request, timeout, check)
         return response
 
     def _send_as(
-        self, access: APIAccess, request: HTTPRequest, timeout: aiohttp.ClientTimeout
+        self,
+        access: APIAccess,
+        request: HTTPRequest,
+        timeout: aiohttp.ClientTimeout,
+        check: Callable[[], None] | None,
     ) -> Awaitable[aiohttp.ClientResponse]:
         headers = {} if request.body is None else {"Content-Type": request.content_type}
         if access.token:
@@ -127,7 +152,7 @@ class Transport:
         return self._session.request(
             request.method,
             URL(access.server + request.target, encoded=True),
-            data=request.body,
+            data=request.body if check is None or request.body is None else _GuardedBody(request.body, check),
             headers=headers,
             timeout=timeout,
             allow_redirects=False,
@@ -148,6 +173,8 @@ def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
 
 
 def _translated(error: Exception) -> KubeError:
+    if isinstance(error.__cause__, KubeError):
+        return error.__cause__
     if isinstance(error, aiohttp.ClientConnectorError):
         return Unreachable(_TLS.sub("", str(error)), may_have_arrived=False)
     if isinstance(error, aiohttp.ConnectionTimeoutError | aiohttp.ClientProxyConnectionError):

@@ -242,11 +242,12 @@ async def test_a_replica_that_leads_no_longer_sends_nothing_and_takes_its_decisi
         held = asyncio.Event()
         rig.server.faults.append(Fault("bind", drop=True, until=held))
         await rig.lead()
-        await until(lambda: rig.view.state.assumed)
+        await until(lambda: rig.server.count("bind") == 1)
         leads = False
         held.set()
-        await until(lambda: rig.server.count("bind") == 1)
+        await until(lambda: rig.server.count("get"), "the pod to be looked up")
         await rig.resign()
+        assert rig.server.count("bind") == 1
         assert (rig.view.state.assumed, rig.requested(), len(rig.view.queue)) == (frozenset(), 0, 1)
         assert rig.node_of() == ""
         leads = True

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from koord.kube.ratelimit import RateLimit
 from koord.kube.reading import ObjectEntry, WatchEventType
 from koord.kube.transport import Transport
 from koord.model.core import Node
+from tests.kube.authority import Authority
 from tests.kube.server import Fault, Server
 from tests.kube.support import NODES, PODS, client, credentials
 from tests.support.waiting import HANG_S, until
@@ -67,6 +69,40 @@ async def test_a_write_is_asked_for_when_it_is_sent(server: Server) -> None:
             with pytest.raises(NotLeader):
                 await write
         assert (await api.get(POD, WEB)).metadata.labels == {"a": "1"}, "who does not lead may read"
+
+
+async def test_a_write_is_asked_for_when_it_has_its_connection(server: Server, tmp_path: Path) -> None:
+    """Which takes time where the network fails: here the first bytes of a TLS handshake wait."""
+    authority, came, may_go_on, leads = Authority(), asyncio.Event(), asyncio.Event(), True
+
+    def check() -> None:
+        if not leads:
+            raise NotLeader("another one leads")
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+        writer.close()
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.set()
+        await may_go_on.wait()
+        back, forth = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        await asyncio.gather(pump(reader, forth), pump(back, writer))
+
+    pair = authority.issue("node")
+    async with server.serving(authority.server_context(tmp_path)) as url:
+        listening = await asyncio.start_server(relay, "127.0.0.1", 0)
+        relayed = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        async with listening, client(relayed, ca=authority.pem, certificate=pair, key=pair) as api:
+            writing = asyncio.create_task(api.guarded(check).bind(WEB, "u", "n2"))
+            await asyncio.wait_for(came.wait(), HANG_S)
+            leads = False
+            may_go_on.set()
+            with pytest.raises(NotLeader):
+                await writing
+            assert (await api.get(POD, WEB)).spec.node_name == "n1"
+    assert server.count("bind") == 0
 
 
 OVERLOAD = Fault("any", status=503, reason="ServiceUnavailable")
