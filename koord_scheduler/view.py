@@ -12,6 +12,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
+from msgspec.structs import replace
+
 from koord.kube.client import Client
 from koord.kube.informer import Followed, Informer, as_read
 from koord.kube.interner import Interner
@@ -48,13 +50,20 @@ _DEFAULT_BACKOFF = BackoffTimes()
 _UNSUPPORTED = tuple([WeightedPlugin(each, 0) for each in UNSUPPORTED])
 
 
+SCHEDULER_NAME = "scheduling.koordinator.sh/scheduler-name"
+"""A label that says whose the pod is, before its spec, which cannot be changed."""
+
+
 class PodSharing:
-    """Makes the pods that are cached: equal parts of replicas are one."""
+    """Makes the pods that are cached: equal parts of replicas are one, and each says whose it is."""
 
     def __init__(self) -> None:
         self._interner = Interner()
 
     def __call__(self, pod: Pod) -> Pod:
+        named = pod.metadata.labels.get(SCHEDULER_NAME)
+        if named is not None and named != pod.spec.scheduler_name:
+            pod = replace(pod, spec=replace(pod.spec, scheduler_name=named))
         return self._interner.intern_like(pod.metadata.template, pod)
 
 

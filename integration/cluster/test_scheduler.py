@@ -13,14 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from integration.cluster import controlplane, legality, objects
+from integration.cluster import comparedscheduler, controlplane, legality, objects
 from integration.cluster.api import Api
 from integration.cluster.controlplane import ControlPlane
 from integration.cluster.ports import free_ports
 from integration.harness.processes import Process, wait_for
 
 NAME = "koord-scheduler"
-CLUSTERS = int(os.environ.get("CLUSTERS", "20"))
+FIRST = int(os.environ.get("FIRST", "0"))
+CLUSTERS = int(os.environ.get("CLUSTERS", "50"))
 SOON_S = 60.0
 PODS = 150
 ROOM = {"cpu": "4", "memory": "8Gi", "pods": "110"}
@@ -72,22 +73,24 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 def test_what_it_finds_feasible_and_how_it_scores_is_what_kube_scheduler_does(tmp_path: Path) -> None:
-    """On ``CLUSTERS`` generated clusters: each pod, each node, each plugin."""
+    """On ``CLUSTERS`` generated clusters from the seed ``FIRST`` on: each pod, each node, each plugin, each victim."""
+    options = controlplane.Options(api_server_flags=("--disable-admission-plugins=StorageObjectInUseProtection",))
     with (
-        controlplane.private(tmp_path / "plane") as plane,
-        legality.extender() as extender,
-        legality.kube_scheduler(plane, tmp_path, extender),
+        controlplane.private(tmp_path / "plane", options) as plane,
+        comparedscheduler.extender() as extender,
+        comparedscheduler.kube_scheduler(plane, tmp_path, extender) as log,
+        replica(plane, "ours", tmp_path / "ours.log"),
         plane.api() as api,
     ):
-        comparison = legality.Comparison(api, extender, tmp_path / "compared.log")
+        comparison = legality.Comparison(api, extender, log)
         comparison.prepare()
-        differences = [each for seed in range(CLUSTERS) for each in comparison.cluster(seed)]
-        print(
-            f"{CLUSTERS} clusters, {comparison.pods} pods of which {comparison.placed} have a node, "
-            f"{comparison.nodes} answers of filters, {comparison.scores} scores: {len(differences)} differ"
-        )
+        differences = [each for seed in range(FIRST, FIRST + CLUSTERS) for each in comparison.cluster(seed)]
+        counts = comparison.counts
+        print(f"{CLUSTERS} clusters, {counts}: {len(differences)} differ")
         assert differences == []
-        assert comparison.scores > 50 * CLUSTERS
+        assert counts.scores > 50 * CLUSTERS
+        assert counts.claims >= CLUSTERS // 5
+        assert counts.victims >= CLUSTERS // 5
 
 
 def test_another_replica_takes_over(plane: ControlPlane, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What nodes say of themselves, in columns: amounts, taints, labels, images.
+"""What nodes say of themselves, in columns: amounts, taints, labels, images. Amounts are those that pods can have.
 
 Nodes of equal taints are one class, whose number is a column: a toleration is judged once a class, not once a node.
 Amounts are read when the object changes; one that cannot be read counts as nothing, and is returned as a problem.
@@ -10,13 +10,15 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from koord.model.core import Taint
+from koord.model.core import Amount, Taint
 from koord.model.problem import Problem
 from koord.model.quantity import QuantityError
 from koord.model.scheduling.pods import ContainerImage, Node
+from koord.model.topologyannotations import RESERVATION
 from koord.scheduling import amounts
 from koord.scheduling.amounts import PODS
 from koord.scheduling.labels import Labels
+from koord.scheduling.nodereservation import without_reserved
 from koord.scheduling.table import Bools, Column, Int32s, Int64s, Table
 
 TaintSet = tuple[Taint, ...]
@@ -98,7 +100,7 @@ class NodeColumns:
             self._taint_classes.values[row] = self._class_of(node.spec.taints)
         if before is None or before.status.images != node.status.images:
             self._put_images(row, before.status.images if before else (), node.status.images)
-        if before is None or before.status.allocatable != node.status.allocatable:
+        if before is None or _offer(before) != _offer(node):
             self.allocatable.put(row, _allocatable(node, problems))
         self.nodes[row] = node
         return tuple(problems)
@@ -146,6 +148,11 @@ def is_alike(before: Node, after: Node) -> bool:
     )
 
 
+def _offer(node: Node) -> tuple[Mapping[str, Amount], str | None]:
+    """What its columns of amounts are made of."""
+    return node.status.allocatable, node.metadata.annotations.get(RESERVATION)
+
+
 def _allocatable(node: Node, problems: list[Problem]) -> dict[str, int]:
     found = {}
     for name, amount in node.status.allocatable.items():
@@ -154,4 +161,4 @@ def _allocatable(node: Node, problems: list[Problem]) -> dict[str, int]:
         except QuantityError as error:
             problems.append(Problem(f"status.allocatable[{name}]", str(error)))
     found.setdefault(PODS, 0)
-    return found
+    return without_reserved(found, node.metadata.annotations, problems.append)

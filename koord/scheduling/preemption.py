@@ -80,13 +80,17 @@ class Preemptor:
         return ""
 
     def choose(self, pod: PodInfo, diagnosis: Diagnosis) -> Preemption | None:
-        """Returns the best preemption of the nodes that the diagnosis calls resolvable; None where none helps.
+        """Returns the best preemption of the nodes that the diagnosis calls resolvable; None where none helps."""
+        return best(self.candidates_for(pod, diagnosis))
+
+    def candidates_for(self, pod: PodInfo, diagnosis: Diagnosis) -> list[Preemption]:
+        """Returns the preemptions of which one is taken, each on another node.
 
         Looks for as many candidates as upstream does, from a node on that pod and seed decide, but among all nodes.
         """
         rows = np.flatnonzero(diagnosis.is_resolvable)
         if not len(rows):
-            return None
+            return []
         wanted = max(len(rows) * self.candidates.percent // 100, self.candidates.least)
         start = self.framework.drawn_number(pod) % len(rows)
         found: list[Preemption] = []
@@ -96,7 +100,7 @@ class Preemptor:
                 found.append(preemption)
                 if len(found) >= wanted and any(not each.violations for each in found):
                     break
-        return min(found, key=_cost, default=None)
+        return found
 
     def _on_node(self, pod: PodInfo, row: int) -> Preemption | None:
         """Returns the victims on one node; None if it will not do without all pods of lower priority."""
@@ -202,11 +206,12 @@ def _by_budget(pods: Iterable[PodInfo], budgets: Sequence[PodDisruptionBudget]) 
 
 
 def _is_about(budget: PodDisruptionBudget, pod: PodInfo) -> bool:
-    """A budget with an empty selector is about no pod."""
+    """A budget with an empty selector is about no pod, and none is about a pod without labels."""
     selector = budget.spec.selector
     return (
         selector is not None
         and not selector.is_empty
+        and bool(pod.labels)
         and budget.metadata.namespace == pod.namespace
         and selector.matches(pod.labels)
     )
@@ -216,6 +221,11 @@ def _is_victim(pod: PodInfo) -> bool:
     """Returns whether it is being deleted to make room."""
     condition = pod.pod.status.condition(DISRUPTED)
     return condition is not None and (condition.status, condition.reason) == ("True", BY_PREEMPTION)
+
+
+def best(candidates: Iterable[Preemption]) -> Preemption | None:
+    """Returns the one that costs others least; None where there is none."""
+    return min(candidates, key=_cost, default=None)
 
 
 def _cost(preemption: Preemption) -> tuple[int, int, int, int, float]:

@@ -19,6 +19,10 @@ from tests.support.waiting import until
 WORKLOAD = "spec.workloadRef or spec.schedulingGroup"
 
 
+def labelled(name: str) -> dict[str, Any]:
+    return {"labels": {"scheduling.koordinator.sh/scheduler-name": name}}
+
+
 async def test_pods_that_wait_are_bound_and_that_is_said() -> None:
     async with running(lambda rig: rig.node("n1").pod("a").pod("b")) as rig:
         await rig.lead()
@@ -51,6 +55,32 @@ async def test_whose_pods_it_places() -> None:
         rig.pod("unreadable")
         await rig.placed("gated", "unreadable")
         assert rig.view.problems == {}
+
+
+async def test_a_label_says_whose_a_pod_is() -> None:
+    def prepare(rig: Rig) -> None:
+        rig.node("n1").pod("mine", scheduler="default-scheduler", metadata=labelled("koord-scheduler"))
+        rig.pod("theirs", metadata=labelled("default-scheduler")).pod("nobodys", metadata=labelled("")).pod("last")
+
+    async with running(prepare) as rig:
+        await rig.lead()
+        await rig.placed("mine", "last")
+        assert (rig.node_of("theirs"), rig.node_of("nobodys")) == ("", "")
+        rig.pod("theirs", metadata=labelled("koord-scheduler"))
+        await rig.placed("theirs")
+
+
+async def test_a_node_keeps_from_pods_what_its_annotation_says() -> None:
+    kept = {"node.koordinator.sh/reservation": '{"resources": {"cpu": "3"}}'}
+    async with running(lambda rig: rig.node("n1").pod("p", cpu="2")) as rig:
+        status = {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}}
+        rig.server.put(NODES, "", "n1", metadata={"annotations": kept}, spec={}, status=status)
+        await until(lambda: rig.view.state.nodes.allocatable.at(0, "cpu") == 1000)
+        await rig.lead()
+        await until(lambda: "1 Insufficient cpu" in rig.condition()[2])
+        rig.node("n1")
+        rig.offset_s += 20
+        assert await rig.placed("p") == ["n1"]
 
 
 async def test_pods_of_others_count() -> None:
