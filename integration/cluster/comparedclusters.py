@@ -61,13 +61,9 @@ def common() -> Iterator[Made]:
         ("now", DRIVER, False, []),
     ):
         mode = "WaitForFirstConsumer" if waits else "Immediate"
-        yield _named(
-            collection("storageclasses"),
-            name,
-            provisioner=provisioner,
-            volumeBindingMode=mode,
-            **({"allowedTopologies": allowed} if allowed else {}),
-        )
+        members: dict[str, Any] = {"allowedTopologies": allowed} if allowed else {}
+        made = _named(collection("storageclasses"), name, provisioner=provisioner, volumeBindingMode=mode)
+        yield made._replace(document={**made.document, **members})
     yield _named(collection("csidrivers"), DRIVER, spec={"storageCapacity": True, "attachRequired": True})
 
 
@@ -128,7 +124,7 @@ class ClusterGenerator:
         """Nothing but what it requests keeps the pod from nodes, so that others have to leave for it."""
         for key in ("affinity", "nodeSelector", "topologySpreadConstraints", "volumes", "initContainers", "resources"):
             spec.pop(key, None)
-        requests = {"cpu": self.random.choice(["1500m", "2500m", "4"]), "memory": "1Gi"}
+        requests = {"cpu": self.random.choice(["2500m", "4", "6"]), "memory": "1Gi"}
         spec["containers"] = [{"name": "c0", "image": "registry.example/web:1", "resources": {"requests": requests}}]
         spec["tolerations"] = [{"operator": "Exists"}]
         spec["priority"] = self.random.choice(PRIORITIES[1:])
@@ -139,7 +135,9 @@ class ClusterGenerator:
         if draw.random() < 0.15:
             spec["runtimeClassName"] = _HEAVY
         if draw.random() < 0.15:
-            spec["resources"] = {"requests": {"cpu": draw.choice(["1500m", "2"]), "memory": draw.choice(["2Gi", "3Gi"])}}
+            spec["resources"] = {
+                "requests": {"cpu": draw.choice(["1500m", "2"]), "memory": draw.choice(["2Gi", "3Gi"])}
+            }
         if draw.random() < 0.2:
             spec["initContainers"] = [self._init_container(index) for index in range(draw.randrange(1, 4))]
         volumes: list[dict[str, Any]] = []
@@ -252,9 +250,7 @@ class ClusterGenerator:
             spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": terms}]}}
         return spec
 
-    def _claim(
-        self, name: str, namespace: str, size: str, storage_class: str, volume: str, modes: list[str]
-    ) -> Made:
+    def _claim(self, name: str, namespace: str, size: str, storage_class: str, volume: str, modes: list[str]) -> Made:
         spec: dict[str, Any] = {
             "accessModes": modes,
             "resources": {"requests": {"storage": size}},

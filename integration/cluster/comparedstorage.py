@@ -6,7 +6,11 @@ the node that they select. No such controller runs beside the API server: `Stora
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from integration.cluster.api import Api
 from integration.cluster.comparedclusters import DRIVER, collection
@@ -22,6 +26,8 @@ from koord.model.scheduling.storage import (
 )
 from koord.scheduling.volumes import BIND_COMPLETED, SELECTED_NODE, Volumes
 from tests.scheduling.clusters import HOSTNAME
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Plurals(NamedTuple):
@@ -39,21 +45,48 @@ STORAGE = Plurals(
 """What each cluster has of its own."""
 
 
-def put_storage(api: Api, volumes: Volumes) -> None:
-    for claim in core.read_list(PersistentVolumeClaim, api.raw("GET", collection("persistentvolumeclaims"))).items:
-        volumes.put_claim(claim)
-    for volume in core.read_list(PersistentVolume, api.raw("GET", collection("persistentvolumes"))).items:
-        volumes.put_volume(volume)
-    for storage_class in core.read_list(StorageClass, api.raw("GET", collection("storageclasses"))).items:
-        volumes.put_class(storage_class)
-    for csi_node in core.read_list(CSINode, api.raw("GET", collection("csinodes"))).items:
-        volumes.limits.put(csi_node)
-    for driver in core.read_list(CSIDriver, api.raw("GET", collection("csidrivers"))).items:
-        volumes.put_driver(driver)
-    for capacity in core.read_list(CSIStorageCapacity, api.raw("GET", collection("csistoragecapacities"))).items:
-        volumes.put_capacity(capacity)
-    for attachment in core.read_list(VolumeAttachment, api.raw("GET", collection("volumeattachments"))).items:
-        volumes.attachments.put(attachment)
+@dataclass(frozen=True)
+class Storage:
+    """The objects, as they were when they were read."""
+
+    claims: Sequence[PersistentVolumeClaim]
+    volumes: Sequence[PersistentVolume]
+    classes: Sequence[StorageClass]
+    csi_nodes: Sequence[CSINode]
+    drivers: Sequence[CSIDriver]
+    capacities: Sequence[CSIStorageCapacity]
+    attachments: Sequence[VolumeAttachment]
+
+    @classmethod
+    def read(cls, api: Api) -> Storage:
+        def items(kind: type[T], plural: str) -> Sequence[T]:
+            return core.read_list(kind, api.raw("GET", collection(plural))).items
+
+        return cls(
+            items(PersistentVolumeClaim, "persistentvolumeclaims"),
+            items(PersistentVolume, "persistentvolumes"),
+            items(StorageClass, "storageclasses"),
+            items(CSINode, "csinodes"),
+            items(CSIDriver, "csidrivers"),
+            items(CSIStorageCapacity, "csistoragecapacities"),
+            items(VolumeAttachment, "volumeattachments"),
+        )
+
+    def put(self, volumes: Volumes) -> None:
+        for claim in self.claims:
+            volumes.put_claim(claim)
+        for volume in self.volumes:
+            volumes.put_volume(volume)
+        for storage_class in self.classes:
+            volumes.put_class(storage_class)
+        for csi_node in self.csi_nodes:
+            volumes.limits.put(csi_node)
+        for driver in self.drivers:
+            volumes.put_driver(driver)
+        for capacity in self.capacities:
+            volumes.put_capacity(capacity)
+        for attachment in self.attachments:
+            volumes.attachments.put(attachment)
 
 
 class StorageController:

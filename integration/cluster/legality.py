@@ -32,7 +32,7 @@ from integration.cluster.comparedclusters import (
     common,
 )
 from integration.cluster.comparedscheduler import NAME, Extender, Victims
-from integration.cluster.comparedstorage import STORAGE, StorageController, put_storage
+from integration.cluster.comparedstorage import STORAGE, Storage, StorageController
 from integration.harness.processes import HarnessError, wait_for
 from koord.model import core
 from koord.model.core import ResourceRequirements
@@ -91,6 +91,8 @@ class Comparison:
     extender: Extender
     log: Path
     counts: Counts = field(default_factory=Counts)
+    _storage: Storage | None = None
+    """As the API server has it; None: a pod's claims may have changed since it was read."""
     _read_to: int = 0
     _started: Iterator[int] = field(default_factory=count)
 
@@ -116,9 +118,9 @@ class Comparison:
             self.api.merge(f"{collection('nodes')}/{name}", {"spec": {"taints": taints}})
         pods = [self._create(generator.pod(NAME, generator.random.choice(generator.nodes))) for _ in range(running)]
         there = [each for each in pods if each is not None]
-        for each in there:
+        for pod in there:
             if generator.random.random() < 0.1:
-                self.api.delete(_path(each))  # it is terminating for as long as there is no kubelet
+                self.api.delete(_path(pod))  # it is terminating for as long as there is no kubelet
         self._wait_until_known(generator.nodes, [each["metadata"]["name"] for each in there])
         for _ in range(waiting):
             found += self._compared(generator.pod(NAME))
@@ -126,6 +128,7 @@ class Comparison:
             found += self._compared(generator.pod(NAME, is_preempting=True))
         found += self._left_waiting([generator.pod(OURS) for _ in range(ours)])
         self._remove()
+        self._storage = None
         return [f"seed {seed}: {each}" for each in found]
 
     def _wait_until_known(self, nodes: list[str], pods: list[str]) -> None:
@@ -185,6 +188,7 @@ class Comparison:
             if _is_decided(pod):
                 return pod
             if has_claims:
+                self._storage = None
                 controller.bind()
             return None
 
@@ -333,7 +337,9 @@ class Comparison:
         state = ClusterState()
         for name, labels in NAMESPACES.items():
             state.put_namespace(name, {**labels, "kubernetes.io/metadata.name": name})
-        put_storage(self.api, state.volumes)
+        if self._storage is None:
+            self._storage = Storage.read(self.api)
+        self._storage.put(state.volumes)
         for node in core.read_list(Node, self.api.raw("GET", collection("nodes"))).items:
             state.put_node(node)
         for pod in core.read_list(Pod, self.api.raw("GET", "/api/v1/pods")).items:

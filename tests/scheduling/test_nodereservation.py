@@ -43,26 +43,26 @@ def test_what_is_left(text: str, changed: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("text", "changed", "path"),
     [
-        ("{", {}, f"annotation {RESERVATION}"),
-        ('{"resources":{"cpu":"many","memory":"1Gi"}}', {"memory": 15 * GI}, f"annotation {RESERVATION}: resources.cpu"),
-        ('{"resources":{"cpu":{}}}', {}, f"annotation {RESERVATION}: resources.cpu"),
-        ('{"reservedCPUs":"x"}', {}, f"annotation {RESERVATION}"),
+        ("{", {}, ""),
+        ('{"resources":{"cpu":"many","memory":"1Gi"}}', {"memory": 15 * GI}, ": resources.cpu"),
+        ('{"resources":{"cpu":{}}}', {}, ": resources.cpu"),
+        ('{"reservedCPUs":"x"}', {}, ""),
     ],
 )
 def test_what_cannot_be_read_keeps_nothing(text: str, changed: dict[str, int], path: str) -> None:
     problems: list[Problem] = []
     assert without_reserved(OFFER, {RESERVATION: text}, problems.append) == {**OFFER, **changed}
-    assert [each.path for each in problems] == [path] or problems[0].path.startswith(path)
+    assert [each.path.startswith(f"annotation {RESERVATION}{path}") for each in problems] == [True]
 
 
 def test_a_state_follows_the_annotation() -> None:
     state = ClusterState()
-    for annotations, cpu_milli, problems in (
+    for said, cpu_milli, problems in (
         ({RESERVATION: '{"resources":{"cpu":"1"}}'}, 3000, 0),
         ({}, 4000, 0),
         ({RESERVATION: '{"resources":{"cpu":"none"}}'}, 4000, 1),
     ):
         made = node("n1", cpu="4")
-        metadata = type(made.metadata)(name="n1", labels=made.metadata.labels, annotations=annotations)
+        metadata = type(made.metadata)(name="n1", labels=made.metadata.labels, annotations=said)
         assert len(state.put_node(type(made)(metadata=metadata, spec=made.spec, status=made.status))) == problems
         assert state.nodes.allocatable.at(0, "cpu") == cpu_milli
