@@ -286,7 +286,7 @@ wheel: $(READY)
 # The versions that images, Debian package and bundle hold, and what their files hash to; each extra by itself.
 lock: $(READY)
 	$(PYTHON) -m pip install --quiet --editable '.[dev,lock]'
-	for extra in node cluster; do \
+	for extra in node cluster scheduler; do \
 		$(VENV)/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header \
 			--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-annotate \
 			--extra $$extra --output-file release/locks/$$extra.txt pyproject.toml; \

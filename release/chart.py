@@ -39,17 +39,26 @@ _POLICIES = {
     "vnode.koordinator.sh": "nodes",
 }
 """By webhook: which value of ``webhookConfiguration.failurePolicy`` it follows."""
-_SECTIONS = ("koordlet.resources", "koordlet.nodeAffinity", "koordlet.nodeSelector", "manager.resources",
-    "manager.nodeAffinity", "manager.nodeSelector", "serviceAccount.annotations", "sloControllerConfig")  # fmt: skip
+_SECTIONS = frozenset(
+    (
+        *("koordlet.resources", "koordlet.nodeAffinity", "koordlet.nodeSelector"),
+        *("manager.resources", "manager.nodeAffinity", "manager.nodeSelector"),
+        *("scheduler.resources", "scheduler.nodeAffinity", "scheduler.nodeSelector", "scheduler.configuration"),
+        *("serviceAccount.annotations", "sloControllerConfig"),
+    )
+)
 """Values that are maps of the user's own keys."""
 
 _MATCH_CONDITIONS = 'semverCompare ">=1.28-0" .Capabilities.KubeVersion.Version'
 """Older API servers do not know the field, and ask about more."""
 _RIGHTS = (
     *("koord-manager/rbac", "koord-manager/secrets", "koord-manager/admission"),
+    *("koord-scheduler/rbac", "koord-scheduler/admission"),
     *("koordlet/rbac", "koordlet/admission"),
 )
 _GUARDS = {
+    "koord-scheduler": ".Values.scheduler.enabled",
+    "koord-scheduler-events": ".Values.scheduler.enabled",
     "koordlet": ".Values.koordlet.enabled",
     "koordlet-kubelet": "and .Values.koordlet.enabled (not .Values.koordlet.listPods)",
     "koordlet-nodelink": "and .Values.koordlet.enabled .Values.manager.nodeLink.port",
@@ -61,7 +70,7 @@ _GUARDS = {
         'and .Values.manager.nodeLink.port (include "koord.makesSecret" (list "koordinator-nodelink-certs" $))'
     ),
 }
-"""By the name of an account, a role, a binding or a Secret: when it is needed. Others are always there."""
+"""By the name of an account, a role, a binding, a policy or a Secret: when it is needed. Others are always there."""
 _NODE_CLAIMS = 'semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version'
 """In older clusters no token says which node its pod runs on."""
 _END = "{{- end }}\n"
@@ -126,7 +135,7 @@ def _right(document: str) -> str:
     if re.search("^kind: ServiceAccount$", document, re.MULTILINE):
         document += _ACCOUNT_ANNOTATIONS
     if re.search("^kind: ValidatingAdmissionPolicy", document, re.MULTILINE):
-        return _guarded(_NODE_CLAIMS, document)
+        document = _guarded(_NODE_CLAIMS, document)
     name = re.search(r"^metadata:\n  name: (\S+)$", document, re.MULTILINE)
     guard = _GUARDS.get(name[1]) if name is not None else None
     return document if guard is None else _guarded(guard, document)

@@ -125,9 +125,8 @@ def test_the_webhooks_are_those_that_the_manager_serves(helm: Helm, gates: str) 
 
 def test_with_its_defaults_it_is_what_the_manifests_say(helm: Helm) -> None:
     made = documents(template(helm))
-    files = [
-        file for part in ("crds", "koord-manager", "koordlet") for file in (ROOT / "manifests" / part).glob("*.yaml")
-    ]
+    parts = ("crds", "koord-manager", "koord-scheduler", "koordlet")
+    files = [file for part in parts for file in (ROOT / "manifests" / part).glob("*.yaml")]
     for file in files:
         for key, manifest in documents(file.read_text()).items():
             found = made[key]
@@ -185,6 +184,12 @@ def test_who_is_the_scheduler(helm: Helm) -> None:
         ("--set", "manager.networkPolicy.enabled=true,manager.networkPolicy.apiServers={10.0.0.0/28},"
          "manager.networkPolicy.nodes={10.0.0.0/16},manager.networkPolicy.metrics[0].podSelector.matchLabels.a=b"),
         ("--set", "manager.webhook.clientCASecret=ca,manager.webhook.clientNames={apiserver,other}"),
+        ("--set", "scheduler.enabled=false"),
+        ("--set", "scheduler.priorityClassName=,scheduler.nodeSelector.a=b,scheduler.tolerations[0].operator=Exists,"
+         "scheduler.extraArgs={--seed=1},scheduler.log.level=debug"),
+        ("--set", "scheduler.metrics.addr=0.0.0.0,scheduler.metrics.tokenSecret=t,scheduler.monitorEnabled=true",
+         "--api-versions", "monitoring.coreos.com/v1"),
+        ("--set", "scheduler.configuration.profiles[0].schedulerName=batch,scheduler.configuration.parallelism=8"),
     ],
     ids=str,
 )  # fmt: skip
@@ -207,13 +212,15 @@ def test_values_without_effect_are_said(helm: Helm, koordinators: Path) -> None:
         *("--set", "koordlet.features=Accelerators=true\\,NoSuchGate=true,manager.replica=3,unheard.of=1"),
     ).partition("NOTES:")[2]
     for said in (
-        "* scheduler: this version has no scheduler",
+        "* scheduler.featureGates: koord-scheduler has no gates",
+        "* scheduler.enableJobPreemption: ",
         "* crds.devices: ",
         "* manager.resyncPeriod: ",
         "* manager.replica: no such value is known",
         "* unheard: no such value is known",
         "koordlet.features: the node agent has no NoSuchGate",
         "manager.image.tag is v1.8.0",
+        "scheduler.image.repository is koordinator-sh/koord-scheduler",
     ):
         assert said in notes
     assert "koordlet.nodeAffinity" not in notes
@@ -238,6 +245,9 @@ def test_values_without_effect_are_said(helm: Helm, koordinators: Path) -> None:
         ("manager.networkPolicy.apiServers={10.0.0.1}", "apiServers"),
         ("manager.networkPolicy.enabled=true,manager.hostNetwork=true", "manager.hostNetwork"),
         ("manager.webhook.clientNames={apiserver}", "manager.webhook.clientCASecret"),
+        ("scheduler.metrics.addr=0.0.0.0", "scheduler.metrics.tokenSecret"),
+        ("scheduler.configuration.leaderElection.leaderElect=false", "scheduler.configuration.leaderElection"),
+        ("scheduler.replicas=two", "replicas"),
     ],
 )
 def test_a_value_that_cannot_work_is_refused_by_its_name(helm: Helm, value: str, complaint: str) -> None:

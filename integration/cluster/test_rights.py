@@ -65,11 +65,11 @@ def render(plane: ControlPlane) -> Callable[..., list[Object]]:
 @pytest.mark.parametrize(
     ("values", "conditions"),
     [
-        ((), {"DaemonSet", "kubelet", "NodeLink"}),
-        (("koordlet.enabled=false", "units.enabled=true"), {"units", "NodeLink"}),
+        ((), {"DaemonSet", "kubelet", "NodeLink", "scheduler"}),
+        (("koordlet.enabled=false", "units.enabled=true", "scheduler.enabled=false"), {"units", "NodeLink"}),
         (
             ("koordlet.listPods=true", "manager.nodeLink.port=0", "featureGates=ColocationProfileController=true"),
-            {"DaemonSet", "listPods", "profiles"},
+            {"DaemonSet", "listPods", "profiles", "scheduler"},
         ),
     ],
     ids=["the defaults", "units", "the rest"],
@@ -93,7 +93,8 @@ def test_kubectl_lists_what_the_page_says(
 
 def listed(plane: ControlPlane) -> set[Right]:
     """As kubectl lists them, without the rights of every account."""
-    members = {each: [f"--as={ACCOUNT}{each}"] for each in ("koord-manager", "koordlet", "koordinator-uninstall")}
+    accounts = ("koord-manager", "koord-scheduler", "koordlet", "koordinator-uninstall")
+    members = {each: [f"--as={ACCOUNT}{each}"] for each in accounts}
     members[NODES] = ["--as=somebody", f"--as-group={NODES}"]  # of a node's name the Node authorizer lists nothing
     everywhere, here = (can_i(plane, namespace, f"--as={ACCOUNT}nobody") for namespace in ("default", NAMESPACE))
     found = set[Right]()
@@ -174,7 +175,18 @@ def request(signer: str, names: int = 0) -> Object:
     return {"metadata": {"name": "r"}, "spec": spec}
 
 
+def binding(node: str) -> Object:
+    return {"metadata": {"name": "p1"}, "target": {"apiVersion": "v1", "kind": "Node", "name": node}}
+
+
 MANAGER, UNINSTALLER, AGENT, KUBELET = "koord-manager", "koordinator-uninstall", "koordlet", "kubelet"
+SCHEDULER = "koord-scheduler"
+POD, VOLUME, CLAIM = (
+    *("/api/v1/namespaces/default/pods/p1", "/api/v1/persistentvolumes/v1"),
+    "/api/v1/namespaces/default/persistentvolumeclaims/c1",
+)
+CONDITION = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+SELECTED, BOUND_BY = {"volume.kubernetes.io/selected-node": "n1"}, {"pv.kubernetes.io/bound-by-controller": "yes"}
 OUTSIDE = "koordlet's account by a client certificate"
 RATIO = {"node.koordinator.sh/cpu-normalization-ratio": "1.00"}
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -227,6 +239,45 @@ WRITES = {
     "its Secret": Write(
         MANAGER, "PATCH", f"/api/v1/namespaces/{NAMESPACE}/secrets/koordinator-webhook-certs", {"data": {"a": "Yg=="}}
     ),
+    "a binding": Write(SCHEDULER, "POST", f"{POD}/binding", binding("n1"), content_type=JSON),
+    "a pod that is preempted": Write(SCHEDULER, "DELETE", POD, {"dryRun": ["All"]}, content_type=JSON),
+    "a pod's annotations": Write(SCHEDULER, "PATCH", POD, annotated(annotations={"a": "b"})),
+    "a pod's image": Write(
+        SCHEDULER, "PATCH", POD, {"spec": {"containers": [{"name": "main", "image": "other"}]}},
+        "of what is wanted of an object", STRATEGIC,
+    ),
+    "a pod's finalizers": Write(
+        SCHEDULER, "PATCH", POD, annotated(finalizers=["a.b/c"]), "annotations, and labels of pods alone"
+    ),
+    "why a pod waits": Write(
+        SCHEDULER, "PATCH", f"{POD}/status", {"status": {"conditions": [CONDITION], "nominatedNodeName": "n1"}},
+        content_type=STRATEGIC,
+    ),
+    "a pod's phase": Write(
+        SCHEDULER, "PATCH", f"{POD}/status", {"status": {"phase": "Failed"}}, "a pod's conditions and its nominated"
+    ),
+    "a pod's labels by its status": Write(
+        SCHEDULER, "PATCH", f"{POD}/status", annotated(labels={"a": "b"}), "of metadata koord-scheduler changes"
+    ),
+    "a volume for a claim": Write(
+        SCHEDULER, "PATCH", VOLUME,
+        {**annotated(annotations=BOUND_BY), "spec": {"claimRef": {"namespace": "default", "name": "c1"}}},
+    ),
+    "what becomes of a volume": Write(
+        SCHEDULER, "PATCH", VOLUME, {"spec": {"persistentVolumeReclaimPolicy": "Delete"}}, "a volume's claimRef alone"
+    ),
+    "a claim's node": Write(SCHEDULER, "PATCH", CLAIM, annotated(annotations=SELECTED)),
+    "another annotation of a claim": Write(
+        SCHEDULER, "PATCH", CLAIM, annotated(annotations={"a": "b"}), "volumes and claims koord-scheduler changes its"
+    ),
+    "a claim's labels": Write(
+        SCHEDULER, "PATCH", CLAIM, annotated(labels={"a": "b"}), "of metadata koord-scheduler changes"
+    ),
+    "the scheduler's Event": Write(SCHEDULER, "POST", EVENTS, event("s", SCHEDULER), content_type=JSON),
+    "the manager's, by the scheduler": Write(
+        SCHEDULER, "POST", EVENTS, event("s", MANAGER), "whose source is koord-scheduler", JSON
+    ),
+    "a Node": Write(SCHEDULER, "PATCH", f"{objects.NODES}/n1", annotated(labels={"a": "b"}), "cannot patch"),
     "a report": Write(AGENT, "PATCH", f"{METRICS}/n1", annotated(annotations={ANNOTATION: "{}"})),
     "another node's report": Write(
         AGENT, "PATCH", f"{METRICS}/n2", annotated(annotations={ANNOTATION: "{}"}), "node n1 may not report for n2"
@@ -286,8 +337,14 @@ def writers(plane: ControlPlane, render: Callable[..., list[Object]]) -> Iterato
             kind = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric"}
             admin.create(METRICS, {**kind, "metadata": {"name": name}})
             admin.create(EVENTS, event(name, name=f"of-{name}"))
+        admin.create(objects.pods_of("default"), objects.pod("p1", {}))
+        storage = {"accessModes": ["ReadWriteOnce"], "storageClassName": "slow"}
+        place = {"capacity": {"storage": "1Gi"}, "hostPath": {"path": "/nowhere"}}
+        admin.create("/api/v1/persistentvolumes", {**annotated(name="v1"), "spec": {**storage, **place}})
+        claim = {**annotated(name="c1"), "spec": {**storage, "resources": {"requests": {"storage": "1Gi"}}}}
+        admin.create(CLAIM.rpartition("/")[0], claim)
         admin.create(EVENTS, event("n1", "kubelet", "kubelets"))
-        made = {name: plane.api(f"{ACCOUNT}{name}", ()) for name in (MANAGER, UNINSTALLER)}
+        made = {name: plane.api(f"{ACCOUNT}{name}", ()) for name in (MANAGER, SCHEDULER, UNINSTALLER)}
         made |= {AGENT: plane.anonymous(agents_token(admin, "n1")), KUBELET: plane.node_api("n1")}
         made[OUTSIDE] = plane.api(f"{ACCOUNT}{AGENT}", ())
         clients = {name: stack.enter_context(client) for name, client in made.items()}

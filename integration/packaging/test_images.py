@@ -19,10 +19,15 @@ from release.images.making import Made
 VERSION = version(making.ROOT)
 IMPORTS = {
     "koord-manager": "koord_manager.manager, koord_manager.uninstall",
+    "koord-scheduler": "koord_scheduler.component, koord_scheduler.configuration",
     "koordlet": "qosd.daemon, qosd.cluster.session, koordctl.__main__",
 }
 CACHE = build.cache_directory(os.environ) / "images"
-PROGRAMS = {"koord-manager": ("koord-manager",), "koordlet": ("koord-qosd", "koordctl")}
+PROGRAMS = {
+    "koord-manager": ("koord-manager",),
+    "koord-scheduler": ("koord-scheduler",),
+    "koordlet": ("koord-qosd", "koordctl"),
+}
 
 
 @pytest.fixture(scope="module")

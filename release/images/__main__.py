@@ -1,4 +1,4 @@
-"""``python -m release.images``: both images of this checkout, or of a wheel."""
+"""``python -m release.images``: the images of this checkout, or of a wheel."""
 
 from __future__ import annotations
 

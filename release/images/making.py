@@ -1,4 +1,4 @@
-"""Makes both images from Koord's wheel: which packages and programs each has, and how its tree is put together.
+"""Makes the images from Koord's wheel: which packages and programs each has, and how its tree is put together.
 
 With a cache directory the parts that do not follow from our own code are kept there: the interpreter's tree, by the
 interpreter and the page that lays it out, and the wheels of others, by their versions and hashes.
@@ -49,6 +49,7 @@ class Recipe:
 
 RECIPES = (
     Recipe("koord-manager", "cluster", (("koord-manager", "koord_manager.__main__"),), "65532:65532"),
+    Recipe("koord-scheduler", "scheduler", (("koord-scheduler", "koord_scheduler.__main__"),), "65532:65532"),
     Recipe(
         "koordlet", "node,cluster", tuple((name, tree.PROGRAMS[name]) for name in ("koord-qosd", "koordctl")), "0:0"
     ),
@@ -64,7 +65,7 @@ class Made:
 
 
 def build(output: Path, ours: Path | None = None, cache: Path | None = None) -> list[Made]:
-    """Makes both images in ``output``, of the wheel ``ours`` or else of this checkout. Raises BuildError."""
+    """Makes all images in ``output``, of the wheel ``ours`` or else of this checkout. Raises BuildError."""
     with tempfile.TemporaryDirectory(prefix="koord-images-") as scratch:
         wheel = ours or _wheel_of_checkout(Path(scratch, "wheel"))
         kept = cache or Path(scratch, "cache")
@@ -84,7 +85,7 @@ def _build(ours: Path, output: Path, cache: Path, scratch: Path) -> Iterator[Mad
 
 
 def lay_out_bare(root: Path) -> None:
-    """Makes ``root``, with what both images have in common. Raises BuildError."""
+    """Makes ``root``, with what all images have in common. Raises BuildError."""
     for directory in ("etc", "proc", "sys", "dev", "run", "tmp", "var/lib"):
         (root / directory).mkdir(parents=True)
     for name, text in _ACCOUNTS.items():

@@ -21,6 +21,7 @@ CONDITIONS: Mapping[str, str] = {
     "koord-manager-nodelink": "NodeLink",
     "koord-manager-evictions": "DaemonSet, NodeLink",
     "koord-manager-colocation-profile-controller": "profiles",
+    "koord-scheduler": "scheduler",
     "koordlet": "DaemonSet",
     "koordlet-kubelet": "DaemonSet, kubelet",
     "koordlet-nodelink": "DaemonSet, NodeLink",

@@ -27,11 +27,13 @@ SCHEMA: Mapping[str, Any] = json.loads((CHART / "values.schema.json").read_text(
 HELPERS = (CHART / "templates" / "_helpers.tpl").read_text()
 ROLES = [
     *ROOT.glob("manifests/koord-manager/*.yaml"),
+    *ROOT.glob("manifests/koord-scheduler/*.yaml"),
     *ROOT.glob("manifests/koordlet/*.yaml"),
     ROOT / "manifests" / "optional" / "node-units.yaml",
     CHART / "templates" / "uninstall.yaml",
     CHART / "templates" / "koordlet" / "pods.yaml",
 ]
+OTHERS = [file for file in ROLES if "koord-scheduler" not in file.parts]
 
 
 def without_effect() -> set[str]:
@@ -142,17 +144,20 @@ def test_the_chart_switches_on_gates_that_the_agent_has() -> None:
     assert {gate.partition("=")[0] for gate in gates.split(",")} <= GATES.keys()
 
 
-@pytest.mark.parametrize("pods", ["koord-manager/workload.yaml", "koordlet/daemonset.yaml"])
+@pytest.mark.parametrize(
+    "pods", ["koord-manager/workload.yaml", "koord-scheduler/workload.yaml", "koordlet/daemonset.yaml"]
+)
 def test_pods_declare_the_port_by_which_their_monitor_finds_them(pods: str) -> None:
     monitors = (CHART / "templates" / "monitors.yaml").read_text()
-    assert re.findall(r"(\w*[pP]ort): (\S+)$", monitors, re.MULTILINE) == [("port", "metrics")] * 2
+    assert re.findall(r"(\w*[pP]ort): (\S+)$", monitors, re.MULTILINE) == [("port", "metrics")] * 3
     declared = re.findall(r"- name: (\w+)\n +containerPort:", (CHART / "templates" / pods).read_text())
     assert "metrics" in declared
 
 
-def test_the_agents_figures_have_an_address() -> None:
-    """koord-qosd takes no endpoint without one."""
-    assert (schema_of("koordlet.metrics.addr") or {})["minLength"] == 1
+@pytest.mark.parametrize("part", ["koordlet", "scheduler"])
+def test_figures_have_an_address(part: str) -> None:
+    """An empty one would be every address, or none."""
+    assert (schema_of(f"{part}.metrics.addr") or {})["minLength"] == 1
 
 
 def test_the_page_has_every_value_with_its_default() -> None:
@@ -170,8 +175,9 @@ def test_no_right_to_secrets_or_config_maps_of_the_whole_cluster(file: Path) -> 
     assert named & {"secrets", "configmaps", "*"} == set()
 
 
-@pytest.mark.parametrize("file", ROLES, ids=lambda file: file.name)
+@pytest.mark.parametrize("file", OTHERS, ids=lambda file: file.name)
 def test_no_right_to_write_pods_but_eviction(file: Path) -> None:
+    """Of anybody but the scheduler."""
     for rule in [*rules(file, "ClusterRole"), *rules(file, "Role")]:
         for resource in rule["resources"]:
             if resource.startswith("pods"):

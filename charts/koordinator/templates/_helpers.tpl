@@ -83,9 +83,26 @@ imagePullSecrets:
     helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
-{{- /* Whether the node agent's figures are on the loopback alone, as "true" or "": $. */ -}}
-{{- define "koord.metricsAreLocal" -}}
-{{- if has .Values.koordlet.metrics.addr (list "127.0.0.1" "::1" "localhost") -}}true{{- end -}}
+{{- /* Whether an address is reached by this machine alone, as "true" or "". */ -}}
+{{- define "koord.isLoopback" -}}
+{{- if has . (list "127.0.0.1" "::1" "localhost") -}}true{{- end -}}
+{{- end -}}
+
+{{- /* What koord-scheduler reads. Its Lease has the name and the place that its rights name. */ -}}
+{{- define "koord.schedulerConfiguration" -}}
+{{- range $own := list "apiVersion" "kind" "leaderElection" -}}
+{{- if hasKey $.Values.scheduler.configuration $own -}}
+{{- fail (printf "scheduler.configuration.%s is the chart's to say" $own) -}}
+{{- end -}}
+{{- end -}}
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection:
+  leaderElect: true
+  resourceLock: leases
+  resourceName: koord-scheduler
+  resourceNamespace: {{ .Values.installation.namespace }}
+{{ toYaml .Values.scheduler.configuration }}
 {{- end -}}
 
 {{- /* The directory in which a host path is bound, without the slash at its end. */ -}}
@@ -119,7 +136,11 @@ crds.{{ $plural }}: this version has no part that uses the kind; a CRD that is i
 {{- end }}
 crds.noderesourcetopologies: the CRD is not this project's; where it is installed it is used
 installation.roleListGroups: rights are those in docs/install.md
-scheduler: this version has no scheduler; pods that name koord-scheduler wait until one of that name runs
+scheduler.featureGates: koord-scheduler has no gates
+scheduler.compatible122FeatureGates: Kubernetes 1.22 is not served
+scheduler.compatibleBelow122FeatureGates: Kubernetes before 1.22 is not served
+scheduler.enableJobPreemption: this version places no gangs
+scheduler.deviceShare: this version divides no devices
 descheduler: this version has no descheduler
 deviceDaemon: this version reports no devices
 koordYarnCopilotAgent: this version has no YARN copilot

@@ -26,9 +26,10 @@ from integration import build
 from integration.build import BuildError
 from integration.harness import images
 from integration.harness.images import Image
+from release.images.making import RECIPES
 
 REPOSITORY = Path(__file__).parents[3]
-SOURCES = ("koord", "koord_manager", "koordctl", "qosd", "runtimeproxy", "release", "protos")
+SOURCES = ("koord", "koord_manager", "koord_scheduler", "koordctl", "qosd", "runtimeproxy", "release", "protos")
 SUITE = "bullseye"
 PACKAGES = ("python3", "python-is-python3")
 PYTHON = "python:3.9"
@@ -57,8 +58,8 @@ def archives(directory: Path) -> list[Path]:
 
 
 def ours() -> list[Path]:
-    """koord-manager and koordlet of this checkout, by ``make images`` unless they are newer than every source."""
-    archives = [REPOSITORY / "dist" / "images" / f"{name}.tar" for name in ("koord-manager", "koordlet")]
+    """Those that ``make images`` makes of this checkout; made unless they are newer than every source."""
+    archives = [REPOSITORY / "dist" / "images" / f"{each.name}.tar" for each in RECIPES]
     sources = [path for top in SOURCES for path in (REPOSITORY / top).rglob("*") if "__pycache__" not in path.parts]
     newest = max(path.stat().st_mtime for path in (*sources, REPOSITORY / "pyproject.toml"))
     if not all(path.exists() and path.stat().st_mtime > newest for path in archives):

@@ -86,11 +86,12 @@ def test_hard_links_are_packed_as_two_files(tmp_path: Path) -> None:
         assert all(each.isreg() for each in files.getmembers() if each.name in ("again", "etc"))
 
 
-@pytest.mark.parametrize("name", ["koord-manager", "koordlet"])
-def test_the_recipes_names_are_the_charts(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "part"), [("koord-manager", "manager"), ("koord-scheduler", "scheduler"), ("koordlet", "koordlet")]
+)
+def test_the_recipes_names_are_the_charts(name: str, part: str) -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     (recipe,) = (recipe for recipe in RECIPES if recipe.name == name)
-    part = values["manager" if name == "koord-manager" else name]["image"]
-    expected = f"{values['imageRepositoryHost']}/{part['repository']}:v{chart['appVersion']}"
+    expected = f"{values['imageRepositoryHost']}/{values[part]['image']['repository']}:v{chart['appVersion']}"
     assert recipe.image(chart["appVersion"]).reference == expected
