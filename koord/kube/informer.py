@@ -6,10 +6,11 @@ for; later ones are not older than what is known, since a list from another serv
 
 Invariants: after each list the cache is what was listed, whatever was missed before, and each difference is an event;
 between lists it is what the watch said, in order. It never goes back to an earlier version, unless the server's newest
-is one: its database was put back. While objects of a list are taken, which the event loop does between other work, the
-cache is partly as before. An object that cannot be read leaves the last one that could be in its place, which is an
-event without a change, and ``unreadable`` has the reason. While the server cannot be reached, or refuses, the cache
-stays as it is and ``failure`` says why; ``last_contact_s`` is the instant of the last word.
+is one: its database was put back; of a watch that goes back not a word is taken, and the objects are listed. While
+objects of a list are taken, which the event loop does between other work, the cache is partly as before. An object that
+cannot be read leaves the last one that could be in its place, which is an event without a change, and ``unreadable``
+has the reason. While the server cannot be reached, or refuses, the cache stays as it is and ``failure`` says why;
+``last_contact_s`` is the instant of the last word.
 """
 
 from __future__ import annotations
@@ -356,7 +357,10 @@ class Informer(Generic[Wire, Kept]):
         self._heard()
 
     def _take_change(self, change: WatchEvent[Wire]) -> None:
-        entry = change.entry
+        """Raises BadAnswer for one that is older than what is known."""
+        entry, known = change.entry, self._known_version
+        if _is_older(entry.resource_version, known):
+            raise BadAnswer(f"a watch of {self.kind.plural} goes back from {known} to {entry.resource_version}")
         if change.type is WatchEventType.BOOKMARK:
             self.counts.bookmarks += 1
         elif change.type is WatchEventType.DELETED:
