@@ -227,6 +227,9 @@ class ClusterView:
             self._remove(uid)
         elif pod.spec.node_name or self.state.is_assumed(uid):
             self._put_placed(info)
+        elif self.state.node_of(uid) is not None:  # the server's database was put back
+            self._remove(uid)
+            self._put(pod)
         elif info.is_terminating or pod.spec.scheduler_name not in self._profiles:
             self._remove(uid)
         else:

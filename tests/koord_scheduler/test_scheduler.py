@@ -212,6 +212,19 @@ async def test_a_pod_that_is_deleted_under_its_binding() -> None:
         assert rig.requested() == 1000
 
 
+async def test_a_pod_that_is_without_a_node_again_is_placed_again() -> None:
+    """So the server's database has it that was put back to an earlier state."""
+    async with running(lambda rig: rig.node("n1", "1").pod()) as rig:
+        await rig.lead()
+        await rig.placed("p")
+        await until(lambda: not rig.view.state.assumed)
+        rig.pod()
+        await until(lambda: rig.server.count("bind") == 2)
+        await rig.placed("p")
+        await until(lambda: not rig.view.state.assumed)
+        assert (rig.requested(), len(rig.view.queue)) == (1000, 0)
+
+
 async def test_a_node_that_is_deleted_under_a_binding_gets_no_pod() -> None:
     async with running(lambda rig: rig.node("n1").pod()) as rig:
         held = asyncio.Event()
