@@ -36,6 +36,8 @@ class Outcome(Enum):
 
     BOUND = auto()
     """It is on the node; its object will say so."""
+    BY_ANOTHER = auto()
+    """It is on the node, and another scheduler has bound it, which says so."""
     ELSEWHERE = auto()
     """Another scheduler has placed it: its object says where."""
     GONE = auto()
@@ -63,7 +65,7 @@ class Binder:
 
     async def bind(self, pod: PodInfo, node: str, is_wanted: Callable[[], bool]) -> Bound:
         """Binds, and says what came of it. ``is_wanted``: False once the node is gone. Raises NotLeader."""
-        key, failures = Key(pod.namespace, pod.name), 0
+        key, failures, may_be_ours = Key(pod.namespace, pod.name), 0, False
         while is_wanted():
             try:
                 async with self._window.place():
@@ -75,7 +77,10 @@ class Binder:
                 raise
             except KubeError as error:
                 if not _is_undone(error):
+                    may_be_ours = may_be_ours or not _is_refusal(error)
                     outcome = _outcome(await self._look_up(key), pod.uid, node)
+                    if outcome is Outcome.BOUND and not may_be_ours:
+                        return Bound(Outcome.BY_ANOTHER)
                     if outcome is not Outcome.REFUSED or _is_refusal(error):
                         return Bound(outcome, str(error))
                 failures += 1

@@ -62,6 +62,8 @@ class BindingCycle:
             name = f"{pod.namespace}/{pod.name}"
             self._reporter.record(pod, EventType.NORMAL, "Scheduled", f"Successfully assigned {name} to {node}")
             return
+        if bound.outcome is Outcome.BY_ANOTHER:
+            return
         row = state.table.row(node)
         state.forget(pod.uid)
         if row is not None:

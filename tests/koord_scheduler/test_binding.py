@@ -99,8 +99,8 @@ def on(node: str, **metadata: Any) -> Change:
             id="not found, says somebody",
         ),
         pytest.param([], on("n2"), Outcome.ELSEWHERE, ["bind", "get"], id="another scheduler was first"),
-        pytest.param([], on("n1"), Outcome.BOUND, ["bind", "get"], id="on the same node"),
-        pytest.param([CONFLICT], on("n1", **DELETED), Outcome.BOUND, ["bind", "get"], id="bound and being deleted"),
+        pytest.param([], on("n1"), Outcome.BY_ANOTHER, ["bind", "get"], id="on the same node"),
+        pytest.param([NEVER_CAME], on("n1", **DELETED), Outcome.BOUND, ["bind", "get"], id="bound and being deleted"),
         pytest.param([CONFLICT], on("", **DELETED), Outcome.GONE, ["bind", "get"], id="being deleted"),
         pytest.param(
             [], lambda server: server.delete(PODS, "default", "p"), Outcome.GONE, ["bind", "get"], id="deleted"
