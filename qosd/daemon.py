@@ -127,8 +127,10 @@ def _check_cluster(options: Options, environ: Mapping[str, str]) -> None:
     """Raises ConfigError if the options name a cluster that this process could never reach."""
     if not options.kubeconfig:
         return
-    if find_spec("aiohttp") is None:
-        why = "takes the Python package aiohttp, which is not installed (the extra 'node' of koord has it)"
+    for package in ("aiohttp", "httptools"):
+        if find_spec(package) is not None:
+            continue
+        why = f"takes the Python package {package}, which is not installed (the extra 'node' of koord has it)"
         raise ConfigError("options", "kubeconfig", options.kubeconfig, why)
     name = node_name(options, environ)
     if not is_node_name(name):

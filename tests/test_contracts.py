@@ -14,7 +14,7 @@ import pytest
 from tests.support.docpages import ROOT
 
 ROOTS = ("koord", "runtimeproxy", "qosd", "koordctl", "koord_manager", "koord_scheduler")
-CLUSTER = ("koord.kube", "koord.kube.client", "aiohttp", "grpc", "grpc.aio", "grpclib.client")
+CLUSTER = ("koord.kube", "koord.kube.client", "aiohttp", "httptools", "grpc", "grpc.aio", "grpclib.client")
 SHARED = {
     "koord.kube.client": ("aiohttp",),
     "koord.pb.link_grpc": ("grpc",),
@@ -72,7 +72,7 @@ def test_nobody_else_may(tmp_path: Path) -> None:
     assert "Contracts: 0 kept, 1 broken." in run.stdout
     text = " ".join(run.stdout.split())
     for module in others:
-        for name in ("koord.kube", "koord.kube.client", "aiohttp", "grpc", "grpclib"):
+        for name in ("koord.kube", "koord.kube.client", "aiohttp", "httptools", "grpc", "grpclib"):
             assert f"{module} -> {name} (" in text
     for chain in (("qosd.sense.web", "koord.host.web", "aiohttp"), ("qosd.link", "koord.pb.link_grpc", "grpc")):
         for importer, imported in pairwise(chain):
@@ -82,7 +82,7 @@ def test_nobody_else_may(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", ["qosd.daemon", "koordctl.__main__"])
 def test_a_program_that_starts_has_loaded_nothing_of_it(program: str) -> None:
-    names = ("aiohttp", "grpc", "grpclib", "numpy", "koord.kube", "qosd.cluster", "koordctl.cluster")
+    names = ("aiohttp", "httptools", "grpc", "grpclib", "numpy", "koord.kube", "qosd.cluster", "koordctl.cluster")
     code = f"import sys, {program}; print([name for name in {names!r} if name in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert run.stdout == "[]\n"

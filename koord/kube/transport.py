@@ -1,5 +1,6 @@
 """One HTTP exchange with the API server, over kept connections.
 
+Answers that are read whole come over connections of our own, those that go on and those of a proxy by aiohttp.
 Invariant: each exchange is bounded in time, each carries the credentials that are right now, and a refused credential
 is read again and tried once more. A write that may be sent only for a time is asked about when it has its connection,
 for which it may have waited, so that no byte of it leaves later. Answers come uncompressed: on a cluster's network that
@@ -13,9 +14,9 @@ import asyncio
 import contextlib
 import re
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from http import HTTPStatus
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 import msgspec
@@ -23,23 +24,18 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import BytesPayload
 from yarl import URL
 
-from koord.kube.credentials import APIAccess, Credentials
+from koord.kube.connections import CONNECT_S, Answer, Check, Connections, Endpoint, keepalive_socket
+from koord.kube.credentials import APIAccess, Credentials, CredentialsError
 from koord.kube.errors import KubeError, Unreachable, from_answer
 
 JSON = "application/json"
-CONNECT_S = 10.0
 _MAX_CONNECTIONS = 128
 _TLS = re.compile(r" ssl:(<[^>]*>|\w+)(?= )")
 """What aiohttp says of a connection's TLS beside host and reason: an object's address, another in each process."""
 
-_KEEPALIVE = (
-    (socket.TCP_KEEPIDLE, 15),
-    (socket.TCP_KEEPINTVL, 5),
-    (socket.TCP_KEEPCNT, 3),
-    (socket.TCP_USER_TIMEOUT, 30_000),
-)
 _UNAUTHORIZED, _REDIRECTION = int(HTTPStatus.UNAUTHORIZED), int(HTTPStatus.MULTIPLE_CHOICES)
 _STREAMED = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
+_PORTS = {"https": 443, "http": 80}
 
 
 class HTTPRequest(msgspec.Struct, frozen=True):
@@ -60,7 +56,7 @@ class HTTPRequest(msgspec.Struct, frozen=True):
 class _GuardedBody(BytesPayload):
     """``check``: called before the first byte of the request, head included, is written; what it raises, ends that."""
 
-    def __init__(self, body: bytes, check: Callable[[], None]) -> None:
+    def __init__(self, body: bytes, check: Check) -> None:
         super().__init__(body)
         self._check = check
 
@@ -69,17 +65,47 @@ class _GuardedBody(BytesPayload):
         await super().write_with_length(writer, content_length)
 
 
+class _Origin:
+    """Where requests go with one access, and what all of them begin with."""
+
+    def __init__(self, access: APIAccess, headers: Mapping[str, str]) -> None:
+        try:
+            parts = urlsplit(access.server)
+            port = parts.port or _PORTS[parts.scheme]
+        except ValueError as error:
+            raise CredentialsError(f"server {access.server!r}: {error}") from error
+        self.endpoint = Endpoint(parts.hostname or "", port, access.tls, access.server_name or "")
+        self._access, self._path = access, parts.path
+        lines = {"Host": parts.netloc.rpartition("@")[2], **headers, **_authorization(access)}
+        if any(character in text for text in lines.values() for character in "\r\n"):
+            raise CredentialsError("a line break in the token, or in the server's URL")
+        self._head = "".join([f"{name}: {text}\r\n" for name, text in lines.items()])
+
+    def is_of(self, access: APIAccess) -> bool:
+        return access is self._access
+
+    def encoded(self, request: HTTPRequest) -> bytes:
+        """Returns all of a request, as it is sent."""
+        head = f"{request.method} {self._path}{request.target} HTTP/1.1\r\n{self._head}"
+        if request.body is None:
+            return f"{head}\r\n".encode()
+        length = len(request.body)
+        return f"{head}Content-Type: {request.content_type}\r\nContent-Length: {length}\r\n\r\n".encode() + request.body
+
+
 class Transport:
     """To be closed (or used as an async context). Belongs to the event loop that is running."""
 
     def __init__(self, credentials: Credentials, user_agent: str) -> None:
         self._credentials = credentials
+        self._headers = {"User-Agent": user_agent, "Accept": JSON, "Accept-Encoding": "identity"}
+        self._connections = Connections(_MAX_CONNECTIONS)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=_MAX_CONNECTIONS, socket_factory=_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": user_agent, "Accept": JSON, "Accept-Encoding": "identity"},
+            headers=self._headers,
         )
-        self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
+        self._origin: _Origin | None = None
 
     async def __aenter__(self) -> Transport:
         return self
@@ -88,25 +114,44 @@ class Transport:
         await self.close()
 
     async def close(self) -> None:
+        self._connections.close()
         await self._session.close()
 
-    async def exchange(self, request: HTTPRequest, timeout_s: float, check: Callable[[], None] | None = None) -> bytes:
+    async def exchange(self, request: HTTPRequest, timeout_s: float, check: Check | None = None) -> bytes:
         """Returns the body of the answer. Raises APIError, Unreachable or CredentialsError.
 
         ``check``: is called when a request that has a body gets its connection; what it raises, a KubeError, keeps the
-        request from being sent.
+        request from being sent. A refused credential is read again, and tried once more if it differs.
         """
-        timeout = self._timeouts.get(timeout_s)
-        if timeout is None:
-            timeout = self._timeouts[timeout_s] = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
+        access = self._credentials.checked or await self._credentials.access()
+        answer = await self._answer(access, request, timeout_s, check)
+        if answer.status == _UNAUTHORIZED:
+            self._credentials.reject(access)
+            renewed = await self._credentials.access()
+            if renewed is not access:
+                answer = await self._answer(renewed, request, timeout_s, check)
+        if answer.status < _REDIRECTION:
+            return answer.body
+        raise from_answer(answer.status, answer.body, answer.retry_after)
+
+    async def _answer(self, access: APIAccess, request: HTTPRequest, timeout_s: float, check: Check | None) -> Answer:
+        if access.proxy is not None:
+            return await self._proxied(access, request, timeout_s, check)
+        origin = self._origin
+        if origin is None or not origin.is_of(access):
+            origin = self._origin = _Origin(access, self._headers)
+        return await self._connections.exchange(
+            origin.endpoint, origin.encoded(request), request.idempotent, timeout_s, check
+        )
+
+    async def _proxied(self, access: APIAccess, request: HTTPRequest, timeout_s: float, check: Check | None) -> Answer:
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
         try:
-            response = await self._send(request, timeout, check)
+            response = await self._send_as(access, request, timeout, check)
             body = await response.read()  # which releases the connection, or closes it where it fails
-            if response.status < _REDIRECTION:
-                return body
         except (aiohttp.ClientError, OSError) as error:
             raise _translated(error) from error
-        raise from_answer(response.status, body, response.headers.get("Retry-After", ""))
+        return Answer(response.status, body, response.headers.get("Retry-After", ""))
 
     @contextlib.asynccontextmanager
     async def stream(self, request: HTTPRequest, timeout_s: float) -> AsyncIterator[aiohttp.StreamReader]:
@@ -116,7 +161,7 @@ class Transport:
         """
         try:
             async with asyncio.timeout(timeout_s):
-                response = await self._send(request, _STREAMED)
+                response = await self._begun(request)
                 if response.status >= _REDIRECTION:
                     body = await response.read()
                     raise from_answer(response.status, body, response.headers.get("Retry-After", ""))
@@ -125,18 +170,16 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             raise _translated(error) from error
 
-    async def _send(
-        self, request: HTTPRequest, timeout: aiohttp.ClientTimeout, check: Callable[[], None] | None = None
-    ) -> aiohttp.ClientResponse:
-        """Returns the head of the answer. A refused credential is read again, and tried once more if it differs."""
+    async def _begun(self, request: HTTPRequest) -> aiohttp.ClientResponse:
+        """Returns the head of an answer that goes on. A refused credential is tried again as in ``exchange``."""
         access = self._credentials.checked or await self._credentials.access()
-        response = await self._send_as(access, request, timeout, check)
+        response = await self._send_as(access, request, _STREAMED)
         if response.status == _UNAUTHORIZED:
             self._credentials.reject(access)
             renewed = await self._credentials.access()
             if renewed is not access:
                 response.release()
-                return await self._send_as(renewed, request, timeout, check)
+                return await self._send_as(renewed, request, _STREAMED)
         return response
 
     def _send_as(
@@ -144,11 +187,11 @@ class Transport:
         access: APIAccess,
         request: HTTPRequest,
         timeout: aiohttp.ClientTimeout,
-        check: Callable[[], None] | None,
+        check: Check | None = None,
     ) -> Awaitable[aiohttp.ClientResponse]:
-        headers = {} if request.body is None else {"Content-Type": request.content_type}
-        if access.token:
-            headers["Authorization"] = f"Bearer {access.token}"
+        headers = _authorization(access)
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
         return self._session.request(
             request.method,
             URL(access.server + request.target, encoded=True),
@@ -162,14 +205,12 @@ class Transport:
         )
 
 
+def _authorization(access: APIAccess) -> dict[str, str]:
+    return {"Authorization": f"Bearer {access.token}"} if access.token else {}
+
+
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """One whose connection ends when the other side is gone, also where nobody sends anything for hours."""
-    family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _KEEPALIVE:
-        made.setsockopt(socket.IPPROTO_TCP, option, value)
-    return made
+    return keepalive_socket(address[0])
 
 
 def _translated(error: Exception) -> KubeError:

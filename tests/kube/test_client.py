@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from koord.kube import transport, watch
+from koord.kube import connections, watch
 from koord.kube.client import CallLimits, Client, PatchType, Preconditions, Propagation, Selection
 from koord.kube.errors import APIError, BadAnswer, KubeError, NotLeader, Stalled, Unreachable
 from koord.kube.kind import CONFIG_MAP, NODE, POD, Key
@@ -57,8 +57,8 @@ async def test_a_write_is_asked_for_when_it_is_sent(server: Server) -> None:
         nonlocal leads
         leads = False
 
-    async with Transport(credentials(RESTConfig(server.url)), "test") as connections:
-        api = Client(connections, CallLimits(), pause).guarded(check)
+    async with Transport(credentials(RESTConfig(server.url)), "test") as transport:
+        api = Client(transport, CallLimits(), pause).guarded(check)
         await api.patch(POD, WEB, {"metadata": {"labels": {"a": "1"}}})
         server.faults.append(OVERLOAD)
         before = server.count("patch")
@@ -217,8 +217,8 @@ async def test_the_server_says_how_long_to_wait(server: Server) -> None:
     server.faults = [LIMITED, Fault("any", status=429, headers={"Retry-After": "99999"}), OVERLOAD]
     pauses = Pauses()
 
-    async with Transport(credentials(RESTConfig(server.url)), "test/1") as connections:
-        await Client(connections, CallLimits(), pauses, random=lambda: 1.0).get(POD, WEB)
+    async with Transport(credentials(RESTConfig(server.url)), "test/1") as transport:
+        await Client(transport, CallLimits(), pauses, random=lambda: 1.0).get(POD, WEB)
     assert pauses == [1.2, 30.4, 0.8]
 
 
@@ -230,11 +230,38 @@ async def test_headers(server: Server) -> None:
     assert (headers["User-Agent"], headers["Accept-Encoding"]) == ("test/1", "identity")
 
 
+async def test_a_proxy(server: Server) -> None:
+    """It is asked in place of a server that only it can find."""
+    server.faults = [LIMITED]
+    async with client("http://server.invalid", proxy=server.url) as api:
+        assert (await api.get(POD, WEB)).metadata.name == "web"
+        assert len((await api.list(POD)).entries) == 1
+    assert server.requests[-1][3]["Host"] == "server.invalid"
+
+
+async def test_a_server_below_a_path(server: Server) -> None:
+    async with client(f"{server.url}/clusters/c1") as api:
+        assert await api.get_path("/version") == b'{"path": "/clusters/c1/version"}'
+
+
+async def test_a_token_cannot_add_a_header(server: Server) -> None:
+    async with client(server.url, token="a\r\nX: y") as api:
+        with pytest.raises(KubeError, match="line break in the token"):
+            await api.get(POD, WEB)
+    assert server.requests == []
+
+
+async def test_a_port_that_is_none() -> None:
+    async with client("https://127.0.0.1:99999") as api:
+        with pytest.raises(KubeError, match=r"server 'https://127\.0\.0\.1:99999': "):
+            await api.get(POD, WEB)
+
+
 def test_a_dead_peer_is_noticed() -> None:
-    with transport._socket((socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 1))) as made:
+    with connections.keepalive_socket(socket.AF_INET) as made:
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         idle, interval, count, user_timeout = (
-            made.getsockopt(socket.IPPROTO_TCP, each) for each, _ in transport._KEEPALIVE
+            made.getsockopt(socket.IPPROTO_TCP, each) for each, _ in connections._KEEPALIVE
         )
         assert idle + interval * count == user_timeout / 1000 == 30
 
@@ -491,8 +518,8 @@ async def test_watches_that_end(server: Server, fault: Fault, error: type[KubeEr
 
 @pytest.mark.parametrize(("dice", "timeout_s"), [(0.0, 540), (0.5, 472), (1.0, 405)])
 async def test_watches_do_not_end_in_step(server: Server, dice: float, timeout_s: int) -> None:
-    async with Transport(credentials(RESTConfig(server.url)), "test/1") as connections:
-        api = Client(connections, CallLimits(), random=lambda: dice)
+    async with Transport(credentials(RESTConfig(server.url)), "test/1") as transport:
+        api = Client(transport, CallLimits(), random=lambda: dice)
         async with aclosing(api.watch(POD, str(server.version))) as changes:
             await anext(changes)
     assert server.requests[-1][2]["timeoutSeconds"] == str(timeout_s)

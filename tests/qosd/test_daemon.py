@@ -301,12 +301,13 @@ class TestWhatDoesNotKeepItFromServing:
 
 
 class TestCluster:
-    async def test_without_the_package_that_it_takes_it_does_not_start(
-        self, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("package", ["aiohttp", "httptools"])
+    async def test_without_the_packages_that_it_takes_it_does_not_start(
+        self, machine: Machine, monkeypatch: pytest.MonkeyPatch, package: str
     ) -> None:
-        monkeypatch.setattr(daemon_module, "find_spec", lambda name: None)
+        monkeypatch.setattr(daemon_module, "find_spec", lambda name: None if name == package else object())
         options = machine.options(kubeconfig="/etc/kubernetes/kubelet.conf")
-        with pytest.raises(ConfigError, match=r"kubeconfig = '/etc/kubernetes/kubelet.conf': takes .* aiohttp"):
+        with pytest.raises(ConfigError, match=rf"kubeconfig = '/etc/kubernetes/kubelet.conf': takes .* {package}"):
             await daemon_module.run(options, {}, LineWriter(2, lambda missing: ""))
 
     async def test_one_that_is_not_there_keeps_nothing_from_being_served(self, machine: Machine) -> None:
