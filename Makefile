@@ -24,7 +24,8 @@
 #   make bench-agent-against   COMMIT=: this version's node daemon in turn with an older one's
 #   make bench-manager   what koord-manager costs with 2,000 nodes that report each 5 s, and how fresh its figures are
 #   make bench-kube      what a cache of 100,000 pods costs: CPU, memory, stalls; and a POST beside bare aiohttp's
-#   make bench-scheduler   decisions a second of koord-scheduler's plugins at 5,000 nodes, and the memory of its state
+#   make bench-scheduler   decisions a second of koord-scheduler's plugins at 5,000 nodes, the memory of its state, and
+#                        PODS=1000 pods bound on a real API server beside kube-scheduler, ROUNDS=3 turns of each
 #   make soak-legality CLUSTERS=1000 generated clusters on which koord-scheduler and kube-scheduler have to agree
 #   make bench-nodelink  what 2,000 mTLS connections cost a server, ours beside grpcio's
 #   make bench-webhooks  what a created pod pays for koord-manager's webhooks, on a real API server
@@ -198,7 +199,10 @@ bench-kube: $(READY)
 	$(PYTHON) -m bench.kube
 
 bench-scheduler: $(READY)
+	./integration/setup-host
+	$(PYTHON) -m integration.build control-plane
 	$(PYTHON) -m bench.scheduler
+	$(PYTHON) -m bench.schedulercluster $(if $(PODS),--pods $(PODS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 # Which nodes are feasible for a pod, and the score of each plugin on each, beside the real kube-scheduler's.
 soak-legality: export CLUSTERS ?= 1000

@@ -250,6 +250,7 @@ def keepalive_socket(family: int) -> socket.socket:
     """Returns a TCP socket whose connection ends when the other side is gone, also where nobody sends for hours."""
     made = socket.socket(family, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for option, value in _KEEPALIVE:
         made.setsockopt(socket.IPPROTO_TCP, option, value)
     return made
