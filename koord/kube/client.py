@@ -139,6 +139,10 @@ class Client:
         """A client that calls ``check_write`` before each write is sent; what that raises, a KubeError, it raises."""
         return self._other(self._limits, check_write)
 
+    def check_write(self) -> None:
+        """For a write that another program is asked for: raises what a write of this client's would raise now."""
+        self._check_write()
+
     def _other(self, limits: CallLimits, check_write: Callable[[], None]) -> Client:
         other = Client(self._transport, limits, self._sleep, self._random)
         other._counts, other._check_write = self._counts, check_write

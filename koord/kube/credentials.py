@@ -66,7 +66,7 @@ class Credentials:
         self._load, self._environ, self._clock, self._wall_s = load, environ, clock, wall_s
         self._files: tuple[Path, ...] = ()
         self._signature: _Signature = ()
-        self._tls: tuple[_TLSMaterial, ssl.SSLContext] | None = None
+        self._tls: tuple[TLSMaterial, ssl.SSLContext] | None = None
         self._access: APIAccess | None = None
         self._checked_s = float("-inf")
         self._expires_s = float("inf")
@@ -140,7 +140,7 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True)
-class _TLSMaterial:
+class TLSMaterial:
     """PEM each; None: not configured."""
 
     authority: bytes | None
@@ -161,11 +161,11 @@ class _TLSMaterial:
         return context
 
 
-def _tls_material(settings: RESTConfig, status: PluginStatus) -> _TLSMaterial:
+def _tls_material(settings: RESTConfig, status: PluginStatus) -> TLSMaterial:
     authority, certificate, key = _pem(settings.ca), _pem(settings.certificate), _pem(settings.key)
     if status.client_certificate_data:
         certificate, key = status.client_certificate_data.encode(), status.client_key_data.encode()
-    return _TLSMaterial(authority, certificate, key, settings.verify)
+    return TLSMaterial(authority, certificate, key, settings.verify)
 
 
 def _pem(material: Material | None) -> bytes | None:

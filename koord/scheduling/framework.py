@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from koord.scheduling.plugin import Explanation, Plugin, Scope
+from koord.scheduling.plugin import EXTENDER, Explanation, Plugin, Rejection, Scope
+from koord.scheduling.plugins.resources import NodeResourcesFit
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.state import ClusterState
 from koord.scheduling.table import Bools, Int64s
@@ -25,6 +26,7 @@ _MOST_EVALUATIONS = 512
 _MOST_ROWS = 16
 """Of more changed nodes all are evaluated anew, which costs less."""
 _ODD = np.uint64(0x9E3779B97F4A7C15)
+_LEAST = np.iinfo(np.int64).min
 
 
 class WeightedPlugin(NamedTuple):
@@ -59,12 +61,11 @@ class Diagnosis(NamedTuple):
     @property
     def message(self) -> str:
         """The sentence that Kubernetes' scheduler writes into the pod's condition, which tools read."""
-        if self.own_reason and self.node_count:
-            return f"0/{self.node_count} nodes are available: {self.own_reason}."
+        if not self.node_count:
+            return "no nodes available to schedule pods"
         reasons = ", ".join(sorted(f"{count} {reason}" for reason, count in self.reasons.items()))
-        return (
-            f"0/{self.node_count} nodes are available: {reasons}." if reasons else "no nodes available to schedule pods"
-        )
+        said = self.own_reason or reasons
+        return f"0/{self.node_count} nodes are available:{f' {said}.' if said else ''}"
 
 
 class NodeExplanation(NamedTuple):
@@ -102,16 +103,22 @@ class Framework:
         self._node_hashes = state.table.column(np.uint64)
         self._hashed_version = -1
 
-    def place(self, pod: PodInfo) -> Placement | None:
-        """Returns where the pod goes; None where no node will do. Changes nothing."""
+    def place(self, pod: PodInfo, among: Bools | None = None, added: Int64s | None = None) -> Placement | None:
+        """Returns where the pod goes; None where no node will do. Changes nothing.
+
+        ``among``: bool[N], the nodes that others leave; ``added``: int64[N], what others add to the scores.
+        """
         evaluation = self._evaluated(pod)
         feasible = self._feasible(pod, evaluation)
+        if among is not None:
+            feasible &= among
         count = int(np.count_nonzero(feasible))
         if not count:
             return None
         if count == 1:
             return Placement(self.state.table.name(int(feasible.argmax())), 1)
-        scores = np.where(feasible, self._total(pod, evaluation, feasible), -1)
+        total = self._total(pod, evaluation, feasible)
+        scores = np.where(feasible, total if added is None else total + added, _LEAST)
         best = np.flatnonzero(scores == scores.max())
         row = int(best[0]) if len(best) == 1 else self._drawn(pod, best)
         return Placement(self.state.table.name(row), count)
@@ -138,27 +145,28 @@ class Framework:
                 transaction.assume(other, self.state.table.name(row))
             return self.fits(pod, row)
 
-    def diagnose(self, pod: PodInfo) -> Diagnosis:
-        """Says why no node will do."""
+    def diagnose(self, pod: PodInfo, by_extenders: Sequence[Rejection] = ()) -> Diagnosis:
+        """Says why no node will do. ``by_extenders``: of nodes that all filters let pass; "" is no reason to tell."""
         state = self.state
         left, is_resolvable = state.table.exists.copy(), state.table.exists.copy()
         reasons: dict[str, int] = {}
         plugins = set()
-        by_plugin = [(plugin, plugin.rejections(state, pod)) for plugin in self.filters]
-        for plugin, rejections in by_plugin:
+        by_plugin = [(plugin.name, plugin.rejections(state, pod)) for plugin in self.filters]
+        for name, rejections in by_plugin:
             for rejection in rejections:
                 if rejection.is_of_pod:
                     nowhere = np.zeros(state.length, np.bool_)
                     reasons = {rejection.reason: len(state.table)}
-                    return Diagnosis(len(state.table), reasons, frozenset((plugin.name,)), nowhere, rejection.reason)
-        for plugin, rejections in by_plugin:
+                    return Diagnosis(len(state.table), reasons, frozenset((name,)), nowhere, rejection.reason)
+        for name, rejections in (*by_plugin, (EXTENDER, by_extenders)):
             rejected = np.zeros(state.length, np.bool_)
             for rejection in rejections:
                 rows = rejection.rows & left
                 count = int(np.count_nonzero(rows))
                 if count:
-                    reasons[rejection.reason] = reasons.get(rejection.reason, 0) + count
-                    plugins.add(plugin.name)
+                    if rejection.reason:
+                        reasons[rejection.reason] = reasons.get(rejection.reason, 0) + count
+                    plugins.add(name)
                     is_resolvable &= ~(rows & np.logical_not(rejection.is_resolvable))
                     rejected |= rows
             left &= ~rejected
@@ -175,6 +183,10 @@ class Framework:
             return NodeExplanation(node, said, None)
         total = sum((said[plugin.name].score or 0) * weight for plugin, weight, _ in self.plugins)
         return NodeExplanation(node, said, total)
+
+    def needed(self, pod: PodInfo) -> Mapping[str, int]:
+        """Returns what a node must have free for the pod; what no filter looks at is not among it."""
+        return next((each.needed(pod) for each in self.filters if isinstance(each, NodeResourcesFit)), {})
 
     def drawn_number(self, pod: PodInfo) -> int:
         """Returns a number that pod and seed decide, from 0 to 2**64 - 1."""

@@ -21,6 +21,8 @@ from koord.scheduling.state import ClusterState
 from koord.scheduling.table import Bools, Int64s
 
 MOST_SCORE = 100
+EXTENDER = "Extender"
+"""Stands among the names of plugins for the programs outside of this one that have a say in where a pod goes."""
 
 
 class Scope(Enum):

@@ -19,6 +19,7 @@ import numpy as np
 from koord.model.core import unix_s
 from koord.model.scheduling.policies import PodDisruptionBudget
 from koord.scheduling.framework import Diagnosis, Framework
+from koord.scheduling.plugin import EXTENDER
 from koord.scheduling.plugins.resources import NodeResourcesFit
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.state import ClusterState, Transaction
@@ -87,8 +88,12 @@ class Preemptor:
         """Returns the preemptions of which one is taken, each on another node.
 
         Looks for as many candidates as upstream does, from a node on that pod and seed decide, but among all nodes.
+        One that an extender alone rejects has no victims: without its pods it would do no more than with them.
         """
-        rows = np.flatnonzero(diagnosis.is_resolvable)
+        is_resolvable = diagnosis.is_resolvable
+        if EXTENDER in diagnosis.plugins:
+            is_resolvable = is_resolvable & ~self.framework.feasible(pod)
+        rows = np.flatnonzero(is_resolvable)
         if not len(rows):
             return []
         wanted = max(len(rows) * self.candidates.percent // 100, self.candidates.least)
@@ -101,6 +106,20 @@ class Preemptor:
                 if len(found) >= wanted and any(not each.violations for each in found):
                     break
         return found
+
+    def helps(self, pod: PodInfo, preemption: Preemption) -> bool:
+        """Returns whether the pod has room once the victims have left their node, by what the state is now. They are
+        on that node, or have left already.
+        """
+        row = self.framework.state.table.row(preemption.node)
+        if row is None:
+            return False
+        ahead = self.framework.state.nominations.ahead_on(preemption.node, pod)
+        with (
+            self.framework.state.removed([each.uid for each in preemption.victims]),
+            self.framework.state.transaction() as transaction,
+        ):
+            return _StateTrial(self.framework, transaction, pod, row, ahead).fits()
 
     def _on_node(self, pod: PodInfo, row: int) -> Preemption | None:
         """Returns the victims on one node; None if it will not do without all pods of lower priority."""

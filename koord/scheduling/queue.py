@@ -1,12 +1,14 @@
 """The pods that wait to be placed: which one is next, and which one an event may help.
 
 A pod is *active*, next by priority and then by time; *backing off* for some seconds after a failure; *parked*, where no
-node will do until something changes; or *gated*. Parked pods of one signature are one group, and all groups' amounts
-are columns, so that an event on a node is compared with all of them at once: a pod wakes only for an event on a node
-that would do now, or for one that a plugin of the whole cluster cannot rule out.
+node will do until something changes; *gated*; or *aside*, where extenders have a say in it: it waits for its turn with
+them, or they are asked. Parked pods of one signature are one group, and all groups' amounts are columns, so that an
+event on a node is compared with all of them at once: a pod wakes only for an event on a node that would do now, or for
+one that a plugin of the whole cluster cannot rule out; one that an extender rejected wakes for any.
 
-Invariants: each pod that was added and neither taken nor deleted is in exactly one of the four; a parked pod is active
-again ``PARKED_S`` after it was parked at the latest.
+Invariants: each pod that was added and neither taken nor deleted is in exactly one of the five; a parked pod is active
+again ``PARKED_S`` after it was parked at the latest; of those aside, no extender is asked about a pod while one that
+came before it in the order of active pods waits for the same extender.
 No clock: every call that needs the time is told it, in seconds that never go back.
 """
 
@@ -15,8 +17,8 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from math import ceil
 from typing import NamedTuple
@@ -25,7 +27,7 @@ import numpy as np
 
 from koord.scheduling.framework import Framework
 from koord.scheduling.nodecolumns import Amounts
-from koord.scheduling.plugin import Event, EventKind
+from koord.scheduling.plugin import EXTENDER, Event, EventKind
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.state import ClusterState
 from koord.scheduling.table import Table
@@ -152,6 +154,11 @@ class SchedulingQueue:
         self._queued: dict[str, QueuedPod] = {}
         self._active, self._backing_off, self._failed, self._parked = _Order(), _Order(), _Order(), _Order()
         self._gated: set[str] = set()
+        self._aside: dict[frozenset[str], _Order] = {}
+        self._asked: dict[str, QueuedPod] = {}
+        self._rejected_by_extender: set[str] = set()
+        self.event_count = 0
+        """How many events were noted so far."""
         self._groups: dict[str, _Group] = {}
         self._group_of: dict[str, str] = {}
         self._table = Table()
@@ -167,7 +174,7 @@ class SchedulingQueue:
     def counts(self) -> dict[str, int]:
         """How many pods are where, by upstream's names."""
         return {
-            "active": len(self._active),
+            "active": len(self._active) + sum(len(each) for each in self._aside.values()) + len(self._asked),
             "backoff": len(self._backing_off) + len(self._failed),
             "unschedulable": len(self._parked),
             "gated": len(self._gated),
@@ -187,6 +194,8 @@ class SchedulingQueue:
             queued.pod = pod
             return
         is_backing_off = pod.uid in self._backing_off or pod.uid in self._failed
+        if pod.uid in self._asked:
+            queued = self._queued[pod.uid] = replace(queued)
         self._take_out(pod.uid)
         queued.pod = pod
         if is_backing_off:
@@ -220,13 +229,61 @@ class SchedulingQueue:
         queued.tries, queued.entered_s = queued.tries + 1, now_s
         return queued
 
-    def park(self, queued: QueuedPod, rejected_by: frozenset[str], now_s: float) -> None:
-        """No node would do: the pod waits for an event that may help it."""
+    def set_aside(self, queued: QueuedPod, extenders: frozenset[str], now_s: float) -> None:
+        """A pod that was taken waits for its turn with the extenders of these names."""
+        self._queued[queued.pod.uid] = queued
+        self._aside.setdefault(extenders, _Order()).push(queued, -queued.pod.priority, now_s)
+
+    def next_aside(self, busy: Iterable[str]) -> tuple[QueuedPod, frozenset[str]] | None:
+        """Returns a pod that its extenders are to be asked about now, with their names; ``busy``: these are not free.
+        It stays in the queue until it is ``answered``.
+        """
+        blocked = set(busy)
+        heads = [(found[0], names) for names, order in self._aside.items() if (found := order.first())]
+        for _, names in sorted(heads, key=lambda each: each[0]):
+            if blocked.isdisjoint(names):
+                queued = self._aside[names].pop()
+                self._asked[queued.pod.uid] = queued
+                return queued, names
+            blocked |= names
+        return None
+
+    def is_asked(self, queued: QueuedPod) -> bool:
+        """Returns whether the pod is still what its extenders were asked about: neither deleted nor changed."""
+        return self._asked.get(queued.pod.uid) is queued
+
+    def answered(self, queued: QueuedPod) -> bool:
+        """Takes a pod that extenders were asked about, as ``pop`` does; False: it is not the same any more, and there
+        is nothing to decide.
+        """
+        if not self.is_asked(queued):
+            return False
+        del self._asked[queued.pod.uid], self._queued[queued.pod.uid]
+        return True
+
+    def take_back(self, now_s: float) -> None:
+        """Nobody waits for the answers of extenders any more: the pods that they were asked about are active."""
+        for queued in tuple(self._asked.values()):
+            self._take_out(queued.pod.uid)
+            self._activate(queued, now_s, _FAILED)
+
+    def park(
+        self, queued: QueuedPod, rejected_by: frozenset[str], now_s: float, event_count: int | None = None
+    ) -> None:
+        """No node would do: the pod waits for an event that may help it.
+
+        ``event_count``: that of the time when extenders were asked; what happened since then is not missed.
+        """
         queued.attempts += 1
         queued.errors, queued.woken_by_row = 0, -1
         queued.rejected_by, queued.entered_s = rejected_by, now_s
         queued.begin_backoff(now_s, self._backoff.after(queued.attempts))
         self._queued[queued.pod.uid] = queued
+        if event_count not in (None, self.event_count):
+            self._back_off(queued, now_s, _FAILED, self._failed)
+            return
+        if EXTENDER in rejected_by:
+            self._rejected_by_extender.add(queued.pod.uid)
         self._parked.push(queued, now_s)
         self.incoming["unschedulable", _FAILED] += 1
         for plugin in rejected_by:
@@ -237,7 +294,7 @@ class SchedulingQueue:
             filters = self._framework_of(queued.pod).cluster_filters
             goes_by_others = any(each.goes_by_pods(self._state, queued.pod) for each in filters)
             group = self._groups[name] = _Group(goes_by_others)
-            self._needs.put(self._table.add(name), queued.pod.counted)
+            self._needs.put(self._table.add(name), self._framework_of(queued.pod).needed(queued.pod))
         group.pods[queued.pod.uid] = queued
 
     def fail(self, queued: QueuedPod, now_s: float) -> None:
@@ -271,11 +328,16 @@ class SchedulingQueue:
 
     def note(self, event: Event) -> None:
         """Something happened. Pods that it may help wake with the next ``advance`` or ``pop``."""
+        self.event_count += 1
         if len(self._parked):
             self._events[event.kind, event.row, event.pod.uid if event.pod else ""] = event
 
     def _wake(self, now_s: float) -> None:
         events, self._events = self._events, {}
+        for uid in tuple(self._rejected_by_extender) if events else ():
+            queued = self._queued[uid]
+            self._take_out(uid)
+            self._back_off(queued, now_s, _EVENTS[next(iter(events.values())).kind], self._failed)
         for row, kind in {event.row: event.kind for event in events.values() if event.kind in _ON_A_NODE}.items():
             for group in self._groups_that_fit(row):
                 if self._framework_of(group.pod).fits(group.pod, row):
@@ -315,13 +377,15 @@ class SchedulingQueue:
             queued.woken_by_row = row
             self._back_off(queued, now_s, _EVENTS[kind])
 
-    def _room(self, pod: PodInfo, row: int) -> int:
-        """Returns for how many such pods the node has enough of everything."""
+    def _room(self, pod: PodInfo, row: int) -> int | None:
+        """Returns for how many such pods the node has enough of everything; None: for any number."""
         state = self._state
-        return min(
+        rooms = [
             (state.nodes.allocatable.at(row, resource) - state.requested.at(row, resource)) // need
-            for resource, need in pod.counted.items()
-        )
+            for resource, need in self._framework_of(pod).needed(pod).items()
+            if need
+        ]
+        return min(rooms, default=None)
 
     def _leave_room(self, queued: QueuedPod) -> None:
         if queued.woken_by_row >= 0:
@@ -338,20 +402,25 @@ class SchedulingQueue:
         self._active.push(queued, -queued.pod.priority, now_s)
         self.incoming["active", event] += 1
 
-    def _back_off(self, queued: QueuedPod, now_s: float, event: str) -> None:
-        """Makes the pod active once its backoff has ended."""
+    def _back_off(self, queued: QueuedPod, now_s: float, event: str, order: _Order | None = None) -> None:
+        """Makes the pod active once its backoff has ended; in ``_failed``, not before. (An extender is a program of
+        others: it is not asked again as fast as it answers.)
+        """
         if queued.backoff_until_s <= now_s:
             self._activate(queued, now_s, event)
         else:
             queued.entered_s = now_s
-            self._backing_off.push(queued, queued.backoff_until_s, -queued.pod.priority)
+            order = self._backing_off if order is None else order
+            order.push(queued, queued.backoff_until_s, -queued.pod.priority)
             self.incoming["backoff", event] += 1
 
     def _take_out(self, uid: str) -> None:
         """Removes the pod from where it is."""
-        for order in (self._active, self._backing_off, self._failed):
+        for order in (self._active, self._backing_off, self._failed, *self._aside.values()):
             order.discard(uid)
         self._gated.discard(uid)
+        self._asked.pop(uid, None)
+        self._rejected_by_extender.discard(uid)
         if uid in self._parked:
             self._parked.discard(uid)
             pods = self._groups[name := self._group_of.pop(uid)].pods

@@ -9,6 +9,7 @@ import pytest
 
 from koord.scheduling.defaults import default_plugins
 from koord.scheduling.framework import Framework, Placement, WeightedPlugin
+from koord.scheduling.plugin import EXTENDER, Rejection
 from koord.scheduling.plugins.resources import NodeResourcesFit
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.state import ClusterState
@@ -70,6 +71,43 @@ def test_why_there_is_none() -> None:
     )
     assert diagnosis.plugins == {"NodeAffinity", "NodeResourcesFit", "NodeUnschedulable", "TaintToleration"}
     assert [state.table.name(int(row)) for row in np.flatnonzero(diagnosis.is_resolvable)] == ["n0"]
+
+
+def rejection(state: ClusterState, reason: str, *nodes: str, is_resolvable: bool = True) -> Rejection:
+    rows = np.zeros(state.length, np.bool_)
+    for name in nodes:
+        rows[state.table.row(name) or 0] = True
+    return Rejection(reason, rows, is_resolvable)
+
+
+def test_what_extenders_reject_is_a_part_of_why_there_is_none() -> None:
+    state = alike(3)
+    state.put_node(node("small", cpu="1"))
+    framework = Framework(state, default_plugins())
+    extenders = [
+        rejection(state, "no license", "n0", "small"),
+        rejection(state, "wrong rack", "n1", is_resolvable=False),
+        rejection(state, "", "n2", is_resolvable=False),
+    ]
+    diagnosis = framework.diagnose(pod("p", {"cpu": "2"}), extenders)
+    assert diagnosis.message == "0/4 nodes are available: 1 Insufficient cpu, 1 no license, 1 wrong rack."
+    assert diagnosis.plugins == {EXTENDER, "NodeResourcesFit"}
+    assert [state.table.name(int(row)) for row in np.flatnonzero(diagnosis.is_resolvable)] == ["n0"]
+    silent = framework.diagnose(pod("p"), [rejection(state, "", "n0", "n1", "n2", "small")])
+    assert silent.message == "0/4 nodes are available:"
+
+
+@pytest.mark.parametrize(
+    ("added", "expected"),
+    [((0, 0, 500), "n2"), ((0, 900, 500), "n1"), ((-900, -800, -700), "n2"), ((999, 1, 2), "n2")],
+)
+def test_others_take_nodes_away_and_add_to_scores(added: tuple[int, ...], expected: str) -> None:
+    """``n0`` is taken away in the last case."""
+    state = alike(3)
+    among = np.array([added[0] < 999, True, True])
+    placement = Framework(state, default_plugins()).place(pod("p"), among, np.array(added))
+    assert placement is not None
+    assert placement.node == expected
 
 
 def test_a_node_without_enough_even_when_empty_is_not_resolvable() -> None:

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from koord.model import core
 from koord.model.scheduling.policies import PodDisruptionBudget
 from koord.scheduling.defaults import default_plugins
 from koord.scheduling.framework import Framework
+from koord.scheduling.plugin import Rejection
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import Preemption, Preemptor
 from koord.scheduling.state import ClusterState
@@ -146,6 +148,36 @@ def test_what_is_promised_to_others_is_kept() -> None:
     assert Preemptor(framework).choose(WANTS_2, framework.diagnose(WANTS_2)) is None
     state.put_pod(pod("first", {"cpu": "3"}, priority=10, nodeName="n1"))
     assert state.nominations.node_of("first") is None
+
+
+def test_nobody_leaves_a_node_that_an_extender_alone_rejects() -> None:
+    state = ClusterState()
+    for name, cpu in (("n1", "2"), ("n2", "8")):
+        state.put_node(node(name, cpu=cpu))
+        state.put_pod(running(f"on-{name}", name, "1"))
+    framework = Framework(state, default_plugins())
+    rows = np.array([False, True])
+    diagnosis = framework.diagnose(WANTS_2, [Rejection("no license", rows)])
+    assert diagnosis.is_resolvable.all()
+    (found,) = Preemptor(framework).candidates_for(WANTS_2, diagnosis)
+    assert found.node == "n1"
+
+
+@pytest.mark.parametrize(
+    ("victims", "expected"), [(["a"], False), (["a", "b"], True), (["b"], True), ([], False), (["b", "gone"], True)]
+)
+def test_victims_that_others_choose_have_to_be_enough(victims: list[str], expected: bool) -> None:
+    state = ClusterState()
+    state.put_node(node("n1", cpu="4"))
+    pods = {name: running(name, "n1", cpu) for name, cpu in (("a", "1"), ("b", "2"), ("gone", "1"))}
+    for each in pods.values():
+        state.put_pod(each)
+    state.remove_pod(pods["gone"].uid)
+    before = dump(state)
+    preemption = Preemption("n1", tuple(pods[name] for name in victims), 0)
+    assert Preemptor(Framework(state, default_plugins())).helps(pod("p", {"cpu": "3"}), preemption) is expected
+    assert not Preemptor(Framework(state, default_plugins())).helps(WANTS_2, preemption._replace(node="other"))
+    assert dump(state) == before
 
 
 def test_who_is_apart_of_whom_leaves_too() -> None:

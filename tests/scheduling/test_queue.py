@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from koord.scheduling.defaults import default_plugins
-from koord.scheduling.framework import Framework
-from koord.scheduling.plugin import Event, EventKind
+from koord.scheduling.framework import Framework, WeightedPlugin
+from koord.scheduling.plugin import EXTENDER, Event, EventKind
+from koord.scheduling.plugins.nodes import NodeUnschedulable
+from koord.scheduling.plugins.resources import NodeResourcesFit
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.queue import PARKED_S, BackoffTimes, SchedulingQueue
 from koord.scheduling.state import ClusterState
@@ -17,6 +19,7 @@ from tests.scheduling.clusters import HOSTNAME, ZONE, node, pod
 
 FIT = frozenset(("NodeResourcesFit",))
 _DEFAULT = BackoffTimes()
+OTHER = Event(EventKind.OTHER)
 
 
 class Rig:
@@ -359,3 +362,118 @@ def test_no_pod_waits_that_has_a_node(seed: int) -> None:
             for _ in range(3):
                 rig.run(rig.now_s + 12.0)
             assert [queued.pod.name for queued in rig.queue if rig.framework.place(queued.pod)] == [], step
+
+
+# pods in which extenders have a say
+
+A, B, BOTH = frozenset("a"), frozenset("b"), frozenset("ab")
+
+
+def aside(rig: Rig, *lines: tuple[str, frozenset[str], int]) -> None:
+    """Sets pods aside: their names, extenders and priorities."""
+    for name, extenders, priority in lines:
+        rig.put(pod(name, priority=priority))
+        queued = rig.queue.pop(rig.now_s)
+        assert queued is not None
+        rig.queue.set_aside(queued, extenders, rig.now_s)
+
+
+@pytest.mark.parametrize(
+    ("lines", "busy", "expected"),
+    [
+        ([("p", A, 0)], "", ["p"]),
+        ([("p", A, 0)], "a", []),
+        ([("p", A, 0), ("q", B, 0)], "a", ["q"]),
+        ([("p", A, 0), ("q", A, 5), ("r", B, 1)], "", ["q", "r"]),
+        ([("p", BOTH, 5), ("q", B, 0)], "a", []),
+        ([("p", BOTH, 0), ("q", B, 5)], "a", ["q"]),
+        ([("p", BOTH, 0), ("q", B, 0), ("r", A, 0)], "", ["p"]),
+    ],
+)
+def test_extenders_are_asked_about_one_pod_at_a_time(
+    lines: list[tuple[str, frozenset[str], int]], busy: str, expected: list[str]
+) -> None:
+    rig = Rig()
+    aside(rig, *lines)
+    asked, taken = set(busy), list[str]()
+    while (found := rig.queue.next_aside(asked)) is not None:
+        taken.append(found[0].pod.name)
+        asked |= found[1]
+    assert taken == expected
+    assert (len(rig.queue), rig.queue.counts()["active"]) == (len(lines), len(lines))
+
+
+def test_a_pod_that_changes_while_it_is_asked_about_is_decided_anew() -> None:
+    rig = Rig(node("n1"))
+    aside(rig, ("p", A, 0), ("gone", B, 0), ("alike", frozenset("c"), 0))
+    asked = {found[0].pod.name: found[0] for _ in range(3) if (found := rig.queue.next_aside(())) is not None}
+    rig.put(pod("p", labels={"new": "1"}, priority=0), pod("alike", priority=0))
+    rig.queue.delete("gone")
+    assert [rig.queue.is_asked(each) for each in asked.values()] == [False, False, True]
+    assert [rig.queue.answered(each) for each in asked.values()] == [False, False, True]
+    again = rig.queue.pop(0.0)
+    assert again is not None
+    assert (again.pod.name, again is asked["p"], len(rig.queue)) == ("p", False, 0)
+
+
+def test_who_is_asked_about_when_leadership_ends_is_active_again() -> None:
+    rig = Rig(node("n1"))
+    aside(rig, ("p", A, 0), ("q", A, 0))
+    found = rig.queue.next_aside(())
+    assert found is not None
+    rig.queue.take_back(1.0)
+    assert not rig.queue.is_asked(found[0])
+    assert rig.run() == ["p"]
+    assert rig.queue.next_aside(()) is not None
+
+
+@pytest.mark.parametrize(
+    "event", [Event(kind, 0) for kind in (EventKind.NODE, EventKind.POD_LEFT, EventKind.POD_CAME)] + [OTHER]
+)
+def test_any_event_wakes_a_pod_that_an_extender_rejected(event: Event) -> None:
+    rig = Rig(node("n1", cpu="1"))
+    for name, rejected_by in (("p", frozenset((EXTENDER,))), ("q", FIT)):
+        rig.put(pod(name, {"cpu": "4"}))
+        queued = rig.queue.pop(0.0)
+        assert queued is not None
+        rig.queue.park(queued, rejected_by, 0.0, rig.queue.event_count)
+    rig.run(0.5)
+    assert rig.tried == []
+    rig.queue.note(event)
+    rig.run(0.5)
+    assert "p" not in rig.tried, "not before its backoff has ended"
+    rig.run(20.0)
+    assert "p" in rig.tried
+    assert event is OTHER or rig.tried == ["p"]
+
+
+def test_what_happens_while_extenders_are_asked_is_not_missed() -> None:
+    rig = Rig(node("n1", cpu="1"))
+    aside(rig, ("p", A, 0))
+    found = rig.queue.next_aside(())
+    assert found is not None
+    event_count = rig.queue.event_count
+    rig.node(node("n1", cpu="2"))
+    assert rig.queue.answered(found[0])
+    rig.queue.park(found[0], frozenset((EXTENDER,)), 0.0, event_count)
+    assert rig.queue.counts()["backoff"] == 1
+    assert rig.run(20.0) == ["p"]
+
+
+def test_a_resource_that_is_not_looked_at_keeps_nobody_parked() -> None:
+    rig = Rig(node("n1", cpu="1"))
+    fit = NodeResourcesFit(ignored=frozenset(("example.com/gpu",)))
+    rig.framework = Framework(rig.state, [WeightedPlugin(fit)])
+    rig.put(pod("p", {"cpu": "2", "example.com/gpu": "1"}))
+    assert rig.run() == []
+    rig.node(node("n1", cpu="2"))
+    assert rig.run(20.0) == ["p"]
+
+
+def test_all_wake_where_amounts_are_not_looked_at() -> None:
+    rig = Rig(node("n1", cpu="1", unschedulable=True))
+    rig.framework = Framework(rig.state, [WeightedPlugin(NodeUnschedulable())])
+    rig.put(*names(3, cpu="2"))
+    assert rig.run() == []
+    rig.node(node("n1", cpu="1"))
+    assert len(rig.run(20.0)) == 3
