@@ -6,6 +6,8 @@ server has said what became of the pod, the assumption stays, so the room is not
 waits is sent again, unless its node is gone or the server refused it. A binding names the pod's UID, so one that
 arrives late binds no other pod of that name, and none twice. Nothing is sent once this replica leads no longer
 (``Client.guarded``).
+An extender that binds is asked once, since nobody knows what it does the second time, and whatever it says, or does
+not, the pod is looked up.
 """
 
 from __future__ import annotations
@@ -25,10 +27,13 @@ from koord.kube.kind import Key
 from koord.kube.schedulingkinds import POD
 from koord.model.scheduling.pods import Pod
 from koord.scheduling.podinfo import PodInfo
+from koord_scheduler.extenders import NO_EXTENDERS, Extender, ExtenderError, Extenders, Refusal
 from koord_scheduler.window import RequestWindow
 
 _log = logging.getLogger(__name__)
 _BACKOFF = Backoff(base_s=0.2, max_s=10.0)
+_READS = 4
+"""Of a pod that an extender may just be binding: about a second and a half."""
 
 
 class Outcome(Enum):
@@ -60,12 +65,39 @@ class Binder:
         window: RequestWindow,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         random: Random = uniform,
+        extenders: Extenders = NO_EXTENDERS,
     ) -> None:
-        self._client, self._window, self._sleep, self._random = client, window, sleep, random
+        self._client, self._window, self._extenders = client, window, extenders
+        self._sleep, self._random = sleep, random
 
     async def bind(self, pod: PodInfo, node: str, is_wanted: Callable[[], bool]) -> Bound:
         """Binds, and says what came of it. ``is_wanted``: False once the node is gone. Raises NotLeader."""
-        key, failures, may_be_ours = Key(pod.namespace, pod.name), 0, False
+        extender = self._extenders.binder_of(pod)
+        if extender is not None and is_wanted():
+            bound = await self._bind_by(extender, pod, node)
+            if bound.outcome is not Outcome.REFUSED or not extender.settings.is_ignorable:
+                return bound
+            _log.info("pod %s/%s is bound without the extender: %s", pod.namespace, pod.name, bound.error)
+        return await self._bind(pod, node, is_wanted, extender is not None)
+
+    async def _bind_by(self, extender: Extender, pod: PodInfo, node: str) -> Bound:
+        """Has the extender bind the pod."""
+        reads, error = _READS, f"extender {extender.name} says that it has bound the pod, which is on no node"
+        try:
+            await self._extenders.bind(extender, pod, node, self._client.check_write)
+        except ExtenderError as refusal:
+            reads, error = 1 if isinstance(refusal, Refusal) else _READS, str(refusal)
+        for failures in range(1, reads + 1):
+            outcome = _outcome(await self._look_up(Key(pod.namespace, pod.name)), pod.uid, node)
+            if outcome is not Outcome.REFUSED:
+                return Bound(outcome, error)
+            if failures < reads:
+                await self._sleep(_BACKOFF.delay_s(failures, self._random))
+        return Bound(Outcome.REFUSED, error)
+
+    async def _bind(self, pod: PodInfo, node: str, is_wanted: Callable[[], bool], may_be_ours: bool) -> Bound:
+        """``may_be_ours``: an earlier request of ours may yet bind the pod."""
+        key, failures = Key(pod.namespace, pod.name), 0
         while is_wanted():
             try:
                 async with self._window.place():

@@ -18,6 +18,7 @@ from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.queue import QueuedPod
 from koord.scheduling.volumes import VolumeDecision
 from koord_scheduler.binding import Binder, Bound, Outcome
+from koord_scheduler.extenders import NO_EXTENDERS, Extenders
 from koord_scheduler.podstatus import FAILED, PodReporter
 from koord_scheduler.view import ClusterView
 from koord_scheduler.volumewriter import VolumeWriter
@@ -40,10 +41,12 @@ class BindingCycle:
         reporter: PodReporter,
         ended: Callable[[QueuedPod, Outcome], None],
         came_back: Callable[[], None],
+        extenders: Extenders = NO_EXTENDERS,
     ) -> None:
         self._view, self._reporter, self._ended, self._came_back = view, reporter, ended, came_back
         self.window = RequestWindow()
-        self._binder = Binder(client.with_limits(CallLimits(tries=1, timeout_s=_BIND_TIMEOUT_S)), self.window)
+        once = CallLimits(tries=1, timeout_s=_BIND_TIMEOUT_S)
+        self._binder = Binder(client.with_limits(once), self.window, extenders=extenders)
         self.volumes = VolumeWriter(client, view.state.volumes)
 
     async def run(self, queued: QueuedPod, volumes: VolumeDecision) -> None:

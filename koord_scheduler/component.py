@@ -11,6 +11,7 @@ from koord.cluster.frame import Component, Frame
 from koord.scheduling.plugins.unsupported import UNSUPPORTED
 from koord_scheduler import serverversion
 from koord_scheduler.configuration import Configuration
+from koord_scheduler.extenders import Extenders
 from koord_scheduler.metrics import UPSTREAMS_PREFIX, Metrics, SchedulingMetrics
 from koord_scheduler.options import NAME, Options
 from koord_scheduler.scheduler import Scheduler
@@ -30,8 +31,11 @@ class SchedulerComponent(Component):
     def __init__(self, frame: Frame, options: Options, configuration: Configuration) -> None:
         profiles, backoff = configuration.profiles, configuration.backoff
         self._client, counted = frame.client, SchedulingMetrics()
-        view = self._view = ClusterView(frame.client, profiles, time.monotonic, options.seed, backoff)
-        self._scheduler = Scheduler(frame.leaders_client, view, frame.recorder, metrics=counted)
+        extenders = Extenders(configuration.extenders)
+        view = self._view = ClusterView(
+            frame.client, profiles, time.monotonic, options.seed, backoff, has_documents=extenders.need_nodes
+        )
+        self._scheduler = Scheduler(frame.leaders_client, view, frame.recorder, metrics=counted, extenders=extenders)
         super().__init__(view.informers, self._own_metrics(), {UPSTREAMS_PREFIX: counted})
         counted.pending_pods, counted.cache_size = view.queue.counts, view.state.counts
         counted.queue_incoming_pods = lambda: view.queue.incoming

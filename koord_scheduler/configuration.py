@@ -16,12 +16,12 @@ import msgspec
 from koord.kube.lease import Timing
 from koord.model.core import Slim
 from koord.model.problem import Problem
-from koord.model.selector import label_error
 from koord.scheduling.queue import BackoffTimes
 from koord.service import optionvalues
 from koord.service.config import ConfigError, parse_yaml, read_text
-from koord_scheduler import profiles
+from koord_scheduler import extendersettings, profiles
 from koord_scheduler.documentreader import DocumentReader
+from koord_scheduler.extendersettings import ExtenderSettings
 from koord_scheduler.options import NAME
 from koord_scheduler.pluginargs import API_VERSION, Percent
 from koord_scheduler.profiles import ALL_NODES, Profile
@@ -47,6 +47,7 @@ class Configuration:
     """
 
     profiles: tuple[Profile, ...] = (Profile(),)
+    extenders: tuple[ExtenderSettings, ...] = ()
     backoff: BackoffTimes = field(default_factory=BackoffTimes)
     lease: str = NAME
     options: Mapping[str, object] = field(default_factory=dict)
@@ -70,37 +71,6 @@ class LeaderElection(Slim, frozen=True):
     resource_lock: str | None = None
     resource_name: str | None = None
     resource_namespace: str | None = None
-
-
-class ManagedResource(Slim, frozen=True):
-    name: str
-    ignored_by_scheduler: bool = False
-
-
-class TLSConfig(Slim, frozen=True):
-    insecure: bool | None = None
-    server_name: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
-    ca_file: str | None = None
-    cert_data: str | None = None
-    key_data: str | None = None
-    ca_data: str | None = None
-
-
-class Extender(Slim, frozen=True):
-    url_prefix: str | None = None
-    filter_verb: str | None = None
-    preempt_verb: str | None = None
-    prioritize_verb: str | None = None
-    weight: int | None = None
-    bind_verb: str | None = None
-    enable_https: bool | None = None
-    tls_config: TLSConfig | None = None
-    http_timeout: str | None = None
-    node_cache_capable: bool | None = None
-    managed_resources: tuple[ManagedResource, ...] = ()
-    ignorable: bool | None = None
 
 
 class ConfigurationDocument(Slim, frozen=True):
@@ -141,10 +111,12 @@ def parse(text: str, file: str) -> Configuration:
     election, lease = _election(document.leader_election, "leaderElection", reader)
     backoff = _backoff(document, reader)
     found = profiles.read(document.profiles, "profiles", reader)
-    _check_extenders(document.extenders, "extenders", reader)
+    asked, ignored = extendersettings.read(document.extenders, "extenders", reader)
     if reader.problems:
         raise ConfigurationError(file, reader.problems)
-    return Configuration(found, backoff, lease, {**connection, **election}, tuple(reader.notes), tuple(reader.missing))
+    options = {**connection, **election}
+    found = tuple([profiles.without(ignored, each) for each in found])
+    return Configuration(found, asked, backoff, lease, options, tuple(reader.notes), tuple(reader.missing))
 
 
 def _note(document: ConfigurationDocument, reader: DocumentReader) -> None:
@@ -204,28 +176,3 @@ def _backoff(document: ConfigurationDocument, reader: DocumentReader) -> Backoff
     if most_s < first_s:
         reader.wrong("podMaxBackoffSeconds", most_s, f"is less than podInitialBackoffSeconds, which is {first_s}")
     return BackoffTimes(first_s, most_s)
-
-
-def _check_extenders(document: object, path: str, reader: DocumentReader) -> None:
-    """An extender that is right is an error, too, as long as none is called."""
-    items = reader.items(document, path)
-    managed: set[str] = set()
-    binders = 0
-    for place, item in items:
-        extender = reader.read(Extender, item, place)
-        if not extender.url_prefix:
-            reader.wrong(f"{place}.urlPrefix", extender.url_prefix, "is no address")
-        if extender.prioritize_verb and (extender.weight or 0) <= 0:
-            reader.wrong(f"{place}.weight", extender.weight, "is not more than 0, as an extender that scores has it")
-        if extender.http_timeout:
-            _duration_s(extender.http_timeout, f"{place}.httpTimeout", reader)
-        for index, each in enumerate(extender.managed_resources):
-            if label_error(each.name) or "/" not in each.name or each.name in managed:
-                why = "is managed before" if each.name in managed else "is not the name of an extended resource"
-                reader.wrong(f"{place}.managedResources[{index}].name", each.name, why)
-            managed.add(each.name)
-        binders += bool(extender.bind_verb)
-        if extender.bind_verb and binders == 2:
-            reader.wrong(f"{place}.bindVerb", extender.bind_verb, "is a second one: one extender can bind")
-    if items:
-        reader.wrong(path, document, "cannot be followed: extenders are not called yet")

@@ -8,7 +8,7 @@ to these here and cannot be switched off alone, of which a note tells. A plugin 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from koord.model.core import Slim
@@ -16,6 +16,7 @@ from koord.scheduling.defaults import default_plugins
 from koord.scheduling.framework import WeightedPlugin, can_filter, can_score
 from koord.scheduling.plugin import Plugin
 from koord.scheduling.plugins.koordinator import NodeResourcesFitPlus, ScarceResourceAvoidance
+from koord.scheduling.plugins.resources import NodeResourcesFit
 from koord.scheduling.preemption import CandidateCount
 from koord_scheduler import pluginargs, pluginsets
 from koord_scheduler.documentreader import DocumentReader
@@ -103,6 +104,19 @@ def read(document: object, path: str, reader: DocumentReader) -> tuple[Profile, 
         reader.no_effect(f"{place}.percentageOfNodesToScore", said.percentage_of_nodes_to_score, ALL_NODES)
         found[name] = _ProfileReader(said, place, reader).profile(name)
     return tuple(found.values()) or (Profile(),)
+
+
+def without(resources: frozenset[str], profile: Profile) -> Profile:
+    """Returns the profile as one that does not look whether nodes have enough of these resources."""
+    if not resources:
+        return profile
+    plugins = [
+        each._replace(plugin=replace(each.plugin, ignored=each.plugin.ignored | resources))
+        if isinstance(each.plugin, NodeResourcesFit)
+        else each
+        for each in profile.plugins
+    ]
+    return replace(profile, plugins=tuple(plugins))
 
 
 class _ProfileReader:

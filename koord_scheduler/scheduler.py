@@ -4,6 +4,9 @@ Decisions are made one at a time, on a state that has all events so far; what th
 counts on its node from the decision on, until its object confirms it or its binding fails. Between some milliseconds of
 decisions the event loop comes to other work.
 
+A pod in which extenders have a say stays in the queue while they are asked, and others go on: each extender is asked
+about one pod at a time, in the queue's order, as it is used to from kube-scheduler.
+
 A pod that no node takes waits in the queue for an event that helps it; if it may, it makes room by preemption first.
 Invariant: what is under way when leadership ends is taken back or confirmed by the pod's own object, not by us.
 """
@@ -21,15 +24,17 @@ from koord.kube.errors import KubeError
 from koord.kube.kind import Key
 from koord.kube.recorder import EventRecorder, EventType
 from koord.kube.schedulingkinds import POD
-from koord.scheduling.framework import Diagnosis
+from koord.scheduling.framework import Diagnosis, Placement
 from koord.scheduling.plugins.volumebinding import binding
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import Preemption, Preemptor
 from koord.scheduling.queue import QueuedPod
 from koord_scheduler.binding import Outcome
 from koord_scheduler.bindingcycle import BindingCycle
+from koord_scheduler.consultation import Consultation, Unplaced
+from koord_scheduler.extenders import NO_EXTENDERS, ExtenderError, Extenders
 from koord_scheduler.metrics import Result, SchedulingMetrics
-from koord_scheduler.podstatus import UNSCHEDULABLE, PodReporter, PodStatusWriter
+from koord_scheduler.podstatus import FAILED, UNSCHEDULABLE, PodReporter, PodStatusWriter
 from koord_scheduler.view import ClusterView
 
 _log = logging.getLogger(__name__)
@@ -47,6 +52,7 @@ class Scheduler:
         monotonic_s: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
         metrics: SchedulingMetrics | None = None,
+        extenders: Extenders = NO_EXTENDERS,
     ) -> None:
         self._client, self._view = client, view
         self._monotonic_s = monotonic_s
@@ -54,15 +60,19 @@ class Scheduler:
         self._statuses = PodStatusWriter(client, wall_s)
         self._reporter = PodReporter(self._statuses, recorder)
         self._wake = asyncio.Event()
-        self.binding = BindingCycle(client, view, self._reporter, self._bound, self._wake.set)
+        self.binding = BindingCycle(client, view, self._reporter, self._bound, self._wake.set, extenders)
+        self._extenders, self._consultation = extenders, Consultation(client, view, extenders)
+        self._asked = frozenset[str]()
+        """The extenders that are asked about a pod now."""
 
     async def run(self) -> None:
         """Places pods, until it is cancelled."""
         self._view.changed, self._view.storage_changed = self._wake.set, self.binding.volumes.changed
         try:
-            async with asyncio.TaskGroup() as group:
+            async with self._extenders.connected(), asyncio.TaskGroup() as group:
                 while True:
                     self._decide_for_a_while(group)
+                    self._consult(group)
                     await self._next_work()
         finally:
             self._view.take_back()
@@ -74,8 +84,39 @@ class Scheduler:
             queued = self._view.queue.pop(now_s)
             if queued is None:
                 return
-            group.create_task(self._decided(queued))
+            if self._extenders and (deciding := self._extenders.deciding_about(queued.pod)):
+                self._view.queue.set_aside(queued, deciding, now_s)
+            else:
+                group.create_task(self._decided(queued))
         self._wake.set()
+
+    def _consult(self, group: asyncio.TaskGroup) -> None:
+        """Has extenders asked about the pods whose turn with them it is; others go on."""
+        while (found := self._view.queue.next_aside(self._asked)) is not None:
+            queued, names = found
+            self._asked |= names
+            group.create_task(self._consulted(queued, names))
+
+    async def _consulted(self, queued: QueuedPod, names: frozenset[str]) -> None:
+        """Decides about the pod with these extenders, and has the decision carried out."""
+        begun_s = self._monotonic_s()
+        try:
+            decision: Placement | Unplaced | str | None = await self._consultation.decide(queued)
+        except (ExtenderError, KubeError) as error:
+            decision = str(error)
+        finally:
+            self._asked -= names
+            self._wake.set()
+        if decision is None or not self._view.queue.answered(queued):
+            return
+        if isinstance(decision, Placement):
+            await self._placed(queued, decision, begun_s)
+        elif isinstance(decision, Unplaced):
+            await self._waits(queued, decision)
+        else:
+            self.metrics.tried(queued, Result.ERROR, self._monotonic_s())
+            self._view.came_back(queued)
+            await self._reporter.tell(queued.pod, FAILED, decision)
 
     async def _next_work(self) -> None:
         """Returns when there may be a pod to place."""
@@ -90,13 +131,15 @@ class Scheduler:
 
     def _decided(self, queued: QueuedPod) -> Coroutine[Any, Any, None]:
         """Decides about the pod; returns what carries the decision out."""
-        state, pod = self._view.state, queued.pod
-        framework, begun_s = self._view.framework_of(pod), self._monotonic_s()
-        placement = framework.place(pod)
+        framework, begun_s = self._view.framework_of(queued.pod), self._monotonic_s()
+        placement = framework.place(queued.pod)
         if placement is None:
-            diagnosis = framework.diagnose(pod)
-            self.metrics.tried(queued, Result.UNSCHEDULABLE, self._monotonic_s())
-            return self._rejected(queued, diagnosis)
+            return self._rejected(queued, framework.diagnose(queued.pod))
+        return self._placed(queued, placement, begun_s)
+
+    def _placed(self, queued: QueuedPod, placement: Placement, begun_s: float) -> Coroutine[Any, Any, None]:
+        """The pod counts on its node."""
+        state, pod = self._view.state, queued.pod
         self.metrics.decided(self._monotonic_s() - begun_s, len(state.table), placement.feasible_count)
         volumes = binding(state, pod, placement.node)
         state.assume(pod, placement.node, volumes)
@@ -107,21 +150,30 @@ class Scheduler:
 
     def _rejected(self, queued: QueuedPod, diagnosis: Diagnosis) -> Coroutine[Any, Any, None]:
         """No node will do: the pod waits, and others make room for it if they must."""
-        pod, nominations = queued.pod, self._view.state.nominations
+        pod = queued.pod
         candidates = self._view.profile_of(pod).preemption
         if candidates is None:
-            self._view.queue.park(queued, diagnosis.plugins, self._monotonic_s())
-            return self._reporter.tell(pod, UNSCHEDULABLE, diagnosis.message)
+            return self._waits(queued, Unplaced(diagnosis))
         preemptor = Preemptor(self._view.framework_of(pod), self._view.current_budgets(), candidates)
         why_not = preemptor.why_not(pod, diagnosis)
-        preemption = None if why_not else preemptor.choose(pod, diagnosis)
-        self._view.queue.park(queued, diagnosis.plugins, self._monotonic_s())
-        if preemption is not None:
-            self.metrics.preempted(len(preemption.victims))
-            nominations.put(pod, preemption.node)
-            return self._preempt(pod, preemption, diagnosis.message)
-        if why_not:
-            return self._reporter.tell(pod, UNSCHEDULABLE, f"{diagnosis.message} preemption: {why_not}")
+        return self._waits(queued, Unplaced(diagnosis, None if why_not else preemptor.choose(pod, diagnosis), why_not))
+
+    def _waits(self, queued: QueuedPod, unplaced: Unplaced) -> Coroutine[Any, Any, None]:
+        """The pod is back in the queue; returns what tells why, and makes room."""
+        pod, nominations, diagnosis = queued.pod, self._view.state.nominations, unplaced.diagnosis
+        self.metrics.tried(queued, Result.UNSCHEDULABLE, self._monotonic_s())
+        if unplaced.is_failure:
+            self._view.came_back(queued)
+        else:
+            self._view.queue.park(queued, diagnosis.plugins, self._monotonic_s(), unplaced.event_count)
+        if self._view.profile_of(pod).preemption is None:
+            return self._reporter.tell(pod, UNSCHEDULABLE, diagnosis.message)
+        if unplaced.preemption is not None:
+            self.metrics.preempted(len(unplaced.preemption.victims))
+            nominations.put(pod, unplaced.preemption.node)
+            return self._preempt(pod, unplaced.preemption, diagnosis.message)
+        if unplaced.why_not:
+            return self._reporter.tell(pod, UNSCHEDULABLE, f"{diagnosis.message} preemption: {unplaced.why_not}")
         nominations.remove(pod.uid)
         return self._reporter.tell(pod, UNSCHEDULABLE, f"{diagnosis.message} preemption: {_no_victims(diagnosis)}", "")
 
@@ -159,5 +211,5 @@ def _no_victims(diagnosis: Diagnosis) -> str:
         (resolvable, "No preemption victims found for incoming pod"),
         (diagnosis.node_count - resolvable, "Preemption is not helpful for scheduling"),
     )
-    reasons = ", ".join(f"{count} {reason}" for count, reason in counts if count)
+    reasons = ", ".join(sorted(f"{count} {reason}" for count, reason in counts if count))
     return f"0/{diagnosis.node_count} nodes are available: {reasons}."

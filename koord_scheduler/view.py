@@ -41,6 +41,8 @@ from koord.scheduling.plugins.unsupported import UNSUPPORTED
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.queue import BackoffTimes, QueuedPod, SchedulingQueue
 from koord.scheduling.state import ClusterState, counts_alike
+from koord_scheduler import nodedocuments
+from koord_scheduler.nodedocuments import NodeDocuments
 from koord_scheduler.profiles import Profile
 from koord_scheduler.storageview import storage_informers
 
@@ -69,6 +71,7 @@ class PodSharing:
 
 class ClusterView:
     """``profiles``: by their names this scheduler has its pods; ``seed``: decides among equally good nodes.
+    ``has_documents``: nodes are followed whole, too, as ``node_documents``.
     ``changed``, ``storage_changed``: called after each batch of events, and after each that volumes go by; the leader's
     to set.
     """
@@ -80,6 +83,7 @@ class ClusterView:
         monotonic_s: Callable[[], float],
         seed: int = 0,
         backoff: BackoffTimes = _DEFAULT_BACKOFF,
+        has_documents: bool = False,
     ) -> None:
         self.state = ClusterState()
         self._profiles = {profile.name: profile for profile in profiles}
@@ -108,6 +112,7 @@ class ClusterView:
         self.budgets = Informer(client, POD_DISRUPTION_BUDGET, now, stream=stream, transform=as_read)
         self.storage_changed: Callable[[], None] = _unheard
         storage = storage_informers(client, self.state.volumes, stream, now, self._storage_has_changed)
+        self.node_documents: NodeDocuments | None = nodedocuments.follow(client, now) if has_documents else None
         services = Informer(client, SERVICE, now, stream=stream, transform=as_read, handle=self._take_service)
         old = Informer(client, REPLICATION_CONTROLLER, now, stream=stream, transform=as_read, handle=self._take_old)
         sets = Informer(client, REPLICA_SET, now, stream=stream, transform=as_read, handle=self._take_controller)
@@ -116,6 +121,7 @@ class ClusterView:
             *(self.nodes, self.pods, namespaces, self.budgets),
             *(services, old, sets, stateful),
             *storage,
+            *((self.node_documents,) if self.node_documents else ()),
         )
 
     def score_as(self, minor: int) -> None:
@@ -262,7 +268,8 @@ class ClusterView:
         self._put(pod)
 
     def take_back(self) -> None:
-        """Forgets all assumptions, of which this replica will not learn what became."""
+        """Forgets all assumptions, of which this replica will not learn what became, and what extenders are asked."""
+        self.queue.take_back(self._monotonic_s())
         for uid in self.state.assumed:
             info = self.state.pod(uid)
             self.state.forget(uid)

@@ -140,7 +140,7 @@ class Client:
         return self._other(self._limits, check_write)
 
     def check_write(self) -> None:
-        """For a write that another program is asked for: raises what a write of this client's would raise now."""
+        """For a write that another program is asked for: raises, a KubeError, what a write of this client's would."""
         self._check_write()
 
     def _other(self, limits: CallLimits, check_write: Callable[[], None]) -> Client:

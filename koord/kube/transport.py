@@ -53,7 +53,7 @@ class HTTPRequest(msgspec.Struct, frozen=True):
         return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
 
-class _GuardedBody(BytesPayload):
+class GuardedBody(BytesPayload):
     """``check``: called before the first byte of the request, head included, is written; what it raises, ends that."""
 
     def __init__(self, body: bytes, check: Check) -> None:
@@ -195,7 +195,7 @@ class Transport:
         return self._session.request(
             request.method,
             URL(access.server + request.target, encoded=True),
-            data=request.body if check is None or request.body is None else _GuardedBody(request.body, check),
+            data=request.body if check is None or request.body is None else GuardedBody(request.body, check),
             headers=headers,
             timeout=timeout,
             allow_redirects=False,

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from koord_scheduler.extenders import Extenders
+from koord_scheduler.extendersettings import ExtenderSettings
 from koord_scheduler.profiles import Profile
 from koord_scheduler.scheduler import Scheduler
 from koord_scheduler.view import ClusterView
@@ -41,6 +43,11 @@ class Rig:
         self.server.put(NODES, "", name, metadata=metadata, spec=spec, status={"allocatable": allocatable})
         return self
 
+    def nodes(self, *names: str) -> Rig:
+        for name in names:
+            self.node(name)
+        return self
+
     def pod(
         self,
         name: str = "p",
@@ -63,6 +70,9 @@ class Rig:
 
     def stored(self, name: str = "p") -> JSONObject | None:
         return self.server.objects.get(("/api/v1", "pods"), {}).get(("default", name))
+
+    def uid(self, name: str = "p") -> str:
+        return str((self.stored(name) or {})["metadata"]["uid"])
 
     def node_of(self, name: str = "p") -> str:
         stored = self.stored(name)
@@ -95,6 +105,11 @@ class Rig:
             await self.leading
         self.leading = None
 
+    def later(self) -> None:
+        """Backoffs have ended."""
+        self.offset_s += 20
+        self.view.changed()
+
     async def placed(self, *names: str) -> list[str]:
         """The nodes of the pods, once each has one."""
         await until(lambda: all(self.node_of(name) for name in names))
@@ -111,6 +126,7 @@ async def running(
     check: Callable[[], None] = lambda: None,
     tries: int = 4,
     profiles: Sequence[Profile] = (Profile(),),
+    extenders: Sequence[ExtenderSettings] = (),
 ) -> AsyncIterator[Rig]:
     """A scheduler that knows what ``prepare`` has put and does not lead yet. ``check``: is called before each write."""
     server = Server()
@@ -120,8 +136,9 @@ async def running(
         def monotonic_s() -> float:
             return time.monotonic() + rig.offset_s
 
-        view = ClusterView(api, profiles, monotonic_s)
-        scheduler = Scheduler(api.guarded(check), view, recorder, monotonic_s)
+        asked = Extenders(extenders)
+        view = ClusterView(api, profiles, monotonic_s, has_documents=asked.need_nodes)
+        scheduler = Scheduler(api.guarded(check), view, recorder, monotonic_s, extenders=asked)
         rig = Rig(server, view, scheduler, recorder)
         prepare(rig)
         rig.tasks = [asyncio.create_task(view.run()), asyncio.create_task(recorder.run())]
