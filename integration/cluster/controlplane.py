@@ -43,18 +43,18 @@ BOOT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``scheduler_names``: the profiles of kube-scheduler, which does not run without one. ``server_hosts``: further
-    names and addresses in the API server's certificate. ``api_server_flags`` come after our own. ``feature_gates``: of
-    every component, kubelet included, such as ``InPlacePodVerticalScaling=true``."""
+    """``scheduler``: whether kube-scheduler runs. ``server_hosts``: further names and addresses in the API server's
+    certificate. ``api_server_flags`` come after our own. ``feature_gates``: of every component, kubelet included, such
+    as ``InPlacePodVerticalScaling=true``."""
 
     controllers: bool = False
-    scheduler_names: tuple[str, ...] = ()
+    scheduler: bool = False
     server_hosts: tuple[str, ...] = ()
     api_server_flags: tuple[str, ...] = ()
     feature_gates: tuple[str, ...] = ()
 
 
-WHOLE = Options(controllers=True, scheduler_names=(DEFAULT_SCHEDULER,))
+WHOLE = Options(controllers=True, scheduler=True)
 
 
 class ControlPlane:
@@ -77,7 +77,7 @@ class ControlPlane:
         self._clients: list[Part] = []
         if self.options.controllers:
             self._clients.append(self._controller_manager(program("kube-controller-manager")))
-        if self.options.scheduler_names:
+        if self.options.scheduler:
             self._clients.append(self._scheduler(program("kube-scheduler")))
 
     @property
@@ -181,7 +181,7 @@ class ControlPlane:
     def _scheduler(self, program: Path) -> Part:
         path = self.kubeconfig("system:kube-scheduler")
         configuration = self.directory / "scheduler.json"
-        configuration.write_text(arguments.scheduler_configuration(path, self.options.scheduler_names))
+        configuration.write_text(arguments.scheduler_configuration(path, [DEFAULT_SCHEDULER]))
         flags = arguments.scheduler(self._ports, path, configuration)
         return self._part(program, flags, lambda: serves(_healthz(self._ports.scheduler)))
 

@@ -3,7 +3,6 @@
 What is run in place of a guide's words is in SUBSTITUTIONS. Beside these:
 
 * the images have the guides' names and contents made here: ``python:3.9`` is a real Python 3.9, the others are busybox;
-* the scheduler named koord-scheduler is a profile of the cluster's kube-scheduler, so no pod of it is installed;
 * in the English guide's copy the YAML had lost its indentation, which was put back.
 """
 
@@ -65,7 +64,7 @@ INSTALLED_ALREADY = tuple(
     else each
     for each in SUBSTITUTIONS
 )
-INSTALLED = {"koord-manager": 2, "koordlet": 1}
+INSTALLED = {"koord-manager": 2, "koord-scheduler": 2, "koordlet": 1}
 CHECKS: Mapping[str, Check] = {
     "kubectl get pod -n koordinator-system": expectations.pods_run(INSTALLED),
     "kubectl get priorityclass | grep koord": expectations.lines_begin(

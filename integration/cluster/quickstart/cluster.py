@@ -18,7 +18,7 @@ from pathlib import Path
 
 from integration import build
 from integration.cluster import controlplane
-from integration.cluster.controlplane import DEFAULT_SCHEDULER, ControlPlane, Options
+from integration.cluster.controlplane import ControlPlane, Options
 from integration.cluster.node import JoinedKubelet
 from integration.cluster.podnetwork import api_service
 from integration.cluster.quickstart import images
@@ -42,7 +42,7 @@ PODS_CGROUP = "/kubepods"
 CLUSTER_DNS = "10.96.0.10"
 PLANE = Options(
     controllers=True,
-    scheduler_names=(DEFAULT_SCHEDULER, "koord-scheduler"),
+    scheduler=True,
     api_server_flags=("--enable-aggregator-routing=true",),  # webhooks by their pods: no kube-proxy serves Services
 )
 
