@@ -16,7 +16,7 @@ from koord.scheduling.defaults import default_plugins
 from koord.scheduling.framework import Framework
 from koord.scheduling.plugin import Rejection
 from koord.scheduling.podinfo import PodInfo
-from koord.scheduling.preemption import Preemption, Preemptor
+from koord.scheduling.preemption import CandidateCount, Preemption, Preemptor
 from koord.scheduling.state import ClusterState
 from tests.scheduling.clusters import HOSTNAME, Generator, node, pod
 from tests.scheduling.oracle import Oracle
@@ -98,6 +98,20 @@ WANTS_2 = pod("p", {"cpu": "2"}, priority=10)
         ),
         pytest.param(
             [
+                *(running(f"a{index}", "n1", "2", 4) for index in range(2)),
+                *(running(f"b{index}", "n2", "4", 4) for index in range(1)),
+                *(running(f"c{index}", "n3", priority=[4, 4, 4, 3][index], started=index + 1) for index in range(4)),
+            ],
+            ("n1", "a1", 0),
+            id="the smallest sum of priorities, of one victim and not of two",
+        ),
+        pytest.param(
+            [running("a", "n1", "4", 4), *[running(f"b{i}", "n2", "1", -(2**31), i + 1) for i in range(4)]],
+            ("n2", "b2 b3", 0),
+            id="a lower highest priority goes before the number of victims",
+        ),
+        pytest.param(
+            [
                 running(name, f"n{index}", "4", started=started)
                 for index, (name, started) in enumerate((("a", 5), ("b", 9), ("c", 7)), 1)
             ],
@@ -107,7 +121,7 @@ WANTS_2 = pod("p", {"cpu": "2"}, priority=10)
     ],
 )
 def test_victims(pods: list[PodInfo], expected: tuple[str, str, int] | None) -> None:
-    assert chosen(WANTS_2, pods, nodes=3 if any(each.spec.node_name == "n3" for each in pods) else 1) == expected
+    assert chosen(WANTS_2, pods, nodes=len({each.spec.node_name for each in pods})) == expected
 
 
 GUARDED: dict[str, Any] = {"labels": {"app": "web"}}
@@ -122,11 +136,49 @@ GUARDED: dict[str, Any] = {"labels": {"app": "web"}}
         pytest.param([budget(0, app="db")], ("n1", "a", 0), id="of others"),
         pytest.param([budget(0)], ("n1", "a", 0), id="an empty selector is about nobody"),
         pytest.param([budget(0, ["a"], app="web")], ("n1", "a", 0), id="counted already"),
+        pytest.param([budget(1, app="web"), budget(0, app="web")], ("n2", "b", 0), id="one of two is used up"),
     ],
 )
 def test_budgets(budgets: list[PodDisruptionBudget], expected: tuple[str, str, int]) -> None:
     pods = [running("a", "n1", "4", 1, **GUARDED), running("b", "n2", "4", 5)]
     assert chosen(WANTS_2, pods, *budgets, nodes=2) == expected
+
+
+def test_a_pod_without_labels_is_under_no_budget() -> None:
+    document = {
+        "metadata": {"name": "b", "namespace": "default"},
+        "spec": {"selector": {"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    of_others = core.read(PodDisruptionBudget, msgspec.json.encode(document))
+    pods = [running("a", "n1", "4", 1), running("b", "n2", "4", 5)]
+    assert chosen(WANTS_2, pods, of_others, nodes=2) == ("n1", "a", 0)
+    labelled = [running("a", "n1", "4", 1, labels={"tier": "x"}), running("b", "n2", "4", 5)]
+    assert chosen(WANTS_2, labelled, of_others, nodes=2) == ("n2", "b", 0)
+
+
+@pytest.mark.parametrize(
+    ("count", "nodes", "allowed", "expected"),
+    [
+        (CandidateCount(), 120, 1, 100),
+        (CandidateCount(), 90, 1, 90),
+        (CandidateCount(50, 10), 120, 1, 60),
+        (CandidateCount(10, 20), 120, 1, 20),
+        pytest.param(CandidateCount(10, 20), 120, 0, 120, id="until one breaks no budget"),
+    ],
+)
+def test_how_many_candidates_are_found_before_the_best_is_taken(
+    count: CandidateCount, nodes: int, allowed: int, expected: int
+) -> None:
+    state = ClusterState()
+    for index in range(nodes):
+        state.put_node(node(f"n{index}", cpu="4"))
+        state.put_pod(running(f"x{index}", f"n{index}", "4", **GUARDED))
+    framework = Framework(state, default_plugins())
+    budgets = [budget(allowed, app="web")]
+    preemptor = Preemptor(framework, budgets, count)
+    found = preemptor.candidates_for(WANTS_2, framework.diagnose(WANTS_2))
+    assert len({each.node for each in found}) == len(found) == expected
 
 
 def test_guarded_pods_come_back_first_and_violations_are_the_last_resort() -> None:
@@ -213,6 +265,19 @@ def test_who_may_preempt(policy: str, victim: dict[str, Any], expected: str) -> 
     framework = Framework(state, default_plugins())
     waiting = pod("p", {"cpu": "2"}, priority=10, preemptionPolicy=policy, status={"nominatedNodeName": "n1"})
     assert Preemptor(framework).why_not(waiting, framework.diagnose(waiting)) == expected
+
+
+def test_a_nominated_node_that_cannot_take_it_any_more_holds_nobody_up() -> None:
+    """Though a pod is leaving it for this one."""
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    state = ClusterState()
+    gone = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {"conditions": [condition]}}
+    state.put_pod(pod("a", {"cpu": "4"}, nodeName="n1", **gone))
+    framework = Framework(state, default_plugins())
+    waiting = pod("p", {"cpu": "2"}, priority=10, status={"nominatedNodeName": "n1"})
+    for unschedulable, expected in ((False, "not eligible due to a terminating pod on the nominated node."), (True, "")):
+        state.put_node(node("n1", cpu="4", unschedulable=unschedulable))
+        assert Preemptor(framework).why_not(waiting, framework.diagnose(waiting)) == expected
 
 
 class Naive:
