@@ -95,6 +95,7 @@ class ClusterView:
         self.queue = SchedulingQueue(self.state, self.framework_of, backoff)
         self.problems: dict[str, str] = {}
         """Of pods that cannot be placed as they are, by uid."""
+        self.state.nominations.ended = self._nomination_ended
         self.changed: Callable[[], None] = _unheard
         self._monotonic_s = monotonic_s
         self._stream, self._delivered = EventStream(), asyncio.Event()
@@ -164,6 +165,7 @@ class ClusterView:
         name = event.key.name
         if event.after is None:
             self.state.remove_node(name)
+            self.queue.note(Event(EventKind.NODE))
             return
         version = self.state.objects_version
         for problem in self.state.put_node(event.after):
@@ -208,6 +210,11 @@ class ClusterView:
             self._remove(event.before.metadata.uid)
         if event.after is not None:
             self._put(event.after)
+
+    def _nomination_ended(self, node: str) -> None:
+        row = self.state.table.row(node)
+        if row is not None:
+            self.queue.note(Event(EventKind.POD_LEFT, row))
 
     def _remove(self, uid: str) -> None:
         self.problems.pop(uid, None)

@@ -6,22 +6,26 @@ on that node only if it does so beside the nominated ones, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from koord.scheduling.podinfo import PodInfo
 
 
 class Nominations:
-    """``placed``: by their uids, the pods that are on a node, whose nominations do not count."""
+    """``placed``: by their uids, the pods that are on a node, whose nominations do not count. ``ended``: called with
+    the node that one is not nominated to any more; for others to set.
+    """
 
     def __init__(self, placed: Mapping[str, object]) -> None:
         self._placed = placed
+        self.ended: Callable[[str], None] = lambda node: None
         self._node: dict[str, str] = {}
         self._by_node: dict[str, dict[str, PodInfo]] = {}
 
     def put(self, pod: PodInfo, node: str) -> None:
         """The pod is nominated to ``node``, and to no other any more."""
-        self.remove(pod.uid)
+        if self._node.get(pod.uid) != node:
+            self.remove(pod.uid)
         self._node[pod.uid] = node
         self._by_node.setdefault(node, {})[pod.uid] = pod
 
@@ -31,6 +35,7 @@ class Nominations:
             del self._by_node[node][uid]
             if not self._by_node[node]:
                 del self._by_node[node]
+            self.ended(node)
 
     def node_of(self, uid: str) -> str | None:
         return self._node.get(uid)

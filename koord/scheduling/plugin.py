@@ -23,6 +23,8 @@ from koord.scheduling.table import Bools, Int64s
 MOST_SCORE = 100
 EXTENDER = "Extender"
 """Stands among the names of plugins for the programs outside of this one that have a say in where a pod goes."""
+LabelPair = tuple[str, str]
+"""A label's key and value."""
 
 
 class Scope(Enum):
@@ -40,9 +42,9 @@ class EventKind(Enum):
     """What happened in the cluster that may help a pod that waits."""
 
     NODE = auto()
-    """A node came, or its object changed."""
+    """A node came, or its object changed; of no row: one went, with all that was in its domains."""
     POD_LEFT = auto()
-    """A pod left its node, or holds less of it."""
+    """A pod left its node, or holds less of it; of no pod: none is nominated to the node any more that was."""
     POD_CAME = auto()
     """A pod came to a node, or has other labels there."""
     VOLUME = auto()
@@ -97,6 +99,14 @@ class Plugin:
     def goes_by_pods(self, state: ClusterState, pod: PodInfo) -> bool:
         """Returns whether its filter may let a node pass that it rejects now, once pods have left some node."""
         return self.filter_scope is not Scope.OBJECT
+
+    def helped_by(self, state: ClusterState, pod: PodInfo) -> Sequence[LabelPair] | None:
+        """Returns labels of which a pod must have one, so that its coming or leaving may let the filter pass any node
+        that it rejected before, its own among them; None: any pod may.
+
+        Asked of plugins of ``Scope.CLUSTER`` that go by pods. ``is_helped_by`` is asked only of events that agree.
+        """
+        return None
 
     def is_helped_by(self, state: ClusterState, pod: PodInfo, event: Event) -> bool:
         """Returns whether ``event`` may let the filter pass any node that it rejected before. Whether the node that the

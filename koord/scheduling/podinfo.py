@@ -8,7 +8,7 @@ affected.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -234,6 +234,18 @@ def with_label_keys(
     if not added:
         return selector
     return LabelSelector(match_labels=selector.match_labels, match_expressions=(*selector.match_expressions, *added))
+
+
+def pairs_of(selector: LabelSelector | None) -> Sequence[tuple[str, str]] | None:
+    """Returns labels of which each pod has one that the selector matches; None: they cannot be told."""
+    if selector is None:
+        return ()  # it matches no pod
+    for pair in selector.match_labels.items():
+        return (pair,)
+    for each in selector.match_expressions:
+        if each.operator == Operator.IN:
+            return tuple([(each.key, value) for value in each.values])
+    return None
 
 
 def selector_json(selector: LabelSelector | None) -> bytes:

@@ -6,9 +6,11 @@ them, or they are asked. Parked pods of one signature are one group, and all gro
 event on a node is compared with all of them at once: a pod wakes only for an event on a node that would do now, or for
 one that a plugin of the whole cluster cannot rule out; one that an extender rejected wakes for any.
 
-Invariants: each pod that was added and neither taken nor deleted is in exactly one of the five; a parked pod is active
-again ``PARKED_S`` after it was parked at the latest; of those aside, no extender is asked about a pod while one that
-came before it in the order of active pods waits for the same extender.
+Invariants: each pod that was added and neither taken nor deleted is in exactly one of the five. Of those aside, no
+extender is asked about a pod while one that came before it in the order of active pods waits for the same extender. No
+pod is parked that a node would take now, by what the queue was told. And nothing starves: whatever happens, a pod that
+is not gated is active ``PARKED_S``, or the longest backoff and a second where that is longer, after it was parked or
+failed at the latest, and then none goes before it but those of a higher priority and those that were active earlier.
 No clock: every call that needs the time is told it, in seconds that never go back.
 """
 
@@ -27,10 +29,11 @@ import numpy as np
 
 from koord.scheduling.framework import Framework
 from koord.scheduling.nodecolumns import Amounts
-from koord.scheduling.plugin import EXTENDER, Event, EventKind
+from koord.scheduling.plugin import EXTENDER, Event, EventKind, Scope
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.state import ClusterState
 from koord.scheduling.table import Table
+from koord.scheduling.wakingindex import WakingIndex
 
 PARKED_S = 300.0
 _ON_A_NODE = (EventKind.NODE, EventKind.POD_LEFT)
@@ -126,9 +129,8 @@ class _Order:
 
 @dataclass(eq=False)
 class _Group:
-    """Parked pods of one signature. ``goes_by_others``: pods on other nodes matter to it, too."""
+    """Parked pods of one signature."""
 
-    goes_by_others: bool
     pods: dict[str, QueuedPod] = field(default_factory=dict)
 
     @property
@@ -163,6 +165,10 @@ class SchedulingQueue:
         self._group_of: dict[str, str] = {}
         self._table = Table()
         self._needs = Amounts(self._table)
+        self._go_by_room, self._go_by_objects = self._table.column(np.bool_), self._table.column(np.bool_)
+        self._index = WakingIndex(state)
+        self._spared: dict[int, EventKind] = {}
+        """The rows of nodes that pods woke for and did not take."""
         self._events: dict[tuple[EventKind, int, str], Event] = {}
 
     def __len__(self) -> int:
@@ -196,12 +202,13 @@ class SchedulingQueue:
         is_backing_off = pod.uid in self._backing_off or pod.uid in self._failed
         if pod.uid in self._asked:
             queued = self._queued[pod.uid] = replace(queued)
+        since_s = queued.entered_s if pod.uid in self._active else now_s  # who changes for ever keeps its turn
         self._take_out(pod.uid)
         queued.pod = pod
         if is_backing_off:
             self._back_off(queued, now_s, _CHANGED)
         else:
-            self._activate(queued, now_s, _CHANGED)
+            self._activate(queued, since_s, _CHANGED)
 
     def delete(self, uid: str) -> None:
         """The pod waits no longer. If it was to try a node, others are to try that node now."""
@@ -291,11 +298,11 @@ class SchedulingQueue:
         name = self._group_of[queued.pod.uid] = hashlib.sha256(queued.pod.signature).hexdigest()
         group = self._groups.get(name)
         if group is None:
-            filters = self._framework_of(queued.pod).cluster_filters
-            goes_by_others = any(each.goes_by_pods(self._state, queued.pod) for each in filters)
-            group = self._groups[name] = _Group(goes_by_others)
+            group = self._groups[name] = _Group()
+            self._index.add(name, queued.pod, self._framework_of(queued.pod).cluster_filters)
             self._needs.put(self._table.add(name), self._framework_of(queued.pod).needed(queued.pod))
         group.pods[queued.pod.uid] = queued
+        self._note_what_they_go_by(name, queued)
 
     def fail(self, queued: QueuedPod, now_s: float) -> None:
         """Something went wrong that has nothing to do with the pod's node: it is tried again after a while."""
@@ -309,15 +316,17 @@ class SchedulingQueue:
     # time and events
 
     def advance(self, now_s: float) -> None:
-        """Makes active what an event helped, what has backed off, and what was parked for too long."""
+        """Makes active what an event helped, what has backed off, and what was parked for too long, each since it was
+        due: nobody who came meanwhile goes before it.
+        """
         self._wake(now_s)
         for order in (self._backing_off, self._failed):
             while (found := order.first()) is not None and found[0][0] <= now_s:
-                self._activate(order.pop(), now_s, _BACKED_OFF)
+                self._activate(order.pop(), found[0][0], _BACKED_OFF)
         while (found := self._parked.first()) is not None and found[0][0] + PARKED_S <= now_s:
             queued = found[1]
             self._take_out(queued.pod.uid)
-            self._activate(queued, now_s, _SWEPT)
+            self._activate(queued, found[0][0] + PARKED_S, _SWEPT)
 
     def due_s(self) -> float | None:
         """When ``advance`` has something to do for the mere passing of time; None: never."""
@@ -338,14 +347,36 @@ class SchedulingQueue:
             queued = self._queued[uid]
             self._take_out(uid)
             self._back_off(queued, now_s, _EVENTS[next(iter(events.values())).kind], self._failed)
-        for row, kind in {event.row: event.kind for event in events.values() if event.kind in _ON_A_NODE}.items():
-            for group in self._groups_that_fit(row):
+        spared, self._spared = self._spared, {}
+        on_nodes = {event.row: event.kind for event in events.values() if event.kind in _ON_A_NODE and event.row >= 0}
+        changed = {event.row for event in events.values() if event.kind is EventKind.NODE}
+        if changed:
+            self._go_by_room.values |= self._go_by_objects.values
+        for row, kind in (spared | on_nodes).items():
+            for group in self._groups_that_fit(row, row in changed or row in spared):
                 if self._framework_of(group.pod).fits(group.pod, row):
                     self._wake_group(group, now_s, kind, row)
         for event in events.values():
-            for group in tuple(self._groups.values()):
-                if group.pods and self._may_help(event, group):
-                    self._wake_group(group, now_s, event.kind)
+            for name in self._index.candidates(event):
+                helped = self._groups.get(name)
+                if helped is not None and self._may_help(event, helped):
+                    self._wake_group(helped, now_s, event.kind)
+
+    def _note_what_they_go_by(self, name: str, queued: QueuedPod) -> None:
+        """A pod that leaves a node may let the group on that node, whatever the labels of either, if one of the plugins
+        that rejected nodes goes by that. Of a node whose object has changed it is not known any more which plugin
+        rejects it; a group that is rejected for other pods' labels is tried again then, and finds out.
+        """
+        row = self._table.row(name)
+        assert row is not None
+        if any(True for _ in self._state.nominations.before(queued.pod)):
+            self._go_by_room.values[row] = True
+        filters = {each.name: each for each in self._framework_of(queued.pod).filters}
+        for plugin in [filters.get(each) for each in queued.rejected_by] or [None]:
+            if plugin is not None and plugin.filter_scope is Scope.OBJECT:
+                self._go_by_objects.values[row] = True
+            elif plugin is None or plugin.filter_scope is Scope.PODS or not plugin.helped_by(self._state, queued.pod):
+                self._go_by_room.values[row] = True
 
     def _may_help(self, event: Event, group: _Group) -> bool:
         """Returns whether a plugin that goes by more than one node may let the group pass now."""
@@ -353,15 +384,17 @@ class SchedulingQueue:
             return True
         if event.kind is EventKind.VOLUME:
             return group.pod.has_volumes
-        if not (group.goes_by_others or (event.pod and event.pod.anti_affinity)):
-            return False
         filters = self._framework_of(group.pod).cluster_filters
         return any(each.is_helped_by(self._state, group.pod, event) for each in filters)
 
-    def _groups_that_fit(self, row: int) -> list[_Group]:
-        """Returns the groups for one pod of which the node has enough of everything."""
+    def _groups_that_fit(self, row: int, of_all: bool) -> list[_Group]:
+        """Returns the groups for one pod of which the node has enough of everything: of all, or of those that go by
+        room.
+        """
         state = self._state
         fits = self._table.exists.copy()
+        if not of_all:
+            fits &= self._go_by_room.values[: self._table.length]
         for resource in self._needs.names:
             need = self._needs.of(resource)
             free = state.nodes.allocatable.at(row, resource) - state.requested.at(row, resource)
@@ -389,7 +422,7 @@ class SchedulingQueue:
 
     def _leave_room(self, queued: QueuedPod) -> None:
         if queued.woken_by_row >= 0:
-            self.note(Event(EventKind.POD_LEFT, queued.woken_by_row))
+            self._spared[queued.woken_by_row] = EventKind.POD_LEFT
 
     def _activate(self, queued: QueuedPod, now_s: float, event: str) -> None:
         queued.entered_s = now_s
@@ -430,3 +463,4 @@ class SchedulingQueue:
             if not pods:
                 del self._groups[name]
                 self._table.remove(name)
+                self._index.remove(name)

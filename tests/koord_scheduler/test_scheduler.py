@@ -261,6 +261,37 @@ async def test_less_important_pods_make_room() -> None:
         await until(lambda: len(rig.events("Preempted")) == 1)
 
 
+async def test_room_that_was_promised_to_a_pod_that_is_gone_is_given_to_others() -> None:
+    """Though its victim has left, and nothing else happens on the node."""
+
+    def prepare(rig: Rig) -> None:
+        rig.node("n1", "1").pod("high", status={"nominatedNodeName": "n1"}, priority=5, schedulingGates=[{"name": "g"}])
+        rig.pod("low", priority=1, preemptionPolicy="Never")
+
+    async with running(prepare) as rig:
+        await rig.lead()
+        await until(lambda: rig.condition("low")[1] == "Unschedulable")
+        rig.server.delete(PODS, "default", "high")
+        rig.offset_s += 20
+        assert await rig.placed("low") == ["n1"]
+
+
+async def test_a_node_that_goes_wakes_who_waits_for_the_domains_that_are_left() -> None:
+    spread = {"maxSkew": 1, "topologyKey": HOSTNAME, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    constraint = {**spread, "labelSelector": {"matchLabels": {"app": "web"}}}
+    web: dict[str, Any] = {"metadata": {"labels": {"app": "web"}}, "topologySpreadConstraints": [constraint]}
+
+    def prepare(rig: Rig) -> None:
+        rig.node("n1").node("n2", unschedulable=True).pod("first", nodeName="n1", **web).pod("p", **web)
+
+    async with running(prepare) as rig:
+        await rig.lead()
+        await until(lambda: rig.condition()[1] == "Unschedulable")
+        rig.server.delete(NODES, "", "n2")
+        rig.offset_s += 20
+        assert await rig.placed("p") == ["n1"]
+
+
 async def test_who_leads_next_keeps_what_was_promised() -> None:
     def prepare(rig: Rig) -> None:
         rig.node("n1", "1")

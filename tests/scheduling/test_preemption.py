@@ -271,11 +271,14 @@ def test_a_nominated_node_that_cannot_take_it_any_more_holds_nobody_up() -> None
     """Though a pod is leaving it for this one."""
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
     state = ClusterState()
-    gone = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {"conditions": [condition]}}
-    state.put_pod(pod("a", {"cpu": "4"}, nodeName="n1", **gone))
+    going = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    state.put_pod(pod("a", {"cpu": "4"}, nodeName="n1", metadata=going, status={"conditions": [condition]}))
     framework = Framework(state, default_plugins())
     waiting = pod("p", {"cpu": "2"}, priority=10, status={"nominatedNodeName": "n1"})
-    for unschedulable, expected in ((False, "not eligible due to a terminating pod on the nominated node."), (True, "")):
+    for unschedulable, expected in (
+        (False, "not eligible due to a terminating pod on the nominated node."),
+        (True, ""),
+    ):
         state.put_node(node("n1", cpu="4", unschedulable=unschedulable))
         assert Preemptor(framework).why_not(waiting, framework.diagnose(waiting)) == expected
 

@@ -247,6 +247,43 @@ def test_a_domain_that_fills_wakes_who_waits_for_it() -> None:
     assert rig.run(40.0) == ["p1"]
 
 
+def test_the_last_of_a_kind_that_leaves_lets_another_be_the_first() -> None:
+    rig = Rig(node("n1", labels={ZONE: "a"}, unschedulable=True), node("n2", labels={ZONE: "b"}))
+    there = pod("w", labels={"app": "web"}, nodeName="n1")
+    rig.came(there)
+    rig.put(pod("p", labels={"app": "web"}, affinity=affinity("podAffinity", app="web")))
+    assert rig.run() == []
+    rig.left(there)
+    assert rig.run(20.0) == ["p"]
+
+
+def test_a_node_that_goes_with_its_domain_wakes_who_is_spread() -> None:
+    spread = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
+    web: dict[str, Any] = {
+        "labels": {"app": "web"},
+        "topologySpreadConstraints": [{**spread, "labelSelector": {"matchLabels": {"app": "web"}}}],
+    }
+    rig = Rig(node("n1", labels={ZONE: "a"}), node("n2", labels={ZONE: "b"}, unschedulable=True))
+    rig.put(pod("p0", **web), pod("p1", **web))
+    assert rig.run() == ["p0"]
+    rig.state.remove_node("n2")
+    rig.queue.note(Event(EventKind.NODE))
+    assert rig.run(20.0) == ["p1"]
+
+
+def test_a_nomination_that_ends_wakes_who_it_kept_away() -> None:
+    rig = Rig(node("n1", cpu="1"), node("n2", labels={"disk": "ssd"}, unschedulable=True))
+    rig.state.nominations.ended = lambda _: rig.queue.note(Event(EventKind.POD_LEFT, 0))
+    high = pod("high", {"cpu": "1"}, priority=5)
+    rig.state.nominations.put(high, "n1")
+    rig.put(pod("p", {"cpu": "1"}, priority=1))
+    assert rig.run() == []
+    rig.state.nominations.put(high, "n1")
+    assert (rig.run(20.0), rig.tried) == ([], [])
+    rig.state.nominations.remove("high")
+    assert rig.run(40.0) == ["p"]
+
+
 def test_of_equal_pods_as_many_wake_as_have_room() -> None:
     rig = Rig(node("n1", cpu="4"))
     there = names(4, "x", nodeName="n1")

@@ -16,9 +16,9 @@ import numpy as np
 
 from koord.scheduling import domains
 from koord.scheduling.domains import Domains
-from koord.scheduling.plugin import MOST_SCORE, Event, EventKind, Plugin, Rejection
+from koord.scheduling.plugin import MOST_SCORE, Event, EventKind, LabelPair, Plugin, Rejection
 from koord.scheduling.podcounts import PodQuery
-from koord.scheduling.podinfo import AffinityTerm, PodInfo
+from koord.scheduling.podinfo import AffinityTerm, PodInfo, pairs_of
 from koord.scheduling.state import ClusterState
 from koord.scheduling.table import Bools, Int64s
 from koord.scheduling.termholders import selection_of
@@ -40,12 +40,24 @@ class InterPodAffinity(Plugin):
     def goes_by_pods(self, state: ClusterState, pod: PodInfo) -> bool:
         return bool(pod.affinity or pod.anti_affinity) or any(state.held_anti_affinity.about(pod.pod_labels))
 
+    def helped_by(self, state: ClusterState, pod: PodInfo) -> Sequence[LabelPair] | None:
+        """Those that its own terms ask for. A pod that leaves and kept this one away is found by its own terms."""
+        found: list[LabelPair] = []
+        for term in (*pod.affinity, *pod.anti_affinity):
+            pairs = pairs_of(term.selector)
+            if pairs is None:
+                return None
+            found += pairs
+        return found
+
     def is_helped_by(self, state: ClusterState, pod: PodInfo, event: Event) -> bool:
         if event.pod is None:
             return True
         other = event.pod
+        if any(state.namespaces.matches(selection_of(term), other.pod_labels) for term in pod.affinity):
+            return True  # also if it left: where it was the last one, the pod may be the first of its kind
         if event.kind is EventKind.POD_CAME:
-            return any(state.namespaces.matches(selection_of(term), other.pod_labels) for term in pod.affinity)
+            return False
         return any(
             state.namespaces.matches(selection_of(term), about.pod_labels)
             for holder, about in ((pod, other), (other, pod))

@@ -20,10 +20,10 @@ from koord.model.scheduling.pods import TopologySpreadConstraint
 from koord.model.selector import LabelSelector
 from koord.scheduling import domains, nodeselector
 from koord.scheduling.labels import HOSTNAME, ZONE
-from koord.scheduling.plugin import MOST_SCORE, Event, Plugin, Rejection
+from koord.scheduling.plugin import MOST_SCORE, Event, LabelPair, Plugin, Rejection
 from koord.scheduling.plugins.nodes import untolerated_rows
 from koord.scheduling.podcounts import PodQuery, PodSelection
-from koord.scheduling.podinfo import PodInfo, selector_json, with_label_keys
+from koord.scheduling.podinfo import PodInfo, pairs_of, selector_json, with_label_keys
 from koord.scheduling.state import ClusterState
 from koord.scheduling.table import Bools, Floats, Int32s, Int64s
 
@@ -49,6 +49,15 @@ class PodTopologySpread(Plugin):
 
     def goes_by_pods(self, state: ClusterState, pod: PodInfo) -> bool:
         return bool(self._constraints(state, pod, _REQUIRED))
+
+    def helped_by(self, state: ClusterState, pod: PodInfo) -> Sequence[LabelPair] | None:
+        found: list[LabelPair] = []
+        for each in self._constraints(state, pod, _REQUIRED):
+            pairs = pairs_of(each.label_selector)
+            if pairs is None:
+                return None
+            found += pairs
+        return found
 
     def is_helped_by(self, state: ClusterState, pod: PodInfo, event: Event) -> bool:
         if event.pod is None:
