@@ -204,7 +204,7 @@ bench-scheduler: $(READY)
 	$(PYTHON) -m bench.scheduler
 	$(PYTHON) -m bench.schedulercluster $(if $(PODS),--pods $(PODS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-# Which nodes are feasible for a pod, and the score of each plugin on each, beside the real kube-scheduler's.
+# Feasible nodes, scores, the volumes of claims and the victims of preemption, beside the real kube-scheduler's.
 soak-legality: export CLUSTERS ?= 1000
 soak-legality: $(READY)
 	./integration/setup-host --cluster
