@@ -20,11 +20,12 @@ from koord.scheduling.plugin import EXTENDER, Explanation, Plugin, Rejection, Sc
 from koord.scheduling.plugins.resources import NodeResourcesFit
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.state import ClusterState
-from koord.scheduling.table import Bools, Int64s
+from koord.scheduling.table import Bools, Int16s, Int64s
 
 _MOST_EVALUATIONS = 512
 _MOST_ROWS = 16
 """Of more changed nodes all are evaluated anew, which costs less."""
+_Scores = Mapping[str, Int64s | Int16s | int]
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _LEAST = np.iinfo(np.int64).min
 
@@ -37,11 +38,24 @@ class WeightedPlugin(NamedTuple):
     filters: bool = True
 
 
+class ScoredNode(NamedTuple):
+    """A feasible node, the weighted sum of its scores with what extenders add, and a score for each of
+    `Framework.scoring`.
+    """
+
+    node: str
+    total: int
+    scores: tuple[int, ...]
+
+
 class Placement(NamedTuple):
-    """The node that suits the pod best, and how many are feasible."""
+    """The node that suits the pod best, and how many are feasible. ``best``: that one and those next to it, as many as
+    the framework keeps; none where no scores were needed.
+    """
 
     node: str
     feasible_count: int
+    best: tuple[ScoredNode, ...] = ()
 
 
 class Diagnosis(NamedTuple):
@@ -78,26 +92,35 @@ class NodeExplanation(NamedTuple):
 
 class _Evaluation:
     """``by_objects``, ``by_pods``: bool[N], what the filters of those scopes let pass. ``object_scores``,
-    ``pod_scores``: int64[N], the weighted sums of their scores.
+    ``pod_scores``: int64[N], the weighted sums of their scores. ``by_plugin``: int16[N], these scores themselves, by the
+    plugin's name, where they are kept.
     """
 
-    __slots__ = ("by_objects", "by_pods", "length", "object_scores", "objects_version", "pod_scores", "version")
+    __slots__ = (
+        "by_objects", "by_plugin", "by_pods", "length", "object_scores", "objects_version", "pod_scores", "version"
+    )  # fmt: skip
 
-    def __init__(self, by_objects: Bools, by_pods: Bools, object_scores: Int64s, pod_scores: Int64s) -> None:
-        self.by_objects, self.by_pods = by_objects, by_pods
+    def __init__(
+        self, by_objects: Bools, by_pods: Bools, object_scores: Int64s, pod_scores: Int64s, by_plugin: dict[str, Int16s]
+    ) -> None:
+        self.by_objects, self.by_pods, self.by_plugin = by_objects, by_pods, by_plugin
         self.object_scores, self.pod_scores = object_scores, pod_scores
         self.version = self.objects_version = self.length = 0
 
 
 class Framework:
-    """``plugins``: in the order in which they filter, with the weights of their scores."""
+    """``plugins``: in the order in which they filter, with the weights of their scores. ``best_count``: how many of the
+    best nodes a placement names with their scores. ``scoring``: those that score.
+    """
 
-    def __init__(self, state: ClusterState, plugins: Sequence[WeightedPlugin], seed: int = 0) -> None:
-        self.state = state
+    def __init__(
+        self, state: ClusterState, plugins: Sequence[WeightedPlugin], seed: int = 0, best_count: int = 0
+    ) -> None:
+        self.state, self._best_count = state, best_count
         self.plugins = tuple(plugins)
         self.filters = tuple([each.plugin for each in plugins if each.filters and can_filter(each.plugin)])
         self.cluster_filters = tuple([each for each in self.filters if each.filter_scope is Scope.CLUSTER])
-        self._scores = tuple([each for each in plugins if each.weight and can_score(each.plugin)])
+        self.scoring = tuple([each for each in plugins if each.weight and can_score(each.plugin)])
         self._evaluations: OrderedDict[bytes, _Evaluation] = OrderedDict()
         self._seed = seed
         self._node_hashes = state.table.column(np.uint64)
@@ -117,11 +140,11 @@ class Framework:
             return None
         if count == 1:
             return Placement(self.state.table.name(int(feasible.argmax())), 1)
-        total = self._total(pod, evaluation, feasible)
+        total, by_plugin = self._total(pod, evaluation, feasible)
         scores = np.where(feasible, total if added is None else total + added, _LEAST)
         best = np.flatnonzero(scores == scores.max())
         row = int(best[0]) if len(best) == 1 else self._drawn(pod, best)
-        return Placement(self.state.table.name(row), count)
+        return Placement(self.state.table.name(row), count, self._best(scores, row, by_plugin, added))
 
     def feasible(self, pod: PodInfo) -> Bools:
         """bool[N]: the nodes that will do."""
@@ -229,15 +252,18 @@ class Framework:
         state = self.state
         masks = {scope: np.ones(state.length, np.bool_) for scope in (Scope.OBJECT, Scope.PODS)}
         scores = {scope: np.zeros(state.length, np.int64) for scope in (Scope.OBJECT, Scope.PODS)}
+        by_plugin: dict[str, Int16s] = {}
         for plugin in self.filters:
             if plugin.filter_scope is not Scope.CLUSTER and (passed := plugin.filter(state, pod)) is not None:
                 masks[plugin.filter_scope] &= passed
-        for plugin, weight, _ in self._scores:
+        for plugin, weight, _ in self.scoring:
             if plugin.score_scope is not Scope.CLUSTER:
                 scored = plugin.score(state, pod, state.table.exists)
                 if scored is not None:
                     scores[plugin.score_scope] += weight * scored
-        return _Evaluation(masks[Scope.OBJECT], masks[Scope.PODS], scores[Scope.OBJECT], scores[Scope.PODS])
+                    if self._best_count:
+                        by_plugin[plugin.name] = np.full(state.length, scored, np.int16)
+        return _Evaluation(masks[Scope.OBJECT], masks[Scope.PODS], scores[Scope.OBJECT], scores[Scope.PODS], by_plugin)
 
     def _evaluate_row(self, evaluation: _Evaluation, pod: PodInfo, row: int) -> None:
         """The node's pods have changed."""
@@ -249,6 +275,8 @@ class Framework:
                 said = self._explained(weighted, pod, row, self.state.table.exists)
                 passes &= not (filters and said.reasons)
                 total += weight * (said.score or 0) if scores else 0
+                if scores and plugin.name in evaluation.by_plugin:
+                    evaluation.by_plugin[plugin.name][row] = said.score or 0
         evaluation.by_pods[row], evaluation.pod_scores[row] = passes, total
 
     def _feasible(self, pod: PodInfo, evaluation: _Evaluation) -> Bools:
@@ -263,15 +291,32 @@ class Framework:
                 feasible[row] = self.fits_beside(pod, row, nominated)
         return feasible
 
-    def _total(self, pod: PodInfo, evaluation: _Evaluation, feasible: Bools) -> Int64s:
-        """int64[N]: the weighted sum of all scores that differ between nodes."""
+    def _total(self, pod: PodInfo, evaluation: _Evaluation, feasible: Bools) -> tuple[Int64s, _Scores]:
+        """int64[N]: the weighted sum of all scores that differ between nodes; and the scores, by the plugin's name."""
         total = evaluation.object_scores + evaluation.pod_scores
-        for plugin, weight, _ in self._scores:
+        by_plugin: dict[str, Int64s | Int16s | int] = {**evaluation.by_plugin}
+        for plugin, weight, _ in self.scoring:
             if plugin.score_scope is Scope.CLUSTER:
                 scored = plugin.score(self.state, pod, feasible)
-                if scored is not None and not isinstance(scored, int):
+                if scored is None:
+                    continue
+                by_plugin[plugin.name] = scored
+                if not isinstance(scored, int):
                     total += weight * scored
-        return total
+        return total, by_plugin
+
+    def _best(self, scores: Int64s, row: int, by_plugin: _Scores, added: Int64s | None) -> tuple[ScoredNode, ...]:
+        """The node of ``row``, and those next to it. ``scores``: ``_LEAST`` of one that will not do; they are used up."""
+        found: list[ScoredNode] = []
+        while len(found) < self._best_count and scores[row] > _LEAST:
+            said = [by_plugin.get(plugin.name, 0) for plugin, _, _ in self.scoring]
+            each = tuple([score if isinstance(score, int) else int(score[row]) for score in said])
+            total = sum([score * weight for score, (_, weight, _) in zip(each, self.scoring, strict=True)])
+            total += 0 if added is None else int(added[row])
+            found.append(ScoredNode(self.state.table.name(row), total, each))
+            scores[row] = _LEAST
+            row = int(scores.argmax())
+        return tuple(found)
 
     def _drawn(self, pod: PodInfo, rows: npt.NDArray[np.intp]) -> int:
         """Returns one of the rows, by pod, names of nodes and seed."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Bools = npt.NDArray[np.bool_]
+Int16s = npt.NDArray[np.int16]
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -153,6 +153,30 @@ def test_a_shared_evaluation_is_one_from_the_beginning(seed: int) -> None:
             history.placed[made.uid] = made, placement.node
 
 
+@pytest.mark.parametrize("seed", range(50, 54))
+def test_the_best_nodes_are_named_with_the_scores_that_an_explanation_says(seed: int) -> None:
+    history, draw = History(seed), random.Random(seed)
+    framework = Framework(history.state, default_plugins(), seed, best_count=3)
+    plain = Framework(history.state, default_plugins(), seed)
+    templates = [history.generator.pod() for _ in range(6)]
+    for step in range(100):
+        history.step()
+        made: PodInfo = renamed(draw.choice(templates), f"replica-{step}")
+        placement, bare = framework.place(made), plain.place(made)
+        if placement is None or bare is None:
+            assert placement is bare
+            continue
+        assert placement[:2] == bare[:2], "what is kept decides nothing"
+        assert len(placement.best) == (0 if placement.feasible_count == 1 else min(3, placement.feasible_count))
+        totals = [each.total for each in placement.best]
+        assert totals == sorted(totals, reverse=True)
+        assert not placement.best or placement.best[0].node == placement.node
+        for node_name, total, scores in placement.best:
+            said = framework.explain(made, node_name)
+            by_plugin = [said.by_plugin[each.plugin.name].score or 0 for each in framework.scoring]
+            assert (total, list(scores)) == (said.total, by_plugin), step
+
+
 def test_pods_of_one_template_have_one_signature() -> None:
     owner = {"ownerReferences": [{"kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}]}
     first = pod("a", {"cpu": "1"}, labels={"x": "1", "y": "2"}, metadata=owner)
