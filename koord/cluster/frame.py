@@ -32,6 +32,7 @@ from koord.kube.kind import Key
 from koord.kube.lease import Election, Identity, Term, address_of
 from koord.kube.recorder import EventRecorder
 from koord.service import process
+from koord.service.statusserver import LocalMaker
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -45,7 +46,8 @@ class Component:
 
     ``informers``: the caches without which it can say nothing; ``/readyz`` names those that are not complete. A
     component overrides the methods that are to do more. A method that raises ends the process with exit status 1.
-    ``upstream``: what it counts under names of others, by the prefix of these.
+    ``upstream``: what it counts under names of others, by the prefix of these. ``local_pages``: what else it serves for
+    callers of its own machine.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Component:
         upstream: Mapping[str, DataclassInstance] = MappingProxyType({}),
     ) -> None:
         self.informers, self.metrics, self.upstream = informers, metrics or ComponentMetrics(), upstream
+        self.local_pages: Mapping[str, LocalMaker] = {}
 
     async def follow(self) -> None:
         """Fills the caches, until it is cancelled. Override it where other caches or tasks run in every replica."""
@@ -134,7 +137,7 @@ class Frame:
         self._count(component)
         counted = {pages.metric_prefix(self._name): component.metrics, **component.upstream}
         by_path = pages.makers(counted, lambda: self._unready(component))
-        async with pages.served(by_path, self._options), asyncio.TaskGroup() as group:
+        async with pages.served(by_path, component.local_pages, self._options), asyncio.TaskGroup() as group:
             following = group.create_task(component.follow())
             recording = group.create_task(self.recorder.run())
             serving = group.create_task(self._serve(component, stop))

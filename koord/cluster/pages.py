@@ -17,7 +17,7 @@ from koord.cluster.options import ComponentOptions
 from koord.service import metrics
 from koord.service.metrics import gauge
 from koord.service.statuspages import StatusPages
-from koord.service.statusserver import HEALTH_PAGES, Maker, Page, StatusServer, TokenGuard, read_token
+from koord.service.statusserver import HEALTH_PAGES, LocalMaker, Maker, Page, StatusServer, TokenGuard, read_token
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -71,14 +71,16 @@ def makers(counted: Mapping[str, DataclassInstance], unready: Callable[[], Await
 
 
 @contextlib.asynccontextmanager
-async def served(by_path: Mapping[str, Maker], options: ComponentOptions) -> AsyncIterator[None]:
-    """Serves the pages at the addresses of ``options`` within the block. Raises OSError, or ValueError for a token that
-    is none.
+async def served(
+    by_path: Mapping[str, Maker], local: Mapping[str, LocalMaker], options: ComponentOptions
+) -> AsyncIterator[None]:
+    """Serves the pages at the addresses of ``options`` within the block; ``local`` for callers of this machine, or with
+    the token. Raises OSError, or ValueError for a token that is none.
     """
     guard = TokenGuard(read_token(options.metrics_token_file), HEALTH_PAGES) if options.metrics_token_file else None
     health = {path: by_path[path] for path in HEALTH_PAGES}
     servers = {
-        options.metrics_addr: StatusServer(by_path, guard),
+        options.metrics_addr: StatusServer(by_path, guard, local=local),
         options.health_probe_addr: StatusServer(health),
     }
     opened = [StatusPages(server, endpoint) for endpoint, server in servers.items() if endpoint]

@@ -6,20 +6,26 @@ Where ``MAX_CLIENTS`` have sent something, a newcomer is answered and the oldest
 not whole, of the network that has most. A page that can be made at once is sent at once, so a probe of health is
 answered under any load from its own address. Clients that have sent nothing yet are a `ClientListener`'s. A page that
 fails answers 500 and is logged. A port that other machines reach is the caller's choice, and then a ``TokenGuard`` or
-TLS stands before the figures.
+TLS stands before the figures. Pages that say more than figures (``local``) are for callers of this machine alone, or
+for those with the token.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import logging
 import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+from urllib.parse import parse_qsl, unquote
 
 from koord.model.connectionlimit import ConnectionLimit
 from koord.service import clientlistener, loglimit
@@ -39,6 +45,7 @@ _REASONS = {
     200: "OK",
     400: "Bad Request",
     401: "Unauthorized",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     500: "Internal Server Error",
@@ -83,20 +90,35 @@ def read_token(file: str) -> str:
 
 Maker = Callable[[], Page | Awaitable[Page]]
 """Makes a page; one that takes long is made elsewhere (``asyncio.to_thread``) and waited for."""
+
+
+class PageRequest(NamedTuple):
+    """``rest``: of the path, below the page's own, decoded; ``query``: the last value of each name."""
+
+    rest: str
+    query: Mapping[str, str]
+
+
+LocalMaker = Callable[[PageRequest], Page | Awaitable[Page]]
+"""Makes a page of what the caller names."""
 Begun = Awaitable[Page] | bytes | None
 """A conversation's page, in the making, or the bytes that are left to send; None: its request is not whole."""
 
 
 class StatusServer:
-    """Serves ``pages`` (by path, their Makers) until ``close``."""
+    """Serves ``pages`` (by path, their Makers) until ``close``.
+
+    ``local``: pages for callers of this machine, or with the token; a path that ends in ``/`` has all below it.
+    """
 
     def __init__(
         self,
         pages: Mapping[str, Maker],
         guard: TokenGuard | None = None,
         tls: ssl.SSLContext | None = None,
+        local: Mapping[str, LocalMaker] = MappingProxyType({}),
     ) -> None:
-        self._pages = pages
+        self._pages, self._local = pages, local
         self._guard = guard
         self._tls = tls
         self._listener: ClientListener | None = None
@@ -134,14 +156,14 @@ class StatusServer:
         begun: Begun = None
         try:
             if self._tls is None and (head := _whole_head(accepted)):
-                made = self._made(head)
+                made = self._made(head, source)
                 begun = _unsent(accepted, _encoded(made)) if isinstance(made, Page) else made
         except OSError:
             begun = b""
         if begun == b"":
             accepted.close()
             return
-        conversation = asyncio.create_task(self._converse())
+        conversation = asyncio.create_task(self._converse(source))
         self._unbegun[conversation] = accepted, begun
         conversation.add_done_callback(self._ended)
         given = self._clients.add(conversation, source)
@@ -160,7 +182,7 @@ class StatusServer:
         if not conversation.cancelled() and (error := conversation.exception()) is not None:
             log.error("a status client's request failed", exc_info=error)
 
-    async def _converse(self) -> None:
+    async def _converse(self, source: str) -> None:
         """Reads a request and answers it; cancelled, with the connection, where another client needs its place."""
         conversation = asyncio.current_task()
         assert conversation is not None
@@ -178,7 +200,7 @@ class StatusServer:
                     if begun is None:
                         head = await reader.readuntil(_END)
                         self._clients.use(conversation)
-                        made = self._made(head)
+                        made = self._made(head, source)
                         begun = _encoded(made if isinstance(made, Page) else await _awaited(made))
                     writer.write(begun)
                     await writer.drain()
@@ -190,24 +212,41 @@ class StatusServer:
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             log.debug("a status client went away or said too much")
 
-    def _made(self, head: bytes) -> Page | Awaitable[Page]:
-        """Returns the answer to a request with this ``head``, or an awaitable of it."""
+    def _local_maker(self, path: str, query: str) -> Maker | None:
+        for own, make in self._local.items():
+            if path == own or (own.endswith("/") and path.startswith(own)):
+                return partial(make, PageRequest(unquote(path[len(own) :]), dict(parse_qsl(query))))
+        return None
+
+    def _made(self, head: bytes, source: str) -> Page | Awaitable[Page]:
+        """Returns the answer to a request with this ``head`` from the address ``source``, or an awaitable of it."""
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/"):
             return Page(400, b"not HTTP\n")
         if words[0] != "GET":
             return Page(405, b"GET only\n")
-        path = words[1].split("?")[0]
+        path, _, query = words[1].partition("?")
         if self._guard is not None and not self._guard.lets(path, head):
             return Page(401, b"a bearer token is needed\n")
-        make = self._pages.get(path)
+        make = self._pages.get(path) or self._local_maker(path, query)
         if make is None:
-            return Page(404, f"see {' '.join(self._pages)}\n".encode())
+            return Page(404, f"see {' '.join((*self._pages, *self._local))}\n".encode())
+        if path not in self._pages and self._guard is None and not _is_of_this_machine(source):
+            return Page(403, b"for callers of this machine, unless a token guards the pages\n")
         try:
             return make()
         except Exception:  # a page is a root of its own: it must not end the server
             log.exception("page %s", path)
             return _FAILED
+
+
+def _is_of_this_machine(source: str) -> bool:
+    """Returns whether a caller of this address is one: "" is a unix socket's."""
+    if not source:
+        return True
+    address = ipaddress.ip_address(source.partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 async def _awaited(made: Awaitable[Page]) -> Page:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from koord.service import clientlistener, statusserver
-from koord.service.statusserver import MAX_CLIENTS, MAX_HEAD_BYTES, Maker, Page, StatusServer, TokenGuard
+from koord.service.statusserver import MAX_CLIENTS, MAX_HEAD_BYTES, Maker, Page, PageRequest, StatusServer, TokenGuard
 
 
 def _fails() -> Page:
@@ -233,3 +233,57 @@ async def test_a_guarded_page_wants_the_token(tmp_path: Path, request_bytes: byt
     finally:
         server.close()
     assert answer.startswith(f"HTTP/1.0 {status} ".encode())
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/names/a%2Fb/c?limit=3&limit=4&x=", b"a/b/c limit=4"),
+        ("/names/", b" "),
+        ("/one?limit=1", b" limit=1"),
+        ("/one/more", b"see /ok"),
+        ("/names", b"see /ok"),
+    ],
+)
+async def test_a_local_page_gets_what_is_below_its_path_and_what_is_asked(
+    tmp_path: Path, path: str, answer: bytes
+) -> None:
+    server = StatusServer({"/ok": PAGES["/ok"]}, local={"/names/": _said, "/one": _said})
+    await server.start(str(tmp_path / "status.sock"))
+    try:
+        said = await exchange(tmp_path / "status.sock", f"GET {path} HTTP/1.0\r\n\r\n".encode())
+    finally:
+        server.close()
+    assert said.partition(b"\r\n\r\n")[2].startswith(answer)
+
+
+@pytest.mark.parametrize(
+    ("source", "bearer", "status"),
+    [
+        ("127.0.0.1", "", 200),
+        ("::1", "", 200),
+        ("::ffff:127.0.0.1", "", 200),
+        ("", "", 200),
+        ("10.0.0.7", "", 403),
+        ("::ffff:10.0.0.7", "", 403),
+        ("fe80::1%eth0", "", 403),
+        ("10.0.0.7", "secret", 200),
+        ("127.0.0.1", "wrong", 401),
+    ],
+)
+def test_who_is_let_to_local_pages(source: str, bearer: str, status: int) -> None:
+    """Without a token callers of this machine alone; with one, whoever has it, and nobody else."""
+    server = StatusServer(PAGES, TokenGuard("secret") if bearer else None, local={"/one": _said})
+    head = f"GET /one HTTP/1.0\r\nAuthorization: Bearer {bearer}\r\n\r\n".encode()
+    made = server._made(head, source)
+    assert isinstance(made, Page)
+    assert made.status == status
+    if not bearer:
+        figures = server._made(b"GET /ok HTTP/1.0\r\n\r\n", source)
+        assert isinstance(figures, Page)
+        assert figures.status == 200
+
+
+def _said(request: PageRequest) -> Page:
+    query = ",".join(f"{name}={value}" for name, value in request.query.items())
+    return Page(200, f"{request.rest} {query}".encode())
