@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from koord.cluster import frame
 from koord.cluster.frame import Component, Frame
 from koord.scheduling.plugins.unsupported import UNSUPPORTED
-from koord_scheduler import serverversion
+from koord_scheduler import decisions, serverversion
 from koord_scheduler.configuration import Configuration
+from koord_scheduler.decisions import Decisions
 from koord_scheduler.extenders import Extenders
 from koord_scheduler.metrics import UPSTREAMS_PREFIX, Metrics, SchedulingMetrics
 from koord_scheduler.options import NAME, Options
@@ -31,11 +32,14 @@ class SchedulerComponent(Component):
     def __init__(self, frame: Frame, options: Options, configuration: Configuration) -> None:
         profiles, backoff = configuration.profiles, configuration.backoff
         self._client, counted = frame.client, SchedulingMetrics()
-        extenders = Extenders(configuration.extenders)
+        extenders, kept = Extenders(configuration.extenders), Decisions(options.debug_scores, options.debug_filters)
+        best_count = max(decisions.BEST, options.debug_scores)
         view = self._view = ClusterView(
-            frame.client, profiles, time.monotonic, options.seed, backoff, has_documents=extenders.need_nodes
+            frame.client, profiles, time.monotonic, options.seed, backoff, extenders.need_nodes, best_count
         )
-        self._scheduler = Scheduler(frame.leaders_client, view, frame.recorder, metrics=counted, extenders=extenders)
+        self._scheduler = Scheduler(
+            frame.leaders_client, view, frame.recorder, metrics=counted, extenders=extenders, decisions=kept
+        )
         super().__init__(view.informers, self._own_metrics(), {UPSTREAMS_PREFIX: counted})
         counted.pending_pods, counted.cache_size = view.queue.counts, view.state.counts
         counted.queue_incoming_pods = lambda: view.queue.incoming

@@ -21,6 +21,9 @@ class Options(ComponentOptions):
         bounds=(lambda rate: rate > 0, "must be more than 0"))
     rest_config_burst: int = option(2000, "requests at once above that rate",
         bounds=(lambda burst: burst > 0, "must be more than 0"))
+    debug_scores: int = option(0, "log so many of the best nodes for each pod, with their scores",
+        bounds=(lambda count: count >= 0, "must not be below 0"), short="s")
+    debug_filters: bool = option(False, "log each node that is rejected for a pod, and why", short="f")
     metrics_addr: str = option("127.0.0.1:10251",
         "/metrics, /healthz and /readyz: host:port, or :port for every address; '' = none",
         parse=optionvalues.optional_listen_address)

@@ -32,6 +32,7 @@ from koord.scheduling.queue import QueuedPod
 from koord_scheduler.binding import Outcome
 from koord_scheduler.bindingcycle import BindingCycle
 from koord_scheduler.consultation import Consultation, Unplaced
+from koord_scheduler.decisions import Decisions
 from koord_scheduler.extenders import NO_EXTENDERS, ExtenderError, Extenders
 from koord_scheduler.metrics import Result, SchedulingMetrics
 from koord_scheduler.podstatus import FAILED, UNSCHEDULABLE, PodReporter, PodStatusWriter
@@ -42,7 +43,9 @@ _SLICE_S = 0.005
 
 
 class Scheduler:
-    """``client``: the leader's. ``monotonic_s``, ``wall_s``: the clocks. ``metrics``: what is counted."""
+    """``client``: the leader's. ``monotonic_s``, ``wall_s``: the clocks. ``metrics``: what is counted;
+    ``decisions``: the last ones.
+    """
 
     def __init__(
         self,
@@ -53,10 +56,11 @@ class Scheduler:
         wall_s: Callable[[], float] = time.time,
         metrics: SchedulingMetrics | None = None,
         extenders: Extenders = NO_EXTENDERS,
+        decisions: Decisions | None = None,
     ) -> None:
         self._client, self._view = client, view
         self._monotonic_s = monotonic_s
-        self.metrics = metrics or SchedulingMetrics()
+        self.metrics, self.decisions = metrics or SchedulingMetrics(), decisions or Decisions()
         self._statuses = PodStatusWriter(client, wall_s)
         self._reporter = PodReporter(self._statuses, recorder)
         self._wake = asyncio.Event()
@@ -132,6 +136,7 @@ class Scheduler:
     def _decided(self, queued: QueuedPod) -> Coroutine[Any, Any, None]:
         """Decides about the pod; returns what carries the decision out."""
         framework, begun_s = self._view.framework_of(queued.pod), self._monotonic_s()
+        self.decisions.looked_at(queued.pod, framework)
         placement = framework.place(queued.pod)
         if placement is None:
             return self._rejected(queued, framework.diagnose(queued.pod))
@@ -139,8 +144,9 @@ class Scheduler:
 
     def _placed(self, queued: QueuedPod, placement: Placement, begun_s: float) -> Coroutine[Any, Any, None]:
         """The pod counts on its node."""
-        state, pod = self._view.state, queued.pod
-        self.metrics.decided(self._monotonic_s() - begun_s, len(state.table), placement.feasible_count)
+        state, pod, now_s = self._view.state, queued.pod, self._monotonic_s()
+        self.metrics.decided(now_s - begun_s, len(state.table), placement.feasible_count)
+        self.decisions.made(queued, placement, self._view.framework_of(pod), now_s)
         volumes = binding(state, pod, placement.node)
         state.assume(pod, placement.node, volumes)
         row = state.table.row(placement.node)

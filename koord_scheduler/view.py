@@ -70,8 +70,8 @@ class PodSharing:
 
 
 class ClusterView:
-    """``profiles``: by their names this scheduler has its pods; ``seed``: decides among equally good nodes.
-    ``has_documents``: nodes are followed whole, too, as ``node_documents``.
+    """``profiles``: by their names this scheduler has its pods; ``seed``: decides among equally good nodes, of which a
+    placement names ``best_count``. ``has_documents``: nodes are followed whole, too, as ``node_documents``.
     ``changed``, ``storage_changed``: called after each batch of events, and after each that volumes go by; the leader's
     to set.
     """
@@ -84,12 +84,13 @@ class ClusterView:
         seed: int = 0,
         backoff: BackoffTimes = _DEFAULT_BACKOFF,
         has_documents: bool = False,
+        best_count: int = 0,
     ) -> None:
         self.state = ClusterState()
         self._profiles = {profile.name: profile for profile in profiles}
-        self._seed = seed
+        self._seed, self._best_count = seed, best_count
         self._frameworks = {
-            name: Framework(self.state, (*_UNSUPPORTED, *profile.plugins), seed)
+            name: Framework(self.state, (*_UNSUPPORTED, *profile.plugins), seed, best_count)
             for name, profile in self._profiles.items()
         }
         self.queue = SchedulingQueue(self.state, self.framework_of, backoff)
@@ -128,7 +129,8 @@ class ClusterView:
     def score_as(self, minor: int) -> None:
         """Scores from now on are those of the release 1.``minor``."""
         for name, framework in self._frameworks.items():
-            self._frameworks[name] = Framework(self.state, at_minor(framework.plugins, minor), self._seed)
+            plugins = at_minor(framework.plugins, minor)
+            self._frameworks[name] = Framework(self.state, plugins, self._seed, self._best_count)
 
     def framework_of(self, pod: PodInfo) -> Framework:
         """Returns what decides about the pod, which is this scheduler's."""

@@ -92,8 +92,8 @@ class NodeExplanation(NamedTuple):
 
 class _Evaluation:
     """``by_objects``, ``by_pods``: bool[N], what the filters of those scopes let pass. ``object_scores``,
-    ``pod_scores``: int64[N], the weighted sums of their scores. ``by_plugin``: int16[N], these scores themselves, by the
-    plugin's name, where they are kept.
+    ``pod_scores``: int64[N], the weighted sums of their scores. ``by_plugin``: int16[N], these scores themselves, by
+    the plugin's name, where they are kept.
     """
 
     __slots__ = (
@@ -306,7 +306,7 @@ class Framework:
         return total, by_plugin
 
     def _best(self, scores: Int64s, row: int, by_plugin: _Scores, added: Int64s | None) -> tuple[ScoredNode, ...]:
-        """The node of ``row``, and those next to it. ``scores``: ``_LEAST`` of one that will not do; they are used up."""
+        """The node of ``row``, and those next to it. ``scores`` are used up: ``_LEAST`` of one that will not do."""
         found: list[ScoredNode] = []
         while len(found) < self._best_count and scores[row] > _LEAST:
             said = [by_plugin.get(plugin.name, 0) for plugin, _, _ in self.scoring]

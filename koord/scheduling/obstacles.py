@@ -26,13 +26,13 @@ _BYTES = (MEMORY, "ephemeral-storage", "hugepages-")
 
 
 class Obstacle(NamedTuple):
-    """``count``: nodes that ``plugin`` rejects for ``reason`` and none before it. ``examples``: some of them, with
+    """``node_count``: nodes that ``plugin`` rejects for ``reason`` and none before it. ``examples``: some of them, with
     figures. ``is_of_pod``: it is the pod's own, whatever the nodes.
     """
 
     plugin: str
     reason: str
-    count: int
+    node_count: int
     examples: tuple[tuple[str, str], ...] = ()
     is_of_pod: bool = False
 

@@ -177,6 +177,18 @@ class SchedulingQueue:
     def __iter__(self) -> Iterator[QueuedPod]:
         return iter(tuple(self._queued.values()))
 
+    def get(self, uid: str) -> QueuedPod | None:
+        """Returns the pod if it waits."""
+        return self._queued.get(uid)
+
+    def part_of(self, uid: str) -> str:
+        """Returns where a pod that waits is, by upstream's name."""
+        if uid in self._parked:
+            return "unschedulable"
+        if uid in self._gated:
+            return "gated"
+        return "backoff" if uid in self._backing_off or uid in self._failed else "active"
+
     def counts(self) -> dict[str, int]:
         """How many pods are where, by upstream's names."""
         return {

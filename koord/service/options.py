@@ -48,7 +48,8 @@ class Style(Enum):
 
 
 class Option(NamedTuple):
-    """A row of the table. ``default_text``: the default, for people; "" = none. ``live``: taken over at a reload.
+    """A row of the table. ``default_text``: the default, for people; "" = none. ``live``: taken over at a reload;
+    ``short``: another flag, of one letter.
 
     ``kinds``: what YAML must give; () = any scalar or list, which is read as the flag's text would be.
     """
@@ -63,6 +64,7 @@ class Option(NamedTuple):
     bounds: Bounds | None
     metavar: str
     live: bool
+    short: str
 
     def value(self, text: object) -> object:
         """Returns the meaning of the text, or of YAML's value. Raises ValueError with the why."""
@@ -93,6 +95,7 @@ class Option(NamedTuple):
 def option(
     default: Any, help_text: str, *, parse: Callable[[str], Any] | None = None, flag: str = "",
     choices: Sequence[str] = (), bounds: Bounds | None = None, metavar: str = "VALUE", live: bool = False,
+    short: str = "",
 ) -> Any:  # fmt: skip
     """Makes a field of the dataclass. With ``parse`` the default is a text; else flag and YAML are of its type."""
 
@@ -100,7 +103,7 @@ def option(
         parser, kinds = (parse, ()) if parse else _of_type(default, style)
         default_text = _text_of(default, style)
         name = flag or entry.name.replace("_", "-")
-        return Option(name, entry.name, help_text, default_text, parser, kinds, choices, bounds, metavar, live)
+        return Option(name, entry.name, help_text, default_text, parser, kinds, choices, bounds, metavar, live, short)
 
     value = parse(default) if parse else default
     return field(default_factory=lambda: value, metadata={"row": row})
@@ -205,7 +208,7 @@ class Program(Generic[Options]):
         add("version", action="version", version=version, help="print the version and exit")
         add("config", metavar="FILE", help=self._config_help)
         for flag, row in self.table.items():
-            add(flag, **row.arguments)
+            add(flag, *([f"-{row.short}"] if row.short else []), **row.arguments)
         return parser
 
 

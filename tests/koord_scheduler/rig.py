@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from koord_scheduler.decisions import Decisions
 from koord_scheduler.extenders import Extenders
 from koord_scheduler.extendersettings import ExtenderSettings
 from koord_scheduler.profiles import Profile
@@ -127,6 +128,8 @@ async def running(
     tries: int = 4,
     profiles: Sequence[Profile] = (Profile(),),
     extenders: Sequence[ExtenderSettings] = (),
+    best_count: int = 0,
+    decisions: Decisions | None = None,
 ) -> AsyncIterator[Rig]:
     """A scheduler that knows what ``prepare`` has put and does not lead yet. ``check``: is called before each write."""
     server = Server()
@@ -137,8 +140,8 @@ async def running(
             return time.monotonic() + rig.offset_s
 
         asked = Extenders(extenders)
-        view = ClusterView(api, profiles, monotonic_s, has_documents=asked.need_nodes)
-        scheduler = Scheduler(api.guarded(check), view, recorder, monotonic_s, extenders=asked)
+        view = ClusterView(api, profiles, monotonic_s, has_documents=asked.need_nodes, best_count=best_count)
+        scheduler = Scheduler(api.guarded(check), view, recorder, monotonic_s, extenders=asked, decisions=decisions)
         rig = Rig(server, view, scheduler, recorder)
         prepare(rig)
         rig.tasks = [asyncio.create_task(view.run()), asyncio.create_task(recorder.run())]

@@ -88,7 +88,7 @@ def test_the_nearest_nodes_come_first_with_their_figures() -> None:
     nodes = [node(f"n{index}", "4", "8Gi") for index in range(5)]
     there = [pod(f"x{index}", {"cpu": f"{2000 + 100 * index}m"}, nodeName=f"n{index}") for index in range(5)]
     found = obstacles.of(framework(*reversed(nodes), placed=tuple(there)), pod("p", {"cpu": "3", "memory": "9Gi"}))
-    assert [(each.plugin, each.reason, each.count) for each in found.found] == [
+    assert [(each.plugin, each.reason, each.node_count) for each in found.found] == [
         ("NodeResourcesFit", "Insufficient cpu", 5),
         ("NodeResourcesFit", "Insufficient memory", 5),
     ]
@@ -113,7 +113,7 @@ def test_the_counts_are_those_of_the_diagnosis(seed: int) -> None:
         diagnosis = history.framework.diagnose(waiting)
         counted: dict[str, int] = {}
         for each in found.found:
-            counted[each.reason] = counted.get(each.reason, 0) + each.count
+            counted[each.reason] = counted.get(each.reason, 0) + each.node_count
         assert counted == diagnosis.reasons, step
         feasible = history.framework.feasible(waiting)
         assert found.feasible_count == np.count_nonzero(feasible)

@@ -1,0 +1,120 @@
+"""What koord-scheduler's pages say as JSON, for koordctl and other programs: who waits, and why a pod is where it is.
+
+Times are RFC 3339 in UTC, "" where there is none. Readers skip what they do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+POD_PAGE, QUEUE_PAGE = "/apis/v1/pods/", "/apis/v1/queue"
+DEFAULT_PORT = 10251
+ANNOTATION_STATUS_PORT = "koord.sh/status-port"
+"""On the scheduler's Lease: where the leader's pages are, on its loopback address."""
+
+
+class _Page(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    pass
+
+
+class ScoredNode(_Page, frozen=True):
+    """``total``: the sum of ``scores`` (0 to 100 each, by plugin), each times its weight."""
+
+    node: str
+    total: int
+    scores: Mapping[str, int] = {}
+
+
+class Placed(_Page, frozen=True):
+    """``at``: when it was decided; "" if this scheduler does not remember. ``best``: the node, and the next best ones;
+    none where it was the only one. ``attempts``: decisions, the last among them.
+    """
+
+    node: str
+    at: str = ""
+    node_count: int = 0
+    feasible_count: int = 0
+    attempts: int = 0
+    waited_s: float = 0.0
+    best: tuple[ScoredNode, ...] = ()
+    weights: Mapping[str, int] = {}
+
+
+class Example(_Page, frozen=True):
+    node: str
+    detail: str = ""
+
+
+class Obstacle(_Page, frozen=True):
+    """``node_count``: nodes that ``plugin`` rejects for ``reason``, and no plugin before it."""
+
+    plugin: str
+    reason: str
+    node_count: int
+    examples: tuple[Example, ...] = ()
+
+
+class Waiting(_Page, frozen=True):
+    """``queue``: active, backoff, unschedulable or gated. ``node_count``, ``feasible_count``, ``obstacles``, ``helps``:
+    as of now; ``message``: what was said of the last attempt.
+    """
+
+    queue: str
+    since: str
+    attempts: int = 0
+    tried_again_at: str = ""
+    nominated_node: str = ""
+    node_count: int = 0
+    feasible_count: int = 0
+    obstacles: tuple[Obstacle, ...] = ()
+    helps: tuple[str, ...] = ()
+    message: str = ""
+
+
+class PodPage(_Page, frozen=True):
+    """``state``: placed, binding (decided, not confirmed yet), waiting, deciding, unreadable, ended, or other: it is
+    another scheduler's. ``remark``: about a state that has no member.
+    """
+
+    namespace: str
+    name: str
+    uid: str = ""
+    scheduler: str = ""
+    priority: int = 0
+    state: str = ""
+    remark: str = ""
+    placed: Placed | None = None
+    waiting: Waiting | None = None
+
+
+class QueueRow(_Page, frozen=True):
+    """Pods of one owner that wait alike, or one pod. ``name``: the first one's; ``since``: since when the first waits;
+    ``attempts``: the most of any. ``waiting_for``: what was said last, the gates, or its turn.
+    """
+
+    namespace: str
+    name: str
+    queue: str
+    owner: str = ""
+    pod_count: int = 1
+    priority: int = 0
+    scheduler: str = ""
+    since: str = ""
+    attempts: int = 0
+    waiting_for: str = ""
+
+
+class QueuePage(_Page, frozen=True):
+    """``counts``: all pods, by part of the queue. ``rows``: the most important, and then the oldest, first.
+    ``left_out_count``: pods that are in no row, as more rows were not asked for.
+    """
+
+    counts: Mapping[str, int] = {}
+    rows: tuple[QueueRow, ...] = ()
+    left_out_count: int = 0
+
+
+class ErrorPage(_Page, frozen=True):
+    message: str = ""
