@@ -8,13 +8,16 @@ from collections.abc import Mapping
 
 from koord.cluster import frame
 from koord.cluster.frame import Component, Frame
+from koord.model.schedulerpages import ANNOTATION_STATUS_PORT
 from koord.scheduling.plugins.unsupported import UNSUPPORTED
 from koord_scheduler import decisions, serverversion
 from koord_scheduler.configuration import Configuration
 from koord_scheduler.decisions import Decisions
+from koord_scheduler.explaining import Explainer
 from koord_scheduler.extenders import Extenders
 from koord_scheduler.metrics import UPSTREAMS_PREFIX, Metrics, SchedulingMetrics
 from koord_scheduler.options import NAME, Options
+from koord_scheduler.pages import SchedulerPages, configuration_page
 from koord_scheduler.scheduler import Scheduler
 from koord_scheduler.view import ClusterView
 
@@ -41,6 +44,10 @@ class SchedulerComponent(Component):
             frame.leaders_client, view, frame.recorder, metrics=counted, extenders=extenders, decisions=kept
         )
         super().__init__(view.informers, self._own_metrics(), {UPSTREAMS_PREFIX: counted})
+        served = SchedulerPages(Explainer(view, kept, time.monotonic, time.time), view.state, lambda: frame.leads)
+        self.local_pages = served.makers(configuration_page(options, configuration))
+        port = options.metrics_addr.rpartition(":")[2]
+        frame.lease_annotations = lambda: {ANNOTATION_STATUS_PORT: port}
         counted.pending_pods, counted.cache_size = view.queue.counts, view.state.counts
         counted.queue_incoming_pods = lambda: view.queue.incoming
         counted.unschedulable_pods = lambda: view.queue.rejected

@@ -132,6 +132,10 @@ class ClusterView:
             plugins = at_minor(framework.plugins, minor)
             self._frameworks[name] = Framework(self.state, plugins, self._seed, self._best_count)
 
+    def is_ours(self, pod: Pod) -> bool:
+        """Returns whether a profile has the pod's name of a scheduler."""
+        return pod.spec.scheduler_name in self._profiles
+
     def framework_of(self, pod: PodInfo) -> Framework:
         """Returns what decides about the pod, which is this scheduler's."""
         return self._frameworks[pod.spec.scheduler_name]
