@@ -88,6 +88,13 @@ GUIDES = {
         "Show pods: class, and desired against actual values.",
         (("pods -n jobs", "of a namespace"), ("pods train -o wide", "every value, its file and its reason")),
     ),
+    "queue": Guide(
+        "List the pods that wait for koord-scheduler, and why.",
+        (
+            ("queue", "the most important first"),
+            ("queue --scheduler 127.0.0.1:10251 -o wide", "by a port that you forwarded"),
+        ),
+    ),
     "restore": Guide(
         "Put every file back as it was, without koord-qosd.",
         (("restore --dry-run", "what would be put back"), ("restore", "put it back")),

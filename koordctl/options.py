@@ -22,6 +22,13 @@ Lookup = Callable[[Mapping[str, Any]], "Listing[Any]"]
 """A command's parameters → its listing."""
 
 
+def _address(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    port = value.rpartition(":")[2]
+    if value and not (":" in value and port.isascii() and port.isdecimal() and int(port[:6]) < 65536):
+        raise click.BadParameter(f"{value!r} is not HOST:PORT.", param_hint="--scheduler")
+    return value
+
+
 timeout = click.option(
     "--timeout",
     "timeout_s",
@@ -44,6 +51,13 @@ _kubeconfig = click.option(
     default="",
     metavar="FILE",
     help="How to reach the API server.  [default: $KUBECONFIG, else ~/.kube/config]",
+)
+scheduler = click.option(
+    "--scheduler",
+    default="",
+    metavar="HOST:PORT",
+    callback=_address,
+    help="Ask koord-scheduler there, as through kubectl port-forward.  [default: its leader, found by its Lease]",
 )
 _context = click.option("--context", default="", metavar="NAME", help="The kubeconfig's context.")
 wait = click.option(

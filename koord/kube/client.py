@@ -22,7 +22,7 @@ from typing import Any, overload
 
 import msgspec
 
-from koord.kube import reading, watch
+from koord.kube import portforward, reading, watch
 from koord.kube.backoff import Backoff, Random
 from koord.kube.credentials import Credentials
 from koord.kube.errors import APIError, BadAnswer, KubeError, from_status, may_retry
@@ -150,6 +150,10 @@ class Client:
 
     async def get(self, kind: Kind[T], key: Key) -> T:
         return self._object(kind, await self._call(HTTPRequest("GET", kind.object_path(key))))
+
+    async def forwarded(self, pod: Key, port: int, request: bytes) -> bytes:
+        """Sends ``request`` to a port of the pod's loopback, once, and returns all that comes until it ends."""
+        return await portforward.exchange(self._transport, pod, port, request, self._limits.timeout_s)
 
     async def get_path(self, path: str) -> bytes:
         """What is no object: ``/version``, ``/readyz``."""

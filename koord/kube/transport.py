@@ -30,6 +30,7 @@ from koord.kube.errors import KubeError, Unreachable, from_answer
 
 JSON = "application/json"
 _MAX_CONNECTIONS = 128
+_MAX_MESSAGE_BYTES = 1 << 20
 _TLS = re.compile(r" ssl:(<[^>]*>|\w+)(?= )")
 """What aiohttp says of a connection's TLS beside host and reason: an object's address, another in each process."""
 
@@ -170,6 +171,28 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             raise _translated(error) from error
 
+    @contextlib.asynccontextmanager
+    async def websocket(self, request: HTTPRequest, protocol: str) -> AsyncIterator[WebSocket]:
+        """Yields a WebSocket of this subprotocol. Raises as ``exchange`` does, also for one without it."""
+        access = self._credentials.checked or await self._credentials.access()
+        try:
+            async with self._session.ws_connect(
+                URL(access.server + request.target, encoded=True),
+                protocols=(protocol,),
+                headers=_authorization(access),
+                max_msg_size=_MAX_MESSAGE_BYTES,
+                ssl=True if access.tls is None else access.tls,
+                server_hostname=access.server_name,
+                proxy=access.proxy,
+            ) as messages:
+                if messages.protocol != protocol:
+                    raise Unreachable(f"the server does not speak {protocol}", may_have_arrived=False)
+                yield WebSocket(messages)
+        except aiohttp.WSServerHandshakeError as error:
+            raise from_answer(error.status, f"no WebSocket at {request.path}".encode()) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise _translated(error) from error
+
     async def _begun(self, request: HTTPRequest) -> aiohttp.ClientResponse:
         """Returns the head of an answer that goes on. A refused credential is tried again as in ``exchange``."""
         access = self._credentials.checked or await self._credentials.access()
@@ -203,6 +226,21 @@ class Transport:
             server_hostname=access.server_name,
             proxy=access.proxy,
         )
+
+
+class WebSocket:
+    """Binary messages, until the other side ends."""
+
+    def __init__(self, messages: aiohttp.ClientWebSocketResponse) -> None:
+        self._messages = messages
+
+    async def send(self, message: bytes) -> None:
+        await self._messages.send_bytes(message)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for message in self._messages:
+            if message.type is aiohttp.WSMsgType.BINARY and message.data:
+                yield message.data
 
 
 def _authorization(access: APIAccess) -> dict[str, str]:

@@ -33,22 +33,23 @@ def explain() -> None:
 )
 @click.option("--cluster", "in_cluster", is_flag=True, help="Ask the API server, as with --kubeconfig and --context.")
 @options.output
+@options.scheduler
 @options.cluster
 @options.koord_namespace
 @options.daemon
 def pod(
-    name: str, namespace: str, in_cluster: bool, output: str, kubeconfig: str, context: str, koord_namespace: str,
-    socket: str, timeout_s: float,
+    name: str, namespace: str, in_cluster: bool, output: str, scheduler: str, kubeconfig: str, context: str,
+    koord_namespace: str, socket: str, timeout_s: float,
 ) -> None:  # fmt: skip
     """On a node, explain every file of the pod NAME and of its containers. In a cluster, say why it is pending,
-    evicted, or otherwise not as it should be.
+    evicted, or otherwise not as it should be, and ask koord-scheduler why it waits or is where it is.
 
     koordctl asks koord-qosd; where that does not run, it asks the API server, unless you name a socket.
     """
     before, slash, after = name.partition("/")
     namespace, name = (before, after) if slash else (namespace, name)
-    if in_cluster or kubeconfig or context or (_is_daemon_absent(socket) and _knows_cluster()):
-        _explain_in_cluster(namespace, name, output, kubeconfig, context, koord_namespace, timeout_s)
+    if in_cluster or scheduler or kubeconfig or context or (_is_daemon_absent(socket) and _knows_cluster()):
+        _explain_in_cluster(namespace, name, output, scheduler, kubeconfig, context, koord_namespace, timeout_s)
     else:
         _explain({"pod": {"namespace": namespace, "name": name}}, output, socket, timeout_s)
 
@@ -95,15 +96,18 @@ def _knows_cluster() -> bool:
 
 
 def _explain_in_cluster(
-    namespace: str, name: str, output: str, kubeconfig: str, context: str, koord_namespace: str, timeout_s: float
-) -> None:
+    namespace: str, name: str, output: str, scheduler: str, kubeconfig: str, context: str, koord_namespace: str,
+    timeout_s: float,
+) -> None:  # fmt: skip
     from koordctl.cluster import connection, names, pods  # noqa: PLC0415
+    from koordctl.cluster.scheduler import SchedulerChoice  # noqa: PLC0415
     from koordctl.exits import Refused  # noqa: PLC0415
     from koordctl.output import render  # noqa: PLC0415
 
     choice = connection.Choice(kubeconfig, context, timeout_s)
     key = names.pod(namespace or connection.namespace(choice), name)
-    found = connection.ask(choice, lambda client: pods.explain(client, key, koord_namespace))
+    asked = SchedulerChoice(koord_namespace, scheduler, timeout_s)
+    found = connection.ask(choice, lambda client: pods.explain(client, key, asked))
     if found is None:
         raise Refused(f"there is no pod {key}, and no Event says that it was evicted.")
     click.echo(found.page() if output == "table" else render(found.document(), output))

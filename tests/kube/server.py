@@ -14,7 +14,7 @@ import logging
 import re
 import ssl
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -88,6 +88,8 @@ class Server:
         self.requests: list[tuple[str, str, dict[str, str], dict[str, str]]] = []
         self.protected: set[str] = set()
         self.tokens: set[str] | None = None
+        self.forwards: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None
+        """Serves ``portforward`` of pods."""
         self.url = ""
         self._changed = asyncio.Event()
         self._watches: set[asyncio.Transport] = set()
@@ -177,6 +179,8 @@ class Server:
             return web.Response(status=fault.status, body=body, headers=fault.headers)
         if fault.drop and not fault.done:
             return _dropped(request)
+        if matched["subresource"] == "portforward" and self.forwards is not None:
+            return await self.forwards(request)
         try:
             if verb in ("watch", "stream"):
                 return await self._watch(request, matched, fault)
@@ -392,6 +396,7 @@ def _selects(query: Mapping[str, str], value: JSONObject | None) -> bool:
     fields = {
         "spec.nodeName": value.get("spec", {}).get("nodeName", ""),
         "metadata.name": value["metadata"]["name"],
+        "status.phase": value.get("status", {}).get("phase", ""),
         "spec.signerName": value.get("spec", {}).get("signerName", ""),
         "involvedObject.kind": value.get("involvedObject", {}).get("kind", ""),
     }
