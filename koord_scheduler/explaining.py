@@ -125,6 +125,7 @@ class Explainer:
                 for plugin, reason, count, examples, _ in now.found
             ]),
             tuple(self._helps(queued, queue, nominated, now)),
+            self._why_no_preemption(pod) if queue == "unschedulable" and not nominated else "",
             _said(pod.pod),
         )  # fmt: skip
 
@@ -139,15 +140,13 @@ class Explainer:
             nodes = "1 node" if now.feasible_count == 1 else f"{now.feasible_count} nodes"
             yield f"only to wait: {nodes} would do now, it is tried {f'at {again}' if again else 'when its turn comes'}"
         yield from now.helps
-        if queue == "unschedulable" and not nominated:
-            yield f"{self._why_no_preemption(pod)}"
 
     def _why_no_preemption(self, pod: PodInfo) -> str:
         if pod.spec.preemption_policy == NEVER:
-            return "no preemption: its preemptionPolicy is Never"
+            return "its preemptionPolicy is Never"
         if self._view.profile_of(pod).preemption is None:
-            return f"no preemption: the profile {pod.spec.scheduler_name} has none"
-        return f"no preemption: no pods of a priority below {pod.priority} would leave enough behind on any node"
+            return f"the profile {pod.spec.scheduler_name} has none"
+        return f"no pods of a priority below {pod.priority} would leave enough behind on any node"
 
     def _again_s(self, queued: QueuedPod, queue: str) -> float:
         """When it is tried again without an event; 0: that is not by time."""

@@ -55,7 +55,7 @@ def cli() -> None:
 
     Start with `koordctl doctor`: it says what is missing on this node and what to do. Then `koordctl node` shows how
     Koord fares, `koordctl pods` what each container has, and `koordctl explain` why. Most commands ask koord-qosd, and
-    only root may; `cluster`, `get` and two forms of `explain` ask the API server, and `lint` reads files only.
+    only root may; `cluster`, `get`, `queue` and two forms of `explain` ask the API server, and `lint` reads files only.
     """
 
 

@@ -124,7 +124,7 @@ def test_why_a_pod_waits(cluster: Cluster) -> None:
         "  what helps: 1 node would do but for being cordoned: kubectl uncordon n3 (n3)",
         "  what helps: 1 node would do but for a taint, which the pod may tolerate: gpu=only:NoSchedule (n2)",
         "  what helps: a node with 6 cpu and 64 MiB memory free: of 1 node that would do else, n1 lacks least: 3 cpu",
-        "  what helps: no preemption: no pods of a priority below 0 would leave enough behind on any node",
+        "  no preemption: no pods of a priority below 0 would leave enough behind on any node",
     ]
 
 

@@ -58,7 +58,7 @@ class Obstacle(_Page, frozen=True):
 
 class Waiting(_Page, frozen=True):
     """``queue``: active, backoff, unschedulable or gated. ``node_count``, ``feasible_count``, ``obstacles``, ``helps``:
-    as of now; ``message``: what was said of the last attempt.
+    as of now; ``preemption``: why it makes no room for itself; ``message``: what was said of the last attempt.
     """
 
     queue: str
@@ -70,6 +70,7 @@ class Waiting(_Page, frozen=True):
     feasible_count: int = 0
     obstacles: tuple[Obstacle, ...] = ()
     helps: tuple[str, ...] = ()
+    preemption: str = ""
     message: str = ""
 
 

@@ -50,6 +50,8 @@ def _waiting(waiting: Waiting, now_s: float) -> Iterator[str]:
         yield f"  {nodes} of {waiting.node_count}: {each.reason} ({each.plugin})"
         yield from (f"    {example.node}{f': {example.detail}' if example.detail else ''}" for example in each.examples)
     yield from (f"  what helps: {each}" for each in waiting.helps)
+    if waiting.preemption:
+        yield f"  no preemption: {waiting.preemption}"
 
 
 def _ago(time: str, now_s: float) -> str:

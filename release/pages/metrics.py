@@ -37,7 +37,7 @@ use them. `make docs` makes this page from the declarations that `/metrics` is r
 | koord-qosd | `127.0.0.1:9316` of the node in the chart, or `--metrics-endpoint` | \
 [node daemon](node-daemon.md#health) |
 | koord-manager | port 8080 of its pods | [koord-manager](koord-manager.md) |
-| koord-scheduler | `127.0.0.1:10251`, or `--metrics-addr` | [below](#koord-scheduler) |
+| koord-scheduler | `127.0.0.1:10251`, or `--metrics-addr` | [its pages](koordctl.md#ask-the-scheduler) |
 
 Counters end in `_total`; a histogram has `_bucket`, `_sum` and `_count`. A metric is exported while it has a sample,
 and never as 0 for a missing figure.

@@ -124,8 +124,8 @@ async def test_why_a_pod_waits() -> None:
         assert waiting.helps == (
             "1 node would do but for a taint, which the pod may tolerate: gpu=only:NoSchedule (n2)",
             "a node with 4 cpu free: of 1 node that would do else, n1 lacks least: 2 cpu",
-            "no preemption: no pods of a priority below 0 would leave enough behind on any node",
         )
+        assert waiting.preemption == "no pods of a priority below 0 would leave enough behind on any node"
         assert waiting.message == rig.condition()[2]
         rig.node("n2", "8")
         await until(lambda: rig.view.queue.counts()["backoff"] or rig.node_of())
@@ -136,7 +136,7 @@ async def test_why_a_pod_waits() -> None:
     [
         ({"schedulingGates": [{"name": "a"}, {"name": "b"}]}, True, "waiting", "scheduling gates a, b are removed"),
         ({}, False, "waiting", "only to wait: 1 node would do now, it is tried when its turn comes"),
-        ({"cpu": "9", "preemptionPolicy": "Never"}, True, "waiting", "no preemption: its preemptionPolicy is Never"),
+        ({"cpu": "9", "preemptionPolicy": "Never"}, True, "waiting", "its preemptionPolicy is Never"),
         ({"scheduler": "other"}, True, "other", "it waits for other, which is not this scheduler"),
         ({"cpu": "many"}, True, "unreadable", "'many' is not a quantity"),
         ({"status": {"phase": "Succeeded"}}, True, "ended", "it has ended: Succeeded"),
@@ -157,7 +157,7 @@ async def test_in_which_state_a_pod_is(spec: dict[str, Any], leads: bool, state:
             await until(lambda: rig.view.queue.counts()["active"] == 0)
         page = await reader.pod()
         assert page.state == state
-        said = (page.remark, *(page.waiting.helps if page.waiting else ()))
+        said = (page.remark, *((*page.waiting.helps, page.waiting.preemption) if page.waiting else ()))
         assert [each for each in said if says in each], said
 
 

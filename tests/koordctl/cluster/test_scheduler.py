@@ -46,7 +46,7 @@ WAITING = PodPage(
     waiting=Waiting(
         "unschedulable", time_before(3 * 3600), 3, "2026-01-01T00:05:00Z", "", 4, 0,
         (Obstacle("NodeResourcesFit", "Insufficient cpu", 4, (Example("n2", "3.5 of 8 cpu free, lacks 0.5"),)),),
-        ("a node with 4 cpu free",), "0/4 nodes are available",
+        ("a node with 4 cpu free",), "no pods of a priority below 0", "0/4 nodes are available",
     ),
 )  # fmt: skip
 QUEUE = QueuePage(
@@ -100,12 +100,13 @@ async def test_why_a_pod_is_where_it_is(cluster: Cluster, tmp_path: Path) -> Non
 async def test_why_a_pod_waits(cluster: Cluster, tmp_path: Path) -> None:
     cluster.pod("p", cpu=0)
     out = await explained(cluster, tmp_path, WAITING)
-    assert out.splitlines()[-4:] == [
+    assert out.splitlines()[-5:] == [
         "koord-scheduler has it in its queue (unschedulable), tried 3 times, again at 2026-01-01T00:05:00Z at the "
         "latest; it has waited 3.0 h",
         "  4 nodes of 4: Insufficient cpu (NodeResourcesFit)",
         "    n2: 3.5 of 8 cpu free, lacks 0.5",
         "  what helps: a node with 4 cpu free",
+        "  no preemption: no pods of a priority below 0",
     ]
     document = json.loads(await explained(cluster, tmp_path, WAITING, "-o", "json"))
     assert document["scheduling"]["waiting"]["obstacles"][0]["nodeCount"] == 4
