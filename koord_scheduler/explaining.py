@@ -10,6 +10,7 @@ import asyncio
 import heapq
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import islice
 
 import msgspec
 
@@ -83,7 +84,11 @@ class Explainer:
                     groups[key] = queued
             if number % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
-        chosen = heapq.nsmallest(limit, groups.items(), key=_rank)
+        chosen: list[tuple[_GroupKey, QueuedPod]] = []
+        ungathered = iter(groups.items())
+        while some := list(islice(ungathered, _SLICE)):
+            chosen = heapq.nsmallest(limit, (*chosen, *some), key=_rank)
+            await asyncio.sleep(0)
         rows = tuple([self._row(key, queued, sizes[key]) for key, queued in chosen])
         return QueuePage(queue.counts(), rows, sum(sizes.values()) - sum(row.pod_count for row in rows))
 
