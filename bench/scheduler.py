@@ -27,6 +27,7 @@ from koord.scheduling.framework import Framework
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import Preemptor
 from koord.scheduling.state import ClusterState
+from koord_scheduler.decisions import BEST
 
 NODES = 5000
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -72,7 +73,7 @@ class Case:
 
     def measure(self) -> Line:
         state = filled(self.running)
-        framework = Framework(state, default_plugins())
+        framework = Framework(state, default_plugins(), best_count=BEST)
         waiting = [PodInfo.of(self.make(index)) for index in range(self.pods)]
         gc.collect()
         begin_s = time.process_time()
@@ -141,14 +142,14 @@ def cases() -> Iterator[Case]:
 def unschedulable() -> Line:
     """Measures a pod that fits nowhere and finds no victims, among 20,000 that run: place, diagnose, search."""
     state = filled(20_000)
-    framework = Framework(state, default_plugins())
+    framework = Framework(state, default_plugins(), best_count=BEST)
     return _costs(framework, "Unschedulable, 20,000 running", {"cpu": "9"}, 0, 2.0)
 
 
 def preemption() -> Line:
     """Measures PreemptionAsync: each node has four pods, and three of them have to leave."""
     state = filled(20_000, "900m")
-    return _costs(Framework(state, default_plugins()), "PreemptionAsync", {"cpu": "3"}, 10, 20.0)
+    return _costs(Framework(state, default_plugins(), best_count=BEST), "PreemptionAsync", {"cpu": "3"}, 10, 20.0)
 
 
 def _costs(framework: Framework, name: str, requests: dict[str, str], priority: int, aim_ms: float) -> Line:

@@ -27,6 +27,7 @@ from koord.model.schedulerpages import (
 )
 from koord.model.scheduling.pods import Pod
 from koord.scheduling import obstacles
+from koord.scheduling.plugin import EXTENDER
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import NEVER
 from koord.scheduling.queue import PARKED_S, QueuedPod
@@ -141,9 +142,13 @@ class Explainer:
         if nominated:
             yield f"that the pods leave which make room for it on {nominated}"
         if now.feasible_count and not pod.spec.scheduling_gates:
-            again = self._time(self._again_s(queued, queue)) if queue != "active" else ""
             nodes = "1 node" if now.feasible_count == 1 else f"{now.feasible_count} nodes"
-            yield f"only to wait: {nodes} would do now, it is tried {f'at {again}' if again else 'when its turn comes'}"
+            again = self._time(self._again_s(queued, queue)) if queue != "active" else ""
+            if EXTENDER in queued.rejected_by:
+                yield f"that an extender lets one of {nodes} pass, which would do for all plugins"
+            else:
+                when = f"at {again}" if again else "when its turn comes"
+                yield f"only to wait: {nodes} would do now, it is tried {when}"
         yield from now.helps
 
     def _why_no_preemption(self, pod: PodInfo) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +73,35 @@ def test_a_job_runs_with_its_accounts_token(node: Node, whole_control_plane: Con
     whole_api.create(JOBS, {"metadata": {"name": "reads"}, "spec": {"template": template, "backoffLimit": 0}})
     wait_for(lambda: objects.condition(whole_api.get(f"{JOBS}/reads"), "Complete") == "True", 60, "the Job to complete")
     assert whole_control_plane.kubectl("logs", "job/reads") == "default"
+
+
+def test_koordctl_asks_a_scheduler_in_its_pod(node: Node, whole_control_plane: ControlPlane, whole_api: Api) -> None:
+    """Through API server, kubelet and containerd, to a page on the pod's loopback; and a port where nobody listens."""
+    row = {"namespace": "default", "name": "large", "queue": "unschedulable", "waitingFor": "0/1 nodes are available"}
+    page = json.dumps({"counts": {"unschedulable": 1}, "rows": [row]})
+    script = f"mkdir -p /www/apis/v1; echo '{page}' > /www/apis/v1/queue; httpd -f -p 127.0.0.1:10251 -h /www"
+    command = ["sh", "-c", script]
+    container = {"name": "main", "image": BUSYBOX, "imagePullPolicy": "Never", "command": command}
+    spec = {"nodeName": node.name, "terminationGracePeriodSeconds": 0, "containers": [container]}
+    whole_api.create(PODS_PATH, {"metadata": {"name": "leader"}, "spec": spec})
+    wait_for(lambda: _ready(whole_api, "leader"), 60, "the pod to be Ready")
+    lease = {"metadata": {"name": "koord-scheduler"}, "spec": {"holderIdentity": "leader_1"}}
+    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    whole_api.create(leases, lease)
+
+    def asked() -> list[str]:
+        argv = (sys.executable, "-m", "koordctl", "queue", "--fields", "pod,waiting_for", "--koord-namespace=default")
+        kubeconfig = f"--kubeconfig={whole_control_plane.admin}"
+        done = subprocess.run([*argv, kubeconfig], check=True, capture_output=True, text=True, timeout=60)
+        return (done.stdout + done.stderr).splitlines()
+
+    wait_for(lambda: "large" in "".join(asked()), 20, "an answer of the page")
+    assert asked() == ["POD    WAITS FOR", "large  0/1 nodes are available", "unschedulable: 1"]
+    whole_api.merge(f"{leases}/koord-scheduler", {"metadata": {"annotations": {"koord.sh/status-port": "10252"}}})
+    lines = asked()
+    assert lines[0] == "no pod waits"
+    assert "koord-scheduler: it cannot be asked: port 10252 of pod default/leader: " in lines[1]
+    assert "connection refused" in lines[1]
 
 
 def _ready(api: Api, name: str) -> Object | None:

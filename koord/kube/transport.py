@@ -179,7 +179,7 @@ class Transport:
             async with self._session.ws_connect(
                 URL(access.server + request.target, encoded=True),
                 protocols=(protocol,),
-                headers=_authorization(access),
+                headers={**_authorization(access), "Accept": "*/*"},  # an upgrade is no JSON
                 max_msg_size=_MAX_MESSAGE_BYTES,
                 ssl=True if access.tls is None else access.tls,
                 server_hostname=access.server_name,
@@ -235,7 +235,9 @@ class WebSocket:
         self._messages = messages
 
     async def send(self, message: bytes) -> None:
-        await self._messages.send_bytes(message)
+        """To another side that has ended nothing is sent; what it has said before is still read."""
+        with contextlib.suppress(ConnectionResetError):
+            await self._messages.send_bytes(message)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for message in self._messages:

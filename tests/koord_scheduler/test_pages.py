@@ -18,6 +18,7 @@ from koord_scheduler.configuration import Configuration
 from koord_scheduler.explaining import Explainer
 from koord_scheduler.options import PROGRAM
 from koord_scheduler.pages import CONFIG_PAGE, NODE_PAGE, SERVICES_PAGE, SchedulerPages, Turns, configuration_page
+from tests.koord_scheduler.extenderserver import ExtenderServer, names
 from tests.koord_scheduler.rig import NAME, Rig, running
 from tests.kube.server import Fault
 from tests.scheduling.clusters import pod
@@ -170,6 +171,16 @@ async def test_a_nominated_pod_waits_for_its_victims() -> None:
         assert waiting is not None
         assert waiting.nominated_node == "n1"
         assert waiting.helps[0] == "that the pods leave which make room for it on n1"
+
+
+async def test_a_pod_that_an_extender_keeps_from_all_nodes(extender: ExtenderServer) -> None:
+    extender.answers["filter"] = names()
+    async with running(lambda rig: rig.nodes("n1", "n2").pod(), extenders=[extender.settings()]) as rig:
+        await rig.lead()
+        await until(lambda: rig.view.queue.counts()["unschedulable"] == 1)
+        waiting = (await Reader(rig).pod()).waiting
+        assert waiting is not None
+        assert waiting.helps == ("that an extender lets one of 2 nodes pass, which would do for all plugins",)
 
 
 async def test_the_queue_in_rows() -> None:

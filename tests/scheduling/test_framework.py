@@ -177,6 +177,17 @@ def test_the_best_nodes_are_named_with_the_scores_that_an_explanation_says(seed:
             assert (total, list(scores)) == (said.total, by_plugin), step
 
 
+def test_what_extenders_add_counts_in_the_totals_of_the_best_nodes() -> None:
+    framework = Framework(alike(3), default_plugins(), best_count=2)
+    plain = framework.place(pod("p"))
+    assert plain is not None
+    added = np.array([0, 1000, -1000], np.int64)
+    placement = framework.place(pod("p"), added=added)
+    assert placement is not None
+    total = plain.best[0].total
+    assert [(each.node, each.total) for each in placement.best] == [("n1", total + 1000), ("n0", total)]
+
+
 def test_pods_of_one_template_have_one_signature() -> None:
     owner = {"ownerReferences": [{"kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}]}
     first = pod("a", {"cpu": "1"}, labels={"x": "1", "y": "2"}, metadata=owner)
