@@ -4,6 +4,7 @@ All nodes are filtered and scored. Of the best ones a hash of pod, node and seed
 gives the same decisions. Pods of one signature share an evaluation: the next one asks anew only what may have changed.
 
 Invariant: a shared evaluation equals one that is made from the beginning.
+Fails with PluginError, of a plugin that fails so: no evaluation is half made then, and the state is as it was.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _LEAST = np.iinfo(np.int64).min
 
 
 class WeightedPlugin(NamedTuple):
-    """``weight``: of its score; 0: it does not score. ``filters`` False: it rejects no node."""
+    """``weight``: of its score; 0: it does not score. ``filters`` False: it rejects no node and prefers none."""
 
     plugin: Plugin
     weight: int = 1
@@ -120,6 +121,7 @@ class Framework:
         self.plugins = tuple(plugins)
         self.filters = tuple([each.plugin for each in plugins if each.filters and can_filter(each.plugin)])
         self.cluster_filters = tuple([each for each in self.filters if each.filter_scope is Scope.CLUSTER])
+        self._preferring = tuple([each.plugin for each in plugins if each.filters and can_prefer(each.plugin)])
         self.scoring = tuple([each for each in plugins if each.weight and can_score(each.plugin)])
         self._evaluations: OrderedDict[bytes, _Evaluation] = OrderedDict()
         self._seed = seed
@@ -140,6 +142,9 @@ class Framework:
             return None
         if count == 1:
             return Placement(self.state.table.name(int(feasible.argmax())), 1)
+        preferred = self._preferred(pod, feasible) if self._preferring else None
+        if preferred is not None:
+            return Placement(preferred, 1)
         total, by_plugin = self._total(pod, evaluation, feasible)
         scores = np.where(feasible, total if added is None else total + added, _LEAST)
         best = np.flatnonzero(scores == scores.max())
@@ -291,6 +296,15 @@ class Framework:
                 feasible[row] = self.fits_beside(pod, row, nominated)
         return feasible
 
+    def _preferred(self, pod: PodInfo, feasible: Bools) -> str | None:
+        """Returns the first feasible node that a plugin names for the pod."""
+        for plugin in self._preferring:
+            for node in plugin.preferred_nodes(self.state, pod):
+                row = self.state.table.row(node)
+                if row is not None and feasible[row]:
+                    return node
+        return None
+
     def _total(self, pod: PodInfo, evaluation: _Evaluation, feasible: Bools) -> tuple[Int64s, _Scores]:
         """int64[N]: the weighted sum of all scores that differ between nodes; and the scores, by the plugin's name."""
         total = evaluation.object_scores + evaluation.pod_scores
@@ -334,15 +348,15 @@ class Framework:
 
 
 def can_filter(plugin: Plugin) -> bool:
-    return _overrides(plugin, "filter", "rejections")
+    return plugin.overrides("filter", "rejections")
+
+
+def can_prefer(plugin: Plugin) -> bool:
+    return plugin.overrides("preferred_nodes")
 
 
 def can_score(plugin: Plugin) -> bool:
-    return _overrides(plugin, "score")
-
-
-def _overrides(plugin: Plugin, *methods: str) -> bool:
-    return any(getattr(type(plugin), method) is not getattr(Plugin, method) for method in methods)
+    return plugin.overrides("score")
 
 
 def _hash(seed: int, name: str) -> int:

@@ -3,14 +3,18 @@
 A plugin overrides what it takes part in. It keeps nothing of the cluster: all that it knows is in ``state``, which it
 must not change. Arrays have one element for each row of the state's table; what a row of no node holds does not count.
 
-``explain`` agrees with ``filter`` and ``score``, element by element. Where a plugin's answer for a node goes by that
+A plugin overrides ``filter``, or ``rejections`` where it has reasons to tell; each follows from the other.
+``explain`` agrees with both and with ``score``, element by element. Where a plugin's answer for a node goes by that
 node and the pods on it alone (``Scope.PODS``), a decision for a pod like the one before asks ``explain`` for the one
 node that has got a pod since, instead of all nodes anew.
+
+Beyond the decision a plugin may hold something of its own for a pod (``reserve``), have it wait for others
+(``permit``), and have annotations and labels written on it before it is bound (``pre_bind_patch``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import ClassVar, NamedTuple
 
@@ -89,12 +93,43 @@ class Explanation(NamedTuple):
     score: int | None = None
 
 
+class Wait(NamedTuple):
+    """The pod keeps its node and is not bound yet, ``timeout_s`` at most from when it was first told so."""
+
+    timeout_s: float
+
+
+class Reject(NamedTuple):
+    """The pod is not to have its node after all, for ``reason``; it is tried again after its backoff."""
+
+    reason: str
+
+
+class PodPatch(NamedTuple):
+    """Annotations and labels for a pod, by their keys; None removes one."""
+
+    annotations: Mapping[str, str | None] = {}
+    labels: Mapping[str, str | None] = {}
+
+
+class PluginError(Exception):
+    """``plugin`` did not do its part at ``point``, a method of `Plugin`: the pod that it was about is tried again."""
+
+    def __init__(self, plugin: str, point: str, why: str) -> None:
+        self.plugin, self.point = plugin, point
+        super().__init__(f"plugin {plugin}: {point}: {why}")
+
+
 class Plugin:
     """``name``: as in a KubeSchedulerConfiguration."""
 
     name: ClassVar[str]
     filter_scope: ClassVar[Scope] = Scope.CLUSTER
     score_scope: ClassVar[Scope] = Scope.CLUSTER
+
+    def overrides(self, *methods: str) -> bool:
+        """Returns whether the plugin has one of these of its own, and so takes part in it."""
+        return any(getattr(type(self), method) is not getattr(Plugin, method) for method in methods)
 
     def goes_by_pods(self, state: ClusterState, pod: PodInfo) -> bool:
         """Returns whether its filter may let a node pass that it rejects now, once pods have left some node."""
@@ -128,6 +163,11 @@ class Plugin:
 
     def rejections(self, state: ClusterState, pod: PodInfo) -> Sequence[Rejection]:
         """The nodes that will not do, by reason. A node may have several reasons."""
+        passed = self.filter(state, pod) if self.overrides("filter") else None
+        return () if passed is None else (Rejection(f"node(s) were rejected by {self.name}", ~passed),)
+
+    def preferred_nodes(self, state: ClusterState, pod: PodInfo) -> Sequence[str]:
+        """Names of nodes to try first, in their order: the first that is feasible gets the pod, whatever the scores."""
         return ()
 
     def score(self, state: ClusterState, pod: PodInfo, feasible: Bools) -> Int64s | int | None:
@@ -150,6 +190,26 @@ class Plugin:
             return Explanation(reasons)
         scores = self.score(state, pod, feasible)
         return Explanation((), scores if scores is None or isinstance(scores, int) else int(scores[row]))
+
+    # once the pod has a node, on which it counts from here on
+
+    def reserve(self, state: ClusterState, pod: PodInfo, node: str) -> None:
+        """The pod has got ``node``: notes what the plugin holds for it there. Decisions that follow see that."""
+
+    def unreserve(self, state: ClusterState, pod: PodInfo, node: str) -> None:
+        """The pod has not become bound: takes back what ``reserve`` has noted, all, some or nothing of it."""
+
+    def permit(self, state: ClusterState, pod: PodInfo, node: str) -> Wait | Reject | None:
+        """Returns whether the pod may be bound; None: it may.
+
+        Of a pod that has to wait this is asked again whenever something has happened: another pod has got a node,
+        or lost it, or there was an event.
+        """
+        return None
+
+    def pre_bind_patch(self, state: ClusterState, pod: PodInfo, node: str) -> PodPatch | None:
+        """Returns what is to be written on the pod before it is bound; None: nothing."""
+        return None
 
 
 def scaled_to_largest(scores: Int64s, feasible: Bools, is_reversed: bool = False) -> Int64s | int:

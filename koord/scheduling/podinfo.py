@@ -200,12 +200,16 @@ class PodInfo:
 
     @cached_property
     def signature(self) -> bytes:
-        """Equal for pods that are placed alike. One with ephemeral volumes has claims of its own, and is like none."""
+        """Equal for pods that are placed alike, by their annotations, too, which plugins may go by. One with ephemeral
+        volumes has claims of its own, and is like none.
+        """
         spec = msgspec.structs.replace(self.spec, node_name="", termination_grace_period_seconds=None)
         owner = self.pod.metadata.controller
+        annotations = self.pod.metadata.annotations
         own = self.uid if any(claim.is_ephemeral for claim in self.claims) else ""
         return msgspec.json.encode(
-            (self.namespace, self.labels, spec, owner, tuple(self.requests.items()), own), order="deterministic"
+            (self.namespace, self.labels, annotations, spec, owner, tuple(self.requests.items()), own),
+            order="deterministic",
         )
 
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from koord.scheduling.framework import Framework
 from koord.scheduling.nodecolumns import Amounts
-from koord.scheduling.plugin import EXTENDER, Event, EventKind, Scope
+from koord.scheduling.plugin import EXTENDER, Event, EventKind, PluginError, Scope
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.state import ClusterState
 from koord.scheduling.table import Table
@@ -366,7 +366,7 @@ class SchedulingQueue:
             self._go_by_room.values |= self._go_by_objects.values
         for row, kind in (spared | on_nodes).items():
             for group in self._groups_that_fit(row, row in changed or row in spared):
-                if self._framework_of(group.pod).fits(group.pod, row):
+                if self._may_fit(group.pod, row):
                     self._wake_group(group, now_s, kind, row)
         for event in events.values():
             for name in self._index.candidates(event):
@@ -389,6 +389,13 @@ class SchedulingQueue:
                 self._go_by_objects.values[row] = True
             elif plugin is None or plugin.filter_scope is Scope.PODS or not plugin.helped_by(self._state, queued.pod):
                 self._go_by_room.values[row] = True
+
+    def _may_fit(self, pod: PodInfo, row: int) -> bool:
+        """Returns whether the node would do now. Where a plugin fails, the pod is tried, and that is told then."""
+        try:
+            return self._framework_of(pod).fits(pod, row)
+        except PluginError:
+            return True
 
     def _may_help(self, event: Event, group: _Group) -> bool:
         """Returns whether a plugin that goes by more than one node may let the group pass now."""

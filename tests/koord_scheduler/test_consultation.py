@@ -155,7 +155,7 @@ async def test_a_pod_that_changes_meanwhile(
 ) -> None:
     """Only what decides where it goes has it asked about anew."""
     rig, released = asked
-    rig.pod(cpu="4", metadata={"annotations": {"new": "1"}, "labels": {} if is_alike else {"new": "1"}})
+    rig.pod(cpu="4", metadata={"finalizers": ["new/one"], "annotations": {} if is_alike else {"new": "1"}})
     version = (rig.stored() or {})["metadata"]["resourceVersion"]
     await until(lambda: any(each.pod.pod.metadata.resource_version == version for each in rig.view.queue))
     released.set()
