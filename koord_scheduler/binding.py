@@ -8,6 +8,8 @@ arrives late binds no other pod of that name, and none twice. Nothing is sent on
 (``Client.guarded``).
 An extender that binds is asked once, since nobody knows what it does the second time, and whatever it says, or does
 not, the pod is looked up.
+
+What plugins want on the pod is there before the binding is sent, so that whoever sees the pod on a node sees that, too.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from koord.kube.errors import APIError, KubeError, NotLeader, Unreachable
 from koord.kube.kind import Key
 from koord.kube.schedulingkinds import POD
 from koord.model.scheduling.pods import Pod
+from koord.scheduling.plugin import PodPatch
 from koord.scheduling.podinfo import PodInfo
 from koord_scheduler.extenders import NO_EXTENDERS, Extender, ExtenderError, Extenders, Refusal
 from koord_scheduler.window import RequestWindow
@@ -118,6 +121,37 @@ class Binder:
                 failures += 1
                 _log.info("pod %s is to be bound to %s again: %s", key, node, error)
                 await self._sleep(pause_s(error, failures, self._random, _BACKOFF))
+        return Bound(Outcome.REFUSED, f"node {node} is gone")
+
+    async def patch(self, pod: PodInfo, patch: PodPatch, node: str, is_wanted: Callable[[], bool]) -> Bound | None:
+        """Writes annotations and labels on the pod, which is to be bound to ``node`` then; None: they are written.
+
+        Otherwise the pod must not be bound. The patch names the UID, and one that has arrived before changes nothing,
+        so it is sent again where no answer comes, or another client's write came between. Raises NotLeader.
+        """
+        key, failures = Key(pod.namespace, pod.name), 0
+        body = {"metadata": {"uid": pod.uid, **{what: each for what, each in patch._asdict().items() if each}}}
+        while is_wanted():
+            try:
+                async with self._window.place():
+                    if not is_wanted():
+                        break
+                    written = await self._client.patch(POD, key, body)
+            except NotLeader:
+                raise
+            except KubeError as error:
+                if _is_refusal(error) and not _is_undone(error):
+                    outcome = _outcome(await self._look_up(key), pod.uid, node)
+                    if outcome is not Outcome.REFUSED:
+                        return Bound(Outcome.BY_ANOTHER if outcome is Outcome.BOUND else outcome, str(error))
+                    if not (isinstance(error, APIError) and error.is_conflict):
+                        return Bound(Outcome.REFUSED, str(error))
+                failures += 1
+                _log.info("pod %s is to be patched again: %s", key, error)
+                await self._sleep(pause_s(error, failures, self._random, _BACKOFF))
+            else:
+                is_going = written.metadata.deletion_timestamp is not None
+                return Bound(Outcome.GONE, "the pod is being deleted") if is_going else None
         return Bound(Outcome.REFUSED, f"node {node} is gone")
 
     async def _look_up(self, key: Key) -> Pod | None:

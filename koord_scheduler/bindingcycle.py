@@ -1,25 +1,28 @@
-"""What follows a decision: the pod's volumes, then its binding, then what is said and done about what came of it.
+"""What follows a decision: plugins reserve and permit, volumes are bound, then the pod; and what is done about the end.
 
 A pod counts on its node from the decision on. Invariant: each pod that is begun ends bound, which its own object
 confirms, or forgotten and, for as long as the cache has it without a node, back in the queue, whatever was answered;
-one that is under way when leadership ends is taken back by the view.
+one that is under way when leadership ends is taken back, here and by the view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from koord.kube.client import CallLimits, Client
 from koord.kube.errors import NotLeader
 from koord.kube.lease import Timing
 from koord.kube.recorder import EventType
-from koord.scheduling.plugin import Event, EventKind
+from koord.scheduling.plugin import Event, EventKind, PluginError
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.queue import QueuedPod
 from koord.scheduling.volumes import VolumeDecision
 from koord_scheduler.binding import Binder, Bound, Outcome
 from koord_scheduler.extenders import NO_EXTENDERS, Extenders
-from koord_scheduler.podstatus import FAILED, PodReporter
+from koord_scheduler.heldpods import HeldPods
+from koord_scheduler.metrics import Result
+from koord_scheduler.podstatus import FAILED, UNSCHEDULABLE, PodReporter
 from koord_scheduler.view import ClusterView
 from koord_scheduler.volumewriter import VolumeWriter
 from koord_scheduler.window import RequestWindow
@@ -30,7 +33,7 @@ _BIND_TIMEOUT_S = _TIMING.lease_s - _TIMING.renew_s
 
 
 class BindingCycle:
-    """``client``: the leader's. ``ended``: called with what became of each pod; ``came_back``: called when a pod is
+    """``client``: the leader's. ``ended``: called with what each attempt came to; ``came_back``: called when a pod is
     tried again, or its room is free.
     """
 
@@ -39,8 +42,9 @@ class BindingCycle:
         client: Client,
         view: ClusterView,
         reporter: PodReporter,
-        ended: Callable[[QueuedPod, Outcome], None],
+        ended: Callable[[QueuedPod, Result], None],
         came_back: Callable[[], None],
+        monotonic_s: Callable[[], float],
         extenders: Extenders = NO_EXTENDERS,
     ) -> None:
         self._view, self._reporter, self._ended, self._came_back = view, reporter, ended, came_back
@@ -48,36 +52,81 @@ class BindingCycle:
         once = CallLimits(tries=1, timeout_s=_BIND_TIMEOUT_S)
         self._binder = Binder(client.with_limits(once), self.window, extenders=extenders)
         self.volumes = VolumeWriter(client, view.state.volumes)
+        self.held = HeldPods(view.state, monotonic_s)
 
-    async def run(self, queued: QueuedPod, volumes: VolumeDecision) -> None:
-        """Has the pod bound to the node of ``volumes``, which come first."""
-        pod, node, state = queued.pod, volumes.node, self._view.state
+    def begin(self, queued: QueuedPod, volumes: VolumeDecision) -> Coroutine[Any, Any, None]:
+        """The pod has got the node of ``volumes``; returns what has it bound there."""
+        pod, node = queued.pod, volumes.node
+        self._view.state.assume(pod, node, volumes)
         try:
-            error = await self._prepared(pod, volumes)
-            if error:
-                bound = Bound(Outcome.REFUSED, error)
+            self.held.reserve(pod, node, self._view.profile_of(pod))
+        except PluginError as error:
+            self._forget(pod, node)
+            return self.fail(queued, FAILED, str(error))
+        return self._run(queued, volumes)
+
+    def fail(self, queued: QueuedPod, reason: str, message: str) -> Coroutine[Any, Any, None]:
+        """The pod has no node and is tried again after its backoff; returns what says why."""
+        self._ended(queued, Result.UNSCHEDULABLE if reason == UNSCHEDULABLE else Result.ERROR)
+        self._view.came_back(queued)
+        return self._reporter.tell(queued.pod, reason, message)
+
+    def take_back(self) -> None:
+        """Nothing is carried out any more."""
+        self.held.take_back()
+
+    async def _run(self, queued: QueuedPod, volumes: VolumeDecision) -> None:
+        """Has the pod bound to the node of ``volumes``."""
+        pod, node, reason = queued.pod, volumes.node, FAILED
+        try:
+            rejection = await self.held.permitted(pod, node, self._view.profile_of(pod))
+            if rejection:
+                reason, bound = UNSCHEDULABLE, Bound(Outcome.REFUSED, rejection)
             else:
-                bound = await self._binder.bind(pod, node, lambda: node in state.table)
+                bound = await self._bound(pod, volumes)
         except NotLeader:
             return  # who leads now decides about it, and all assumptions of ours are taken back
-        self._ended(queued, bound.outcome)
+        except PluginError as error:
+            bound = Bound(Outcome.REFUSED, str(error))
         if bound.outcome is Outcome.BOUND:
+            self._ended(queued, Result.SCHEDULED)
+            self.held.bound(pod.uid)
             name = f"{pod.namespace}/{pod.name}"
             self._reporter.record(pod, EventType.NORMAL, "Scheduled", f"Successfully assigned {name} to {node}")
             return
         if bound.outcome is Outcome.BY_ANOTHER:
+            self._ended(queued, Result.ERROR)
+            self.held.unreserve(pod.uid)
             return
-        row = state.table.row(node)
-        state.forget(pod.uid)
-        if row is not None:
-            self._view.queue.note(Event(EventKind.POD_LEFT, row, pod))
-        self._view.came_back(queued)
+        self._forget(pod, node)
         if bound.outcome is Outcome.REFUSED:
-            await self._reporter.tell(pod, FAILED, f"binding rejected: {bound.error}")
+            await self.fail(queued, reason, bound.error)
+        else:
+            self._ended(queued, Result.ERROR)
+            self._view.came_back(queued)
         self._came_back()
 
-    async def _prepared(self, pod: PodInfo, volumes: VolumeDecision) -> str:
-        """Returns "" once the pod's claims are bound, or why they will not be."""
-        if not volumes.claims:
-            return ""
-        return await self.volumes.prepare(volumes, self._view.profile_of(pod).volume_binding.bind_timeout_s)
+    async def _bound(self, pod: PodInfo, volumes: VolumeDecision) -> Bound:
+        """Has the pod bound, after all that has to be so before. Raises NotLeader and PluginError."""
+        node, profile = volumes.node, self._view.profile_of(pod)
+
+        def is_wanted() -> bool:
+            return node in self._view.state.table
+
+        if volumes.claims:
+            error = await self.volumes.prepare(volumes, profile.volume_binding.bind_timeout_s)
+            if error:
+                return Bound(Outcome.REFUSED, f"binding rejected: {error}")
+        patch = self.held.patch(pod, node, profile) if profile.pre_bind else None
+        bound = await self._binder.patch(pod, patch, node, is_wanted) if patch else None
+        if bound is None:
+            bound = await self._binder.bind(pod, node, is_wanted)
+        return bound if bound.outcome is Outcome.BOUND else bound._replace(error=f"binding rejected: {bound.error}")
+
+    def _forget(self, pod: PodInfo, node: str) -> None:
+        """The pod is not on the node after all, and others may have its room."""
+        row = self._view.state.table.row(node)
+        self.held.unreserve(pod.uid)
+        self._view.state.forget(pod.uid)
+        if row is not None:
+            self._view.queue.note(Event(EventKind.POD_LEFT, row, pod))

@@ -34,6 +34,11 @@ class DocumentReader:
 
         A member that cannot be read counts as absent if its default is None.
         """
+        found = self.read_or_none(cls, document, path)
+        return cls() if found is None else found
+
+    def read_or_none(self, cls: type[T], document: object, path: str) -> T | None:
+        """Returns the document as ``cls``; None where it cannot be read at all."""
 
         def unknown(place: str) -> None:
             value = _at(document, place[len(path) :])
@@ -43,7 +48,7 @@ class DocumentReader:
             return schema.read(cls, {} if document is None else document, path, unknown, self.problems.append)
         except SchemaError as error:
             self.problems.append(error.problem)
-            return cls()
+            return None
 
     def items(self, document: object, path: str) -> list[tuple[str, object]]:
         """Returns the items of a list, each with its path."""

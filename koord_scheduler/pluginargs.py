@@ -31,6 +31,7 @@ from koord.scheduling.plugins.resources import (
     least_allocated,
     most_allocated,
 )
+from koord.scheduling.plugins.schedulinghint import SchedulingHint
 from koord.scheduling.plugins.spread import PodTopologySpread
 from koord.scheduling.preemption import CandidateCount
 from koord_scheduler.documentreader import DocumentReader
@@ -130,6 +131,10 @@ class NodeResourcesFitPlusArgs(_Args, frozen=True):
 
 class ScarceResourceAvoidanceArgs(_Args, frozen=True):
     resources: tuple[str, ...] | None = None
+
+
+class SchedulingHintArgs(_Args, frozen=True):
+    max_hint_nodes: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
 
 
 class VolumeBindingSettings(NamedTuple):
@@ -301,6 +306,11 @@ def _scarce_resource_avoidance(document: object, path: str, reader: DocumentRead
     return ScarceResourceAvoidance(frozenset(args.resources or ()))
 
 
+def _scheduling_hint(document: object, path: str, reader: DocumentReader) -> Plugin:
+    most = reader.read(SchedulingHintArgs, document, path).max_hint_nodes
+    return SchedulingHint() if most is None else SchedulingHint(most)
+
+
 PLUGINS: Mapping[str, Callable[[object, str, DocumentReader], Plugin]] = {
     NodeAffinity.name: _node_affinity,
     NodeResourcesFit.name: _node_resources_fit,
@@ -309,5 +319,6 @@ PLUGINS: Mapping[str, Callable[[object, str, DocumentReader], Plugin]] = {
     InterPodAffinity.name: _inter_pod_affinity,
     NodeResourcesFitPlus.name: _fit_plus,
     ScarceResourceAvoidance.name: _scarce_resource_avoidance,
+    SchedulingHint.name: _scheduling_hint,
 }
 """By name, what makes the plugin of its arguments; None: it has none."""

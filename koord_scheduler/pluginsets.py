@@ -19,10 +19,10 @@ from koord.model.core import Slim
 
 MULTI_POINT, ALL = "multiPoint", "*"
 PRE_ENQUEUE, QUEUE_SORT, FILTER, POST_FILTER = "preEnqueue", "queueSort", "filter", "postFilter"
-SCORE, BIND = "score", "bind"
+PRE_FILTER, SCORE, RESERVE, PERMIT, PRE_BIND, BIND = "preFilter", "score", "reserve", "permit", "preBind", "bind"
 POINTS = (
-    *(PRE_ENQUEUE, QUEUE_SORT, "preFilter", FILTER, POST_FILTER, "preScore", SCORE),
-    *("reserve", "permit", "preBind", BIND, "postBind"),
+    *(PRE_ENQUEUE, QUEUE_SORT, PRE_FILTER, FILTER, POST_FILTER, "preScore", SCORE),
+    *(RESERVE, PERMIT, PRE_BIND, BIND, "postBind"),
 )
 
 

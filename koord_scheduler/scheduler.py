@@ -25,11 +25,11 @@ from koord.kube.kind import Key
 from koord.kube.recorder import EventRecorder, EventType
 from koord.kube.schedulingkinds import POD
 from koord.scheduling.framework import Diagnosis, Placement
+from koord.scheduling.plugin import PluginError
 from koord.scheduling.plugins.volumebinding import binding
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import Preemption, Preemptor
 from koord.scheduling.queue import QueuedPod
-from koord_scheduler.binding import Outcome
 from koord_scheduler.bindingcycle import BindingCycle
 from koord_scheduler.consultation import Consultation, Unplaced
 from koord_scheduler.decisions import Decisions
@@ -64,7 +64,9 @@ class Scheduler:
         self._statuses = PodStatusWriter(client, wall_s)
         self._reporter = PodReporter(self._statuses, recorder)
         self._wake = asyncio.Event()
-        self.binding = BindingCycle(client, view, self._reporter, self._bound, self._wake.set, extenders)
+        self.binding = BindingCycle(
+            client, view, self._reporter, self._ended, self._wake.set, monotonic_s, extenders
+        )
         self._extenders, self._consultation = extenders, Consultation(client, view, extenders)
         self._asked = frozenset[str]()
         """The extenders that are asked about a pod now."""
@@ -77,8 +79,10 @@ class Scheduler:
                 while True:
                     self._decide_for_a_while(group)
                     self._consult(group)
+                    self.binding.held.happened()
                     await self._next_work()
         finally:
+            self.binding.take_back()
             self._view.take_back()
 
     def _decide_for_a_while(self, group: asyncio.TaskGroup) -> None:
@@ -106,7 +110,7 @@ class Scheduler:
         begun_s = self._monotonic_s()
         try:
             decision: Placement | Unplaced | str | None = await self._consultation.decide(queued)
-        except (ExtenderError, KubeError) as error:
+        except (ExtenderError, KubeError, PluginError) as error:
             decision = str(error)
         finally:
             self._asked -= names
@@ -118,9 +122,7 @@ class Scheduler:
         elif isinstance(decision, Unplaced):
             await self._waits(queued, decision)
         else:
-            self.metrics.tried(queued, Result.ERROR, self._monotonic_s())
-            self._view.came_back(queued)
-            await self._reporter.tell(queued.pod, FAILED, decision)
+            await self.binding.fail(queued, FAILED, decision)
 
     async def _next_work(self) -> None:
         """Returns when there may be a pod to place."""
@@ -134,25 +136,27 @@ class Scheduler:
             return
 
     def _decided(self, queued: QueuedPod) -> Coroutine[Any, Any, None]:
-        """Decides about the pod; returns what carries the decision out."""
+        """Decides about the pod; returns what carries the decision out, or says that there is none."""
         framework, begun_s = self._view.framework_of(queued.pod), self._monotonic_s()
-        self.decisions.looked_at(queued.pod, framework)
-        placement = framework.place(queued.pod)
-        if placement is None:
-            return self._rejected(queued, framework.diagnose(queued.pod))
+        try:
+            self.decisions.looked_at(queued.pod, framework)
+            placement = framework.place(queued.pod)
+            if placement is None:
+                return self._rejected(queued, framework.diagnose(queued.pod))
+        except PluginError as error:
+            return self.binding.fail(queued, FAILED, str(error))
         return self._placed(queued, placement, begun_s)
 
     def _placed(self, queued: QueuedPod, placement: Placement, begun_s: float) -> Coroutine[Any, Any, None]:
-        """The pod counts on its node."""
+        """The pod has got a node."""
         state, pod, now_s = self._view.state, queued.pod, self._monotonic_s()
         self.metrics.decided(now_s - begun_s, len(state.table), placement.feasible_count)
         self.decisions.made(queued, placement, self._view.framework_of(pod), now_s)
         volumes = binding(state, pod, placement.node)
-        state.assume(pod, placement.node, volumes)
         row = state.table.row(placement.node)
         assert row is not None
         self._view.queue.placed(queued, row)
-        return self.binding.run(queued, volumes)
+        return self.binding.begin(queued, volumes)
 
     def _rejected(self, queued: QueuedPod, diagnosis: Diagnosis) -> Coroutine[Any, Any, None]:
         """No node will do: the pod waits, and others make room for it if they must."""
@@ -167,7 +171,7 @@ class Scheduler:
     def _waits(self, queued: QueuedPod, unplaced: Unplaced) -> Coroutine[Any, Any, None]:
         """The pod is back in the queue; returns what tells why, and makes room."""
         pod, nominations, diagnosis = queued.pod, self._view.state.nominations, unplaced.diagnosis
-        self.metrics.tried(queued, Result.UNSCHEDULABLE, self._monotonic_s())
+        self._ended(queued, Result.UNSCHEDULABLE)
         if unplaced.is_failure:
             self._view.came_back(queued)
         else:
@@ -183,9 +187,8 @@ class Scheduler:
         nominations.remove(pod.uid)
         return self._reporter.tell(pod, UNSCHEDULABLE, f"{diagnosis.message} preemption: {_no_victims(diagnosis)}", "")
 
-    def _bound(self, queued: QueuedPod, outcome: Outcome) -> None:
-        """The binding of the pod has ended."""
-        result = Result.SCHEDULED if outcome is Outcome.BOUND else Result.ERROR
+    def _ended(self, queued: QueuedPod, result: Result) -> None:
+        """An attempt for the pod has ended."""
         self.metrics.tried(queued, result, self._monotonic_s())
 
     async def _preempt(self, pod: PodInfo, preemption: Preemption, message: str) -> None:

@@ -558,13 +558,12 @@ def test_the_profile_of_koordinators_chart_is_accepted() -> None:
     found = configuration.parse(KOORDINATOR, "f")
     (only,) = found.profiles
     assert (only.name, only.preemption, found.lease) == ("koord-scheduler", CandidateCount(), "ks")
-    assert {each.plugin.name: each.weight for each in only.plugins} == DEFAULTS
+    assert {each.plugin.name: each.weight for each in only.plugins} == {"SchedulingHint": 1, **DEFAULTS}
     fit = next(each.plugin for each in only.plugins if each.plugin.name == FIT)
     batch = {"kubernetes.io/batch-cpu": 1, "kubernetes.io/batch-memory": 1}
     assert fit == NodeResourcesFit({"cpu": 1, "memory": 1, **batch})
     assert sorted(found.missing) == [
-        *("Coscheduling", "DefaultPreBind", "DeviceShare", "ElasticQuota", "LoadAwareScheduling", "NodeNUMAResource"),
-        *("Reservation", "SchedulingHint"),
+        *("Coscheduling", "DeviceShare", "ElasticQuota", "LoadAwareScheduling", "NodeNUMAResource", "Reservation"),
     ]
     assert found.notes == ()
 
