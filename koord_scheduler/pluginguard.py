@@ -133,11 +133,7 @@ class _Guard(Plugin):
         try:
             return getattr(self.plugin, point)(*arguments)
         except (Exception, SystemExit) as error:
-            failure = self._error(point, f"{type(error).__name__}: {error}")
-            if self._told.get(point) != str(failure):
-                self._told[point] = str(failure)
-                _log.warning("%s", failure, exc_info=error)
-            raise failure from error
+            raise self._error(point, f"{type(error).__name__}: {error}", error) from error
 
     def _may(self, point: str, *arguments: object) -> bool:
         try:
@@ -145,8 +141,13 @@ class _Guard(Plugin):
         except PluginError:
             return True
 
-    def _error(self, point: str, why: str) -> PluginError:
-        return PluginError(self.name, point, why)
+    def _error(self, point: str, why: str, cause: BaseException | None = None) -> PluginError:
+        """Logs what has gone wrong at a point, unless that was the last thing that did."""
+        error = PluginError(self.name, point, why)
+        if self._told.get(point) != why:
+            self._told[point] = why
+            _log.warning("%s", error, exc_info=cause)
+        return error
 
     def _sequence(self, point: str, found: Any) -> Sequence[Any]:
         if type(found) not in (list, tuple):  # a NamedTuple is one answer

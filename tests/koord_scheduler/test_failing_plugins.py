@@ -175,6 +175,23 @@ def test_what_is_no_answer(point: str, answer: object, why: str) -> None:
     assert (error.value.plugin, error.value.point) == ("Bad", point)
 
 
+def test_a_failure_is_logged_with_its_cause_until_there_is_another(caplog: pytest.LogCaptureFixture) -> None:
+    plugin: Any = plugin_with(filter=division)
+    state, bad = ClusterState(), pod("p", labels={"bad": "yes"})
+    guard = guarded(plugin)
+    for answer in (division, division, returns(3), returns(3), division):
+        type(plugin).filter = lambda self, *arguments, answer=answer: answer(*arguments)
+        with pytest.raises(PluginError):
+            guard.filter(state, bad)
+    division_by_zero = "plugin Bad: filter: ZeroDivisionError: division by zero"
+    told = [(each.getMessage(), each.exc_info is not None) for each in caplog.records]
+    assert told == [
+        (division_by_zero, True),
+        ("plugin Bad: filter: returned int, not bool[0]", False),
+        (division_by_zero, True),
+    ]
+
+
 def test_a_plugin_spoils_no_columns() -> None:
     """What it gets to read and may write by accident is a copy."""
 
