@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -423,6 +424,26 @@ async def test_each_plugin_has_its_say_and_its_time() -> None:
         await rig.placed("r")
         await until(lambda: rig.requested() == 3000)
         assert rig.node_of("p") == "", "the second one has it wait for as long as it said at first"
+
+
+async def test_a_plugin_is_asked_ten_times_a_second_at_most() -> None:
+    asked = 0
+
+    class Counting(Plugin):
+        name = "Counting"
+
+        def permit(self, state: ClusterState, pod: PodInfo, node: str) -> Wait | None:
+            nonlocal asked
+            asked += pod.name == "p"
+            return Wait(60) if pod.name == "p" else None
+
+    async with running(lambda rig: rig.node("n1").pod("p"), profiles=(Profile(permit=(guarded(Counting()),)),)) as rig:
+        began_s = time.monotonic()
+        await rig.lead()
+        for step in range(100):
+            rig.node("n1", labels=str(step))
+            await asyncio.sleep(0.005)
+        assert 2 <= asked <= (time.monotonic() - began_s) / 0.1 + 1
 
 
 async def test_reservations_end_backwards_when_a_binding_fails() -> None:
