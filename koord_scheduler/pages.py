@@ -18,6 +18,7 @@ from koord.kube.kind import Key
 from koord.model.schedulerpages import POD_PAGE, QUEUE_PAGE, ErrorPage
 from koord.scheduling.amounts import PODS
 from koord.scheduling.nodecolumns import Amounts
+from koord.scheduling.plugin import PluginError
 from koord.scheduling.state import ClusterState
 from koord.service.statusserver import LocalMaker, Page, PageRequest
 from koord_scheduler.configuration import KIND, Configuration
@@ -96,7 +97,10 @@ class SchedulerPages:
 
     async def _pod(self, request: PageRequest) -> Page:
         namespace, slash, name = request.rest.partition("/")
-        found = self._explainer.pod(Key(namespace, name)) if slash else None
+        try:
+            found = self._explainer.pod(Key(namespace, name)) if slash else None
+        except PluginError as error:
+            return _error(500, str(error))
         return _error(404, f"there is no pod {request.rest}") if found is None else _json(200, found)
 
     async def _queue(self, request: PageRequest) -> Page:

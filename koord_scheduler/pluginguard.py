@@ -18,6 +18,7 @@ from koord.scheduling.plugin import (
     MOST_SCORE,
     Event,
     Explanation,
+    LabelPair,
     Plugin,
     PluginError,
     PodPatch,
@@ -56,6 +57,16 @@ class _Guard(Plugin):
 
     def goes_by_pods(self, state: ClusterState, pod: PodInfo) -> bool:
         return self._may("goes_by_pods", state, pod)
+
+    def helped_by(self, state: ClusterState, pod: PodInfo) -> Sequence[LabelPair] | None:
+        try:
+            found = self._call("helped_by", state, pod)
+            for each in () if found is None else self._sequence("helped_by", found):
+                if not (isinstance(each, tuple) and len(each) == 2 and all(isinstance(part, str) for part in each)):
+                    raise self._error("helped_by", f"has {each!r} among the labels, which is no key and value")
+        except PluginError:
+            return None
+        return None if found is None else tuple(found)
 
     def is_helped_by(self, state: ClusterState, pod: PodInfo, event: Event) -> bool:
         return self._may("is_helped_by", state, pod, event)

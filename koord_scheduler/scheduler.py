@@ -64,9 +64,7 @@ class Scheduler:
         self._statuses = PodStatusWriter(client, wall_s)
         self._reporter = PodReporter(self._statuses, recorder)
         self._wake = asyncio.Event()
-        self.binding = BindingCycle(
-            client, view, self._reporter, self._ended, self._wake.set, monotonic_s, extenders
-        )
+        self.binding = BindingCycle(client, view, self._reporter, self._ended, self._wake.set, monotonic_s, extenders)
         self._extenders, self._consultation = extenders, Consultation(client, view, extenders)
         self._asked = frozenset[str]()
         """The extenders that are asked about a pod now."""

@@ -176,6 +176,23 @@ def test_what_is_no_answer(point: str, answer: object, why: str) -> None:
     assert (error.value.plugin, error.value.point) == ("Bad", point)
 
 
+@pytest.mark.parametrize(
+    ("answer", "helped_by"),
+    [
+        (None, None),
+        ([], ()),
+        ([("a", "b")], (("a", "b"),)),
+        ("ab", None),
+        (["ab"], None),
+        ([("a", 1)], None),
+        ([("a", "b", "c")], None),
+    ],
+)
+def test_labels_that_are_none_are_any(answer: object, helped_by: object) -> None:
+    guard = guarded(plugin_with(helped_by=returns(answer)))
+    assert guard.helped_by(ClusterState(), pod("p", labels={"bad": "yes"})) == helped_by
+
+
 def test_a_failure_is_logged_with_its_cause_until_there_is_another(caplog: pytest.LogCaptureFixture) -> None:
     plugin: Any = plugin_with(filter=division)
     state, bad = ClusterState(), pod("p", labels={"bad": "yes"})
@@ -210,7 +227,7 @@ def test_a_plugin_spoils_no_columns() -> None:
     assert state.table.exists.all()
 
 
-@pytest.mark.parametrize("point", ["is_helped_by", "goes_by_pods"])
+@pytest.mark.parametrize("point", ["is_helped_by", "goes_by_pods", "helped_by"])
 async def test_who_cannot_say_what_helps_is_tried(point: str) -> None:
     """The pod is rejected and parked; when something happens the plugin fails, so that the pod is tried."""
     plugin: Any = plugin_with(**{"filter": lambda state, *_: np.zeros(state.length, np.bool_), point: division})
