@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from koord.kube.errors import APIError, KubeError
@@ -29,13 +30,13 @@ _log = logging.getLogger(__name__)
 
 WINDOW_S = 600.0
 PACE_S = 10.0
-MAX_KEPT = 2048
+MAX_KEPT = 8192
 """Events that are known, written or waiting to be."""
 
 MAX_SIMILAR = 20
 BURST, REFILL_S = 25, 300.0
-WRITERS = 8
-"""Each waits for the server's answers; a client's rate limit bounds all of them."""
+WRITERS = 4
+"""Each waits for the server's answers: few, so that what an Event tells of is done before Events are written."""
 
 COMBINED = "(combined from similar events): "
 
@@ -61,6 +62,9 @@ class Subject:
     key: Key
     uid: str
     resource_version: str = field(default="", compare=False)
+
+    def __hash__(self) -> int:
+        return hash((self.uid, self.key.name))  # texts know theirs: an Event is looked up a dozen times
 
     @classmethod
     def of(cls, kind: Kind[Object], metadata: ObjectMeta) -> Subject:
@@ -279,4 +283,9 @@ def _clip(message: str) -> str:
 
 def _time(unix_s: float) -> str:
     """``Time`` as the API writes it: whole seconds."""
+    return _time_of_second(int(unix_s))
+
+
+@lru_cache(maxsize=16)
+def _time_of_second(unix_s: int) -> str:
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -11,6 +11,7 @@ from koord_scheduler.component import SchedulerComponent
 from koord_scheduler.configuration import Configuration
 from koord_scheduler.metrics import UPSTREAMS_PREFIX
 from koord_scheduler.options import PROGRAM
+from koord_scheduler.window import FIRST
 from tests.koord_scheduler.rig import NAME, Rig, running
 from tests.kube.server import Fault, Server
 from tests.kube.support import client
@@ -99,7 +100,7 @@ async def test_what_the_queue_and_the_state_know_is_asked_for_the_page() -> None
         'scheduler_queue_incoming_pods_total{event="PodAdd",queue="gated"} 1.0',
         'scheduler_queue_incoming_pods_total{event="ScheduleAttemptFailure",queue="unschedulable"} 1.0',
         'scheduler_cache_size{type="nodes"} 1.0',
-        "koord_scheduler_binding_window 32.0",
+        f"koord_scheduler_binding_window {FIRST}",
         "koord_scheduler_unreadable_pods 0.0",
     ):
         assert line in text
