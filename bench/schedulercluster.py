@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import auditlog, stats
-from bench.auditlog import AuditLog
+from bench.auditlog import AuditLog, Write
 from bench.nodelinkprocesses import cpu_s, memory_mib
 from bench.table import Line, summary
 from integration import build
@@ -48,6 +48,7 @@ QPS = 5000
 TRICKLE_PER_S, TRICKLE_S = 50, 6.0
 UNSCHEDULABLE_PER_S = 5
 SILENCE_S, TURN_S, POLL_S = 1.0, 300.0, 0.02
+BACKLOG = "backlog"
 BOUND, EVENT = "create pods/binding", "create events"
 MADE = {"bench": "pods"}
 RUNNING = 20_000
@@ -148,7 +149,7 @@ class Arena:
         objects.create_pods(self._plane.api, NAMESPACE, running)
 
     def turn(self, case: Case, contender: Contender, pods: int) -> Outcome:
-        self._create("backlog", case, contender, pods)
+        self._create(BACKLOG, case, contender, pods)
         log = AuditLog(auditlog.log(self._plane.directory))
         process = Process(contender.argv(self._plane), self._plane.directory / f"{contender.name}.log")
         try:
@@ -221,7 +222,7 @@ class Arena:
 
 
 def _backlog(log: AuditLog, process: Process, contender: Contender, pods: int) -> Outcome:
-    """Waits until all pods are bound and nothing more is written."""
+    """Waits until all pods are bound and nothing more is written about them; others may go on waiting."""
     bound, cpu_before_s, cpu_after_s, mib = list[float](), 0.0, 0.0, 0.0
     until_s, last_s = time.monotonic() + TURN_S, time.monotonic()
     while len(bound) < pods or time.monotonic() - last_s < SILENCE_S:
@@ -229,22 +230,26 @@ def _backlog(log: AuditLog, process: Process, contender: Contender, pods: int) -
         if time.monotonic() > until_s or (silent_s > SILENCE_S and not process.running):
             raise HarnessError(f"{contender.name} bound {len(bound)} of {pods} pods: {tail(process.log)}")
         time.sleep(POLL_S)
-        new = [each for each in log.read() if each.user == USER]
+        new = [each for each in log.read() if _is_about_backlog(each)]
         last_s = time.monotonic() if new else last_s
         bound += [each.at_s for each in new if each.what == BOUND and each.is_done]
         with contextlib.suppress(OSError, StopIteration):  # it has ended
             cpu_after_s, mib = cpu_s(process.pid), memory_mib(process.pid)
         cpu_before_s = cpu_before_s or (cpu_after_s if bound else 0.0)
-    writes = [each for each in log.writes if each.user == USER]
+    writes = [each for each in log.writes if _is_about_backlog(each)]
     begin_s, end_s = min(bound), max(bound)
     return Outcome(
         pods_per_s=(pods - 1) / (end_s - begin_s),
         with_events_per_s=(pods - 1) / (max(each.at_s for each in writes) - begin_s),
         events=sum(each.what == EVENT and each.at_s <= end_s for each in writes) / pods,
-        writes_a_pod=len(writes) / pods,
+        writes_a_pod=sum(each.user == USER for each in log.writes) / pods,
         cpu_ms_a_pod=(cpu_after_s - cpu_before_s) / pods * 1e3,
         memory_mib=mib,
     )
+
+
+def _is_about_backlog(write: Write) -> bool:
+    return write.user == USER and write.name.startswith(BACKLOG)
 
 
 @contextlib.contextmanager
