@@ -12,6 +12,8 @@ _PROTOCOL = "v4.channel.k8s.io"
 
 async def forward(request: web.Request, target_port: int, speaks: str = _PROTOCOL) -> web.StreamResponse:
     """Serves one connection; ``target_port``: of this machine, for whatever port is asked for. 0: nobody listens."""
+    if request.headers.get("Accept", "*/*") != "*/*":
+        return web.Response(status=406)
     port = int(request.query["ports"])
     messages = web.WebSocketResponse(protocols=(speaks,))
     await messages.prepare(request)
