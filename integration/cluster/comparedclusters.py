@@ -20,6 +20,8 @@ PRIORITIES = (0, 100, 1000)
 PREEMPTING = "preempting"
 """The prefix of the classes of pods that may preempt."""
 _HEAVY = "heavy"
+_TAKEN_OVER = "storage.alpha.kubernetes.io/migrated-plugins"
+_EBS_ZONE, _OLD_ZONE = "topology.ebs.csi.aws.com/zone", "failure-domain.beta.kubernetes.io/zone"
 _MODES = ("ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany")
 _CORE, _STORAGE = "/api/v1", "/apis/storage.k8s.io/v1"
 
@@ -79,7 +81,10 @@ class ClusterGenerator:
 
     def node_objects(self) -> Iterator[Made]:
         for name in self.nodes:
-            yield Made(collection("nodes"), as_document(self._generator.node(name)))
+            document = as_document(self._generator.node(name))
+            if self.random.random() < 0.6:
+                document["metadata"]["labels"][_EBS_ZONE] = f"z{self.random.randrange(3)}"
+            yield Made(collection("nodes"), document)
 
     def storage(self) -> Iterator[Made]:
         """In the order in which they are to be made: the scheduler hears of them before it hears of pods."""
@@ -179,7 +184,8 @@ class ClusterGenerator:
                     for each in (DRIVER, OTHER, EBS)
                     for count in (draw.choice([None, 1, 2, 3]),)
                 ]
-                yield _named(collection("csinodes"), name, spec={"drivers": drivers})
+                annotations = {_TAKEN_OVER: "kubernetes.io/aws-ebs,kubernetes.io/gce-pd"} if draw.random() < 0.6 else {}
+                yield _named(collection("csinodes"), name, annotations=annotations, spec={"drivers": drivers})
 
     def _capacities(self) -> Iterator[Made]:
         draw = self.random
@@ -204,7 +210,7 @@ class ClusterGenerator:
             spec = self._volume_spec(name, size)
             if is_bound:
                 spec["claimRef"] = {"kind": "PersistentVolumeClaim", "namespace": namespace, "name": claim}
-            labels = {ZONE: draw.choice(["z0", "z1__z2"])} if draw.random() < 0.2 else {}
+            labels = {draw.choice([ZONE, _OLD_ZONE]): draw.choice(["z0", "z1__z2"])} if draw.random() < 0.3 else {}
             self._volumes.append(name)
             made = _named(collection("persistentvolumes"), name, spec=spec, labels=labels)
             yield made._replace(status={"phase": "Bound" if is_bound else "Available"})
@@ -228,6 +234,7 @@ class ClusterGenerator:
                 None,
                 [{"key": HOSTNAME, "operator": "In", "values": [node]}],
                 [{"key": ZONE, "operator": "In", "values": ["z0", "z1"]}],
+                [{"key": _OLD_ZONE, "operator": "In", "values": ["z0", "z1"]}],
                 [{"key": ZONE, "operator": "NotIn", "values": ["z0"]}, {"key": "disk", "operator": "Exists"}],
             ]
         )

@@ -86,12 +86,16 @@ class ClaimInfo(NamedTuple):
 
 
 class VolumeInfo(NamedTuple):
-    """``reach`` None: every node reaches it."""
+    """``reach`` None: every node reaches it. ``taken_over``: the kind of it that a driver may have taken over on a
+    node, which reaches it by ``taken_over_reach`` then; "": none.
+    """
 
     object: PersistentVolume
     class_name: str
     capacity_bytes: int
     reach: Reach | None
+    taken_over: str = ""
+    taken_over_reach: Reach | None = None
 
     @property
     def name(self) -> str:
@@ -253,7 +257,10 @@ class Volumes:
         capacity = _bytes(spec.capacity.get(_STORAGE, 0), -1, f"spec.capacity[{_STORAGE}]", problems)
         affinity = spec.node_affinity.required if spec.node_affinity else None
         reach = None if affinity is None else self._reach(affinity.node_selector_terms)
-        self._volumes[name] = VolumeInfo(volume, _class_name(volume.metadata, spec.storage_class_name), capacity, reach)
+        class_name = _class_name(volume.metadata, spec.storage_class_name)
+        plugin, terms = csivolumes.taken_over(volume) or ("", None)
+        other_reach = None if terms is None else self._reach(terms)
+        self._volumes[name] = VolumeInfo(volume, class_name, capacity, reach, plugin, other_reach)
         if spec.claim_ref is not None:
             self._assumed_refs.pop(name, None)
         self._volume_changed(name)

@@ -17,9 +17,11 @@ from koord.model.scheduling.storage import CSINode
 from koord.scheduling.attachments import AttachedCounts
 from koord.scheduling.csivolumes import AttachedVolume
 from koord.scheduling.podinfo import ClaimKey, DiskKey, PodInfo
-from koord.scheduling.table import Column, Int64s, Table
+from koord.scheduling.table import Bools, Column, Int64s, Table
 
 NO_LIMIT = 2**62
+_TAKEN_OVER = "storage.alpha.kubernetes.io/migrated-plugins"
+"""Of a CSINode, the names of kinds of volumes, with commas between."""
 _NO_ROWS: Mapping[int, int] = {}
 
 
@@ -111,12 +113,21 @@ class VolumeUsers:
 
 
 class VolumeLimits:
-    """How many volumes of each CSI driver a node takes, as its CSINode says, which may come before the node."""
+    """How many volumes of each CSI driver a node takes, and which kinds of volumes drivers have taken over on it, as
+    its CSINode says, which may come before the node.
+    """
 
     def __init__(self, table: Table) -> None:
         self._table = table
         self._by_node: dict[str, Mapping[str, int]] = {}
         self._columns: dict[str, Column[np.int64]] = {}
+        self._plugins_by_node: dict[str, frozenset[str]] = {}
+        self._plugin_columns: dict[str, Column[np.bool_]] = {}
+
+    def is_taken_over(self, plugin: str) -> Bools | None:
+        """bool[N]: whether a driver has taken the kind of volume over; None: on no node ever."""
+        column = self._plugin_columns.get(plugin)
+        return None if column is None else column.values[: self._table.length]
 
     def of(self, driver: str) -> Int64s | None:
         """int64[N], ``NO_LIMIT`` where a node does not say it; None: no node ever did."""
@@ -125,16 +136,34 @@ class VolumeLimits:
 
     def put(self, csi_node: CSINode) -> None:
         limits = {each.name: each.allocatable.count for each in csi_node.spec.drivers if each.allocatable}
-        self._put(csi_node.metadata.name, {driver: limit for driver, limit in limits.items() if limit is not None})
+        name, said = csi_node.metadata.name, csi_node.metadata.annotations.get(_TAKEN_OVER, "")
+        self._put(name, {driver: limit for driver, limit in limits.items() if limit is not None})
+        self._put_plugins(name, frozenset(said.split(",")) - {""})
 
     def remove(self, name: str) -> None:
         self._put(name, {})
-        del self._by_node[name]
+        self._put_plugins(name, frozenset())
+        del self._by_node[name], self._plugins_by_node[name]
 
     def node_came(self, row: int, name: str) -> None:
         """The node has a row from now on."""
         for driver, limit in self._by_node.get(name, {}).items():
             self._column(driver).values[row] = limit
+        for plugin in self._plugins_by_node.get(name, ()):
+            self._plugin_column(plugin).values[row] = True
+
+    def _put_plugins(self, name: str, plugins: frozenset[str]) -> None:
+        before, row = self._plugins_by_node.get(name, frozenset()), self._table.row(name)
+        self._plugins_by_node[name] = plugins
+        if row is not None:
+            for plugin in before ^ plugins:
+                self._plugin_column(plugin).values[row] = plugin in plugins
+
+    def _plugin_column(self, plugin: str) -> Column[np.bool_]:
+        column = self._plugin_columns.get(plugin)
+        if column is None:
+            column = self._plugin_columns[plugin] = self._table.column(np.bool_)
+        return column
 
     def _put(self, name: str, limits: Mapping[str, int]) -> None:
         row = self._table.row(name)

@@ -9,11 +9,13 @@ import pytest
 
 from koord.model import core
 from koord.model.scheduling.pods import Volume
+from koord.model.scheduling.storage import CSINode
 from koord.scheduling import csivolumes
 from koord.scheduling.csivolumes import AttachedVolume
+from koord.scheduling.plugins.volumebinding import VolumeBinding
 from koord.scheduling.plugins.volumes import NodeVolumeLimits
 from koord.scheduling.state import ClusterState
-from tests.scheduling.clusters import node, pod
+from tests.scheduling.clusters import HOSTNAME, node, pod
 from tests.scheduling.test_volumeplugins import MOST, cluster, csi, told
 from tests.scheduling.volumeobjects import (
     DRIVER,
@@ -27,6 +29,7 @@ from tests.scheduling.volumeobjects import (
     volume,
 )
 
+OLD_REGION = "failure-domain.beta.kubernetes.io/region"
 GCE, OLD, ZONE = "pd.csi.storage.gke.io", "failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"
 AZURE, CINDER, PORTWORX = "disk.csi.azure.com", "cinder.csi.openstack.org", "pxd.portworx.com"
 
@@ -84,6 +87,76 @@ def test_who_attaches_what_a_class_makes(provisioner: str, driver: str) -> None:
     state = cluster([storage_class("s", provisioner), claim("c", storage_class="s")])
     attached = state.volumes.attached_volume(pod("p", volumes=of_claims("c")).claims[0].key)
     assert (attached.driver if attached else "") == driver
+
+
+AT = "topology.ebs.csi.aws.com/zone"
+
+
+@pytest.mark.parametrize(
+    ("at", "labels", "plain", "taken_over"),
+    [
+        pytest.param({ZONE: ["a"]}, {}, "n1 n2", "n2 n3", id="the driver's label stands for the zone's"),
+        pytest.param({OLD: ["a"]}, {}, "", "n2 n3", id="and for the old one, which nodes have no more"),
+        pytest.param({OLD: ["a"], OLD_REGION: ["r"]}, {}, "", "n2", id="an old region is found in the new label"),
+        pytest.param(None, {ZONE: "a__b"}, "n1 n2 n3 n4", "n2 n3 n4", id="a label of the volume asks for zones"),
+        pytest.param(None, {}, "n1 n2 n3 n4", "n1 n2 n3 n4", id="nothing is asked for"),
+        pytest.param({"disk": ["ssd"]}, {ZONE: "b"}, "n3 n4", "n4", id="a label of the volume beside its affinity"),
+        pytest.param({HOSTNAME: ["n1"]}, {}, "n1", "n1", id="no zone at all"),
+    ],
+)
+def test_where_a_volume_is_reached_whose_kind_was_taken_over(
+    at: dict[str, list[str]] | None, labels: dict[str, str], plain: str, taken_over: str
+) -> None:
+    state = ClusterState()
+    for name, own in (
+        ("n1", {ZONE: "a"}),
+        ("n2", {ZONE: "a", AT: "a", "topology.kubernetes.io/region": "r"}),
+        ("n3", {AT: "a", "disk": "ssd"}),
+        ("n4", {ZONE: "c", AT: "b", "disk": "ssd"}),
+    ):
+        state.put_node(node(name, labels=own))
+    disk: dict[str, Any] = {"awsElasticBlockStore": {"volumeID": "vol-1"}}
+    put(state, [claim("c", volume="v"), volume("v", at=at, labels=labels, **disk)])
+    waiting = pod("p", volumes=of_claims("c"))
+
+    def reached() -> str:
+        found = VolumeBinding().filter(state, waiting)
+        return " ".join(f"n{row + 1}" for row in range(4) if found is None or found[row])
+
+    assert reached() == plain
+    for name in ("n1", "n2", "n3", "n4"):
+        put(state, [migrated(name, "kubernetes.io/gce-pd,kubernetes.io/aws-ebs")])
+    assert reached() == taken_over
+    for name in ("n1", "n2", "n3", "n4"):
+        put(state, [migrated(name, "kubernetes.io/gce-pd")])
+    assert reached() == plain
+
+
+def test_a_node_that_comes_after_its_csi_node_has_what_was_taken_over() -> None:
+    state = ClusterState()
+    put(state, [migrated("n1", "kubernetes.io/aws-ebs"), migrated("n2", "")])
+    for _ in range(2):
+        for name in ("n1", "n2"):
+            state.put_node(node(name))
+        assert taken_over(state) == {"n1"}
+        state.remove_node("n1")
+        state.put_node(node("n9"))
+        assert taken_over(state) == set()
+        state.remove_node("n9")
+    state.put_node(node("n1"))
+    state.volumes.limits.remove("n1")
+    assert taken_over(state) == set()
+
+
+def taken_over(state: ClusterState) -> set[str]:
+    found = state.volumes.limits.is_taken_over("kubernetes.io/aws-ebs")
+    assert found is not None
+    return {state.table.name(row) for row, each in enumerate(found) if each}
+
+
+def migrated(name: str, plugins: str) -> CSINode:
+    annotations = {"storage.alpha.kubernetes.io/migrated-plugins": plugins}
+    return core.read(CSINode, msgspec.json.encode({"metadata": {"name": name, "annotations": annotations}}))
 
 
 def limited(limit: int) -> ClusterState:

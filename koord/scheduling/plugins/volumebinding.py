@@ -129,9 +129,15 @@ def _unreached(state: ClusterState, claims: Sequence[ClaimInfo]) -> tuple[Bools,
         if volume is None:
             missing = ~unreached
             break
-        if volume.reach is not None:
-            unreached |= ~reach.mask(state, volume.reach)
+        unreached |= ~_reached(state, volume)
     return unreached, missing
+
+
+def _reached(state: ClusterState, volume: VolumeInfo) -> Bools:
+    """bool[N]: the nodes that reach a bound volume."""
+    reached = reach.mask(state, volume.reach)
+    taken_over = state.volumes.limits.is_taken_over(volume.taken_over) if volume.taken_over else None
+    return reached if taken_over is None else np.where(taken_over, reach.mask(state, volume.taken_over_reach), reached)
 
 
 @dataclass
