@@ -34,7 +34,9 @@ class Victims(NamedTuple):
 
 @dataclass
 class Extender:
-    """By the pod's name: the feasible nodes, and the victims of each node that preemption could clear."""
+    """By the pod's name: the nodes that are feasible when it is tried first, and the victims of each node that
+    preemption could clear.
+    """
 
     port: int
     feasible: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -57,7 +59,7 @@ class Extender:
             }
             return {"NodeNameToMetaVictims": by_node}
         names = sent["nodenames"] or []
-        self.feasible[name] = frozenset(names)
+        self.feasible.setdefault(name, frozenset(names))
         return {"NodeNames": names}
 
 

@@ -57,6 +57,7 @@ _SCORE = re.compile(
 )
 _TAKEN = re.compile(r'"(?:Update event for node" node="|Add event for scheduled pod" pod="[^/"]*/)(?P<name>[^"]+)"')
 """A node is updated once, when its taints are put right."""
+_FAILED = "SchedulerError"
 _FIT = "NodeResourcesFit"
 _WEIGHTS = {each.plugin.name: each.weight for each in default_plugins()}
 
@@ -93,6 +94,8 @@ class Comparison:
     counts: Counts = field(default_factory=Counts)
     _storage: Storage | None = None
     """As the API server has it; None: a pod's claims may have changed since it was read."""
+    _retried: set[str] = field(default_factory=set)
+    """Pods whose claims could not be written at first, and were bound in part when they were tried again."""
     _read_to: int = 0
     _started: Iterator[int] = field(default_factory=count)
 
@@ -167,7 +170,8 @@ class Comparison:
         elif theirs:
             self.counts.placed += 1
             found = self._compared_scores(framework, pod, name, theirs) if len(theirs) > 1 else []
-            found += self._compared_volumes(state, pod, decided["spec"]["nodeName"])
+            if name not in self._retried:
+                found += self._compared_volumes(state, pod, decided["spec"]["nodeName"])
         elif made.document["spec"]["priorityClassName"].startswith(PREEMPTING):
             found = self._compared_victims(framework, pod, budgets, decided)
         else:
@@ -187,6 +191,8 @@ class Comparison:
             pod = self.api.get(path)
             if _is_decided(pod):
                 return pod
+            if _FAILED in _reasons(pod):
+                self._retried.add(pod["metadata"]["name"])
             if has_claims:
                 self._storage = None
                 controller.bind()
@@ -223,7 +229,7 @@ class Comparison:
                 log.seek(self._read_to)
                 for match in _SCORE.finditer(log.read()):
                     if match["pod"] == name:
-                        found.setdefault(match["node"], {})[match["plugin"]] = int(match["score"])
+                        found.setdefault(match["node"], {}).setdefault(match["plugin"], int(match["score"]))
             return len(found) >= nodes
 
         wait_for(read, SOON_S, f"scores of {name}")
@@ -377,6 +383,9 @@ def _of_containers(pod: PodInfo) -> PodInfo:
 
 
 def _is_decided(pod: Mapping[str, Any]) -> bool:
-    conditions = pod["status"].get("conditions", [])
-    said = {each.get("reason") for each in conditions if each["type"] == "PodScheduled"}
-    return bool(pod["spec"].get("nodeName")) or bool(said & {"Unschedulable", "SchedulerError"})
+    return bool(pod["spec"].get("nodeName")) or "Unschedulable" in _reasons(pod)
+
+
+def _reasons(pod: Mapping[str, Any]) -> set[str]:
+    """Why it has no node yet."""
+    return {each.get("reason") for each in pod["status"].get("conditions", []) if each["type"] == "PodScheduled"}
