@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from integration import build
 from integration.cluster import arguments
@@ -63,8 +63,13 @@ class Extender:
         return {"NodeNames": names}
 
 
+E = TypeVar("E", bound=Extender)
+
+
 @contextlib.contextmanager
-def extender() -> Iterator[Extender]:
+def extender(make: Callable[[int], E]) -> Iterator[E]:
+    """An extender on a port of its own, which ``make`` is told."""
+
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -81,7 +86,7 @@ def extender() -> Iterator[Extender]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made = Extender(server.server_address[1])
+    made = make(server.server_address[1])
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

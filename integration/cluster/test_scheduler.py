@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from integration.cluster import comparedscheduler, controlplane, legality, schedulerstage
+from integration.cluster.comparedscheduler import Extender
 from integration.cluster.controlplane import ControlPlane
 from integration.cluster.ports import free_ports
 from integration.cluster.schedulerstage import PODS, SOON_S
@@ -37,7 +38,7 @@ def test_what_it_finds_feasible_and_how_it_scores_is_what_kube_scheduler_does(tm
     options = controlplane.Options(api_server_flags=("--disable-admission-plugins=StorageObjectInUseProtection",))
     with (
         controlplane.private(tmp_path / "plane", options) as plane,
-        comparedscheduler.extender() as extender,
+        comparedscheduler.extender(Extender) as extender,
         comparedscheduler.kube_scheduler(plane, tmp_path, extender) as log,
         replica(plane, "ours", tmp_path / "ours.log"),
         plane.api() as api,
