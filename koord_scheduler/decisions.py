@@ -1,14 +1,14 @@
 """The last decisions, for whoever asks why a pod is where it is; and what the flags of debugging have said of each.
 
-Invariant: the last ``MOST`` decisions are there, and at most twice as many.
+Invariant: the last ``MOST`` decisions are there and no others, of each pod the last one: about a KiB each.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from typing import NamedTuple
 
-from koord.kube.recent import Recent
 from koord.scheduling.framework import Framework, Placement, WeightedPlugin
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.queue import QueuedPod
@@ -39,18 +39,20 @@ class Decisions:
 
     def __init__(self, scores: int = 0, filters: bool = False) -> None:
         self._scores, self._filters = scores, filters
-        self._by_uid = Recent[str, Decision](2 * MOST)
+        self._by_uid: OrderedDict[str, Decision] = OrderedDict()
 
     def get(self, uid: str) -> Decision | None:
         return self._by_uid.get(uid)
 
     def made(self, queued: QueuedPod, placement: Placement, framework: Framework, now_s: float) -> None:
         """A node was found for the pod."""
-        kept = placement._replace(best=placement.best[:BEST])
-        decision = Decision(
+        kept = placement if len(placement.best) <= BEST else placement._replace(best=placement.best[:BEST])
+        self._by_uid.pop(queued.pod.uid, None)
+        self._by_uid[queued.pod.uid] = Decision(
             kept, now_s, len(framework.state.table), queued.tries, now_s - queued.tried_from_s, framework.scoring
         )
-        self._by_uid.put(queued.pod.uid, decision)
+        if len(self._by_uid) > MOST:
+            self._by_uid.popitem(last=False)
         if self._scores:
             _log.info("%s", _table(queued.pod, placement, framework, self._scores))
 
