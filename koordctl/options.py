@@ -52,12 +52,18 @@ _kubeconfig = click.option(
     metavar="FILE",
     help="How to reach the API server.  [default: $KUBECONFIG, else ~/.kube/config]",
 )
-scheduler = click.option(
+_scheduler = click.option(
     "--scheduler",
     default="",
     metavar="HOST:PORT",
     callback=_address,
     help="Ask koord-scheduler there, as through kubectl port-forward.  [default: its leader, found by its Lease]",
+)
+_scheduler_token = click.option(
+    "--scheduler-token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The token that koord-scheduler's pages want, if it has --metrics-token-file.",
 )
 _context = click.option("--context", default="", metavar="NAME", help="The kubeconfig's context.")
 wait = click.option(
@@ -87,6 +93,12 @@ def daemon(command: _Command) -> _Command:
 def cluster(command: _Command) -> _Command:
     """Adds ``--kubeconfig`` and ``--context``: which cluster is asked, chosen as kubectl does."""
     decorated: _Command = _kubeconfig(_context(command))
+    return decorated
+
+
+def scheduler(command: _Command) -> _Command:
+    """Adds ``--scheduler`` and ``--scheduler-token-file``: where koord-scheduler is asked, and as whom."""
+    decorated: _Command = _scheduler(_scheduler_token(command))
     return decorated
 
 

@@ -7,6 +7,7 @@ which port its pages are. Fails with NotAsked, whose text says why in a clause: 
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -38,11 +39,20 @@ class NotAsked(Exception):
 
 
 class SchedulerChoice(NamedTuple):
-    """``address``: ``host:port``; "": the leader's, found by the Lease in ``namespace``."""
+    """``address``: ``host:port``; "": the leader's, found by the Lease in ``namespace``. ``token_file``: with what its
+    pages want, if they do.
+    """
 
     namespace: str
     address: str
     timeout_s: float
+    token_file: Path | None = None
+
+    def request(self, path: str) -> bytes:
+        """Raises OSError."""
+        token = "" if self.token_file is None else self.token_file.read_text(encoding="utf-8").strip()
+        bearer = f"Authorization: Bearer {token}\r\n" if token else ""
+        return f"GET {path} HTTP/1.0\r\nHost: localhost\r\nAccept: application/json\r\n{bearer}\r\n".encode()
 
 
 async def pod(client: Client, choice: SchedulerChoice, key: Key) -> PodPage:
@@ -80,7 +90,7 @@ async def _sent(client: Client, choice: SchedulerChoice, path: str) -> bytes:
     port = lease.metadata.annotations.get(ANNOTATION_STATUS_PORT, str(DEFAULT_PORT))
     if not port.isdecimal():
         raise NotAsked("its leader serves no pages")
-    return await client.forwarded(Key(choice.namespace, holder), int(port), _request(path))
+    return await client.forwarded(Key(choice.namespace, holder), int(port), choice.request(path))
 
 
 async def _direct(choice: SchedulerChoice, path: str) -> bytes:
@@ -88,15 +98,11 @@ async def _direct(choice: SchedulerChoice, path: str) -> bytes:
     async with asyncio.timeout(choice.timeout_s):
         reader, writer = await asyncio.open_connection(host.strip("[]") or "127.0.0.1", int(port))
         try:
-            writer.write(_request(path))
+            writer.write(choice.request(path))
             await writer.drain()
             return await reader.read()
         finally:
             writer.close()
-
-
-def _request(path: str) -> bytes:
-    return f"GET {path} HTTP/1.0\r\nHost: localhost\r\nAccept: application/json\r\n\r\n".encode()
 
 
 class _Answer(NamedTuple):

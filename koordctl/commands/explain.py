@@ -11,6 +11,8 @@ from click.core import ParameterSource
 from koordctl import completing, guide, options
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from koord.pb.koord import inspect_pb2
 
 
@@ -38,8 +40,8 @@ def explain() -> None:
 @options.koord_namespace
 @options.daemon
 def pod(
-    name: str, namespace: str, in_cluster: bool, output: str, scheduler: str, kubeconfig: str, context: str,
-    koord_namespace: str, socket: str, timeout_s: float,
+    name: str, namespace: str, in_cluster: bool, output: str, scheduler: str, scheduler_token_file: Path | None,
+    kubeconfig: str, context: str, koord_namespace: str, socket: str, timeout_s: float,
 ) -> None:  # fmt: skip
     """On a node, explain every file of the pod NAME and of its containers. In a cluster, say why it is pending,
     evicted, or otherwise not as it should be, and ask koord-scheduler why it waits or is where it is.
@@ -49,7 +51,9 @@ def pod(
     before, slash, after = name.partition("/")
     namespace, name = (before, after) if slash else (namespace, name)
     if in_cluster or scheduler or kubeconfig or context or (_is_daemon_absent(socket) and _knows_cluster()):
-        _explain_in_cluster(namespace, name, output, scheduler, kubeconfig, context, koord_namespace, timeout_s)
+        _explain_in_cluster(
+            namespace, name, output, scheduler, scheduler_token_file, kubeconfig, context, koord_namespace, timeout_s
+        )
     else:
         _explain({"pod": {"namespace": namespace, "name": name}}, output, socket, timeout_s)
 
@@ -96,8 +100,8 @@ def _knows_cluster() -> bool:
 
 
 def _explain_in_cluster(
-    namespace: str, name: str, output: str, scheduler: str, kubeconfig: str, context: str, koord_namespace: str,
-    timeout_s: float,
+    namespace: str, name: str, output: str, scheduler: str, scheduler_token_file: Path | None, kubeconfig: str,
+    context: str, koord_namespace: str, timeout_s: float,
 ) -> None:  # fmt: skip
     from koordctl.cluster import connection, names, pods  # noqa: PLC0415
     from koordctl.cluster.scheduler import SchedulerChoice  # noqa: PLC0415
@@ -106,7 +110,7 @@ def _explain_in_cluster(
 
     choice = connection.Choice(kubeconfig, context, timeout_s)
     key = names.pod(namespace or connection.namespace(choice), name)
-    asked = SchedulerChoice(koord_namespace, scheduler, timeout_s)
+    asked = SchedulerChoice(koord_namespace, scheduler, timeout_s, scheduler_token_file)
     found = connection.ask(choice, lambda client: pods.explain(client, key, asked))
     if found is None:
         raise Refused(f"there is no pod {key}, and no Event says that it was evicted.")

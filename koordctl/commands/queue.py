@@ -9,6 +9,8 @@ import click
 from koordctl import guide, options
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from koordctl.fields import ListingLayout
 
 
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
 @options.koord_namespace
 @options.timeout
 def queue(
-    limit: int, scheduler: str, kubeconfig: str, context: str, koord_namespace: str, timeout_s: float,
-    layout: ListingLayout[Any],
+    limit: int, scheduler: str, scheduler_token_file: Path | None, kubeconfig: str, context: str,
+    koord_namespace: str, timeout_s: float, layout: ListingLayout[Any],
 ) -> None:  # fmt: skip
     """List the pods that wait for koord-scheduler, the most important and then the oldest first: since when, how often
     they were tried, and what they wait for. Pods of one owner that wait alike are one row.
@@ -41,7 +43,7 @@ def queue(
     from koordctl.cluster.scheduler import SchedulerChoice  # noqa: PLC0415
     from koordctl.output import show, warn  # noqa: PLC0415
 
-    choice = SchedulerChoice(koord_namespace, scheduler, timeout_s)
+    choice = SchedulerChoice(koord_namespace, scheduler, timeout_s, scheduler_token_file)
     page, why_not = ask(Choice(kubeconfig, context, timeout_s), lambda client: waiting.read(client, choice, limit))
     show(layout, lambda: waiting.text(page, layout), lambda: waiting.document(page, why_not, layout))
     if why_not:

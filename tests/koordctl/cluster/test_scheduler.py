@@ -23,7 +23,7 @@ from koord.model.schedulerpages import (
     ScoredNode,
     Waiting,
 )
-from koord.service.statusserver import Page, PageRequest, StatusServer
+from koord.service.statusserver import Page, PageRequest, StatusServer, TokenGuard
 from koordctl.exits import OK, USAGE
 from tests.koordctl.clusters import Cluster, time_before
 from tests.koordctl.runs import koordctl
@@ -63,13 +63,14 @@ FOLLOWER = Page(503, b'{"message":"the instance is not leader"}\n', "application
 
 
 @contextlib.asynccontextmanager
-async def scheduler(pages: Mapping[str, object]) -> AsyncIterator[int]:
-    """A scheduler's port, with these pages."""
+async def scheduler(pages: Mapping[str, object], token: str = "") -> AsyncIterator[int]:
+    """A scheduler's port, with these pages, guarded by the token if there is one."""
 
     def said(page: object, _: PageRequest) -> Page:
         return page if isinstance(page, Page) else Page(200, msgspec.json.encode(page), "application/json")
 
-    server = StatusServer({}, local={path: partial(said, page) for path, page in pages.items()})
+    guard = TokenGuard(token) if token else None
+    server = StatusServer({}, guard, local={path: partial(said, page) for path, page in pages.items()})
     await server.start("127.0.0.1:0")
     try:
         yield server.port
@@ -176,6 +177,17 @@ async def test_a_queue_for_programs(cluster: Cluster, tmp_path: Path) -> None:
     assert (document["counts"]["unschedulable"], document["left_out_count"]) == (6, 4)
     assert document["rows"][1]["owner"] == "Job/train"
     assert 5 * 3600 <= document["rows"][1]["waited_s"] < 6 * 3600
+
+
+@pytest.mark.parametrize(("token", "says"), [("secret\n", ""), ("wrong", "it answered 401: a bearer token is needed")])
+async def test_a_token(cluster: Cluster, tmp_path: Path, token: str, says: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(token)
+    async with scheduler({QUEUE_PAGE: QUEUE}, "secret") as port:
+        flags = (f"--scheduler=127.0.0.1:{port}", f"--scheduler-token-file={file}")
+        _, out, err = await cluster.run(tmp_path, "queue", *flags)
+    assert ("train-4" in out) is not bool(says)
+    assert says in err
 
 
 async def test_the_queue_as_the_api_server_knows_it(cluster: Cluster, tmp_path: Path) -> None:
