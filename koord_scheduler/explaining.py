@@ -56,13 +56,13 @@ class Explainer:
             return None
         uid, spec = pod.metadata.uid, pod.spec
         page = PodPage(key.namespace, key.name, uid, spec.scheduler_name, spec.priority or 0)
+        if not self._view.is_ours(pod):
+            return _in(page, "other", f"it is a pod of {spec.scheduler_name}, which is not this scheduler")
         node = spec.node_name or self._view.state.node_of(uid)
         if pod.status.phase in ("Succeeded", "Failed"):
             return _in(page, "ended", f"it has ended: {pod.status.phase}")
         if node:
             return _in(page, "placed" if spec.node_name else "binding", placed=self._placed(uid, node))
-        if not self._view.is_ours(pod):
-            return _in(page, "other", f"it waits for {spec.scheduler_name}, which is not this scheduler")
         if pod.metadata.deletion_timestamp is not None:
             return _in(page, "ended", "it is being deleted")
         if (problem := self._view.problems.get(uid)) is not None:
