@@ -110,14 +110,20 @@ def _helps(framework: Framework, pod: PodInfo, rejected: Sequence[_Rejected]) ->
     if not len(framework.state.table):
         yield "a node: there is none"
         return
-    count = np.sum([each.rows for each in rejected], axis=0, dtype=np.int64)
+    count = np.zeros(framework.state.length, np.int64)
+    for each in rejected:
+        count += each.rows
+    promised = np.flatnonzero(framework.state.table.exists & (count == 0))
+    if len(promised):
+        names = _names(framework, promised)
+        yield f"{_nodes(len(promised))} would do but for pods that have room promised there ({names})"
     alone = [(each.plugin, np.flatnonzero(each.rows & (count == 1))) for each in rejected]
     for plugin, rows in sorted(alone, key=lambda each: -len(each[1])):
         if isinstance(plugin, NodeResourcesFit):
             yield from _room(framework, pod, plugin, rows)
         elif len(rows):
             yield _without(framework, pod, plugin, rows)
-    if all(len(rows) == 0 for _, rows in alone):
+    if not len(promised) and all(len(rows) == 0 for _, rows in alone):
         names = ", ".join(each.plugin.name for each in rejected)
         yield f"more than one change: every node is rejected by several of {names}"
 

@@ -102,6 +102,14 @@ def test_no_node_and_a_node_that_would_do() -> None:
     assert (found.feasible_count, found.found, found.helps) == (1, (), ())
 
 
+def test_room_that_is_promised_to_another_pod() -> None:
+    made = framework(node("n1", "2"))
+    made.state.nominations.put(pod("high", {"cpu": "2"}, priority=9), "n1")
+    found = obstacles.of(made, pod("low", {"cpu": "1"}))
+    assert (found.feasible_count, found.found) == (0, ())
+    assert found.helps == ("1 node would do but for pods that have room promised there (n1)",)
+
+
 @pytest.mark.parametrize("seed", range(60, 66))
 def test_the_counts_are_those_of_the_diagnosis(seed: int) -> None:
     history, draw = History(seed), random.Random(seed)
