@@ -123,6 +123,7 @@ class Framework:
         self.cluster_filters = tuple([each for each in self.filters if each.filter_scope is Scope.CLUSTER])
         self._preferring = tuple([each.plugin for each in plugins if each.filters and can_prefer(each.plugin)])
         self.scoring = tuple([each for each in plugins if each.weight and can_score(each.plugin)])
+        self._weights = tuple([each.weight for each in self.scoring])
         self._evaluations: OrderedDict[bytes, _Evaluation] = OrderedDict()
         self._seed = seed
         self._node_hashes = state.table.column(np.uint64)
@@ -149,7 +150,7 @@ class Framework:
         scores = np.where(feasible, total if added is None else total + added, _LEAST)
         best = np.flatnonzero(scores == scores.max())
         row = int(best[0]) if len(best) == 1 else self._drawn(pod, best)
-        return Placement(self.state.table.name(row), count, self._best(scores, row, by_plugin, added))
+        return Placement(self.state.table.name(row), count, self._best(scores, row, best, by_plugin, added))
 
     def feasible(self, pod: PodInfo) -> Bools:
         """bool[N]: the nodes that will do."""
@@ -319,18 +320,27 @@ class Framework:
                     total += weight * scored
         return total, by_plugin
 
-    def _best(self, scores: Int64s, row: int, by_plugin: _Scores, added: Int64s | None) -> tuple[ScoredNode, ...]:
-        """The node of ``row``, and those next to it. ``scores`` are used up: ``_LEAST`` of one that will not do."""
-        found: list[ScoredNode] = []
-        while len(found) < self._best_count and scores[row] > _LEAST:
-            said = [by_plugin.get(plugin.name, 0) for plugin, _, _ in self.scoring]
-            each = tuple([score if isinstance(score, int) else int(score[row]) for score in said])
-            total = sum([score * weight for score, (_, weight, _) in zip(each, self.scoring, strict=True)])
-            total += 0 if added is None else int(added[row])
-            found.append(ScoredNode(self.state.table.name(row), total, each))
-            scores[row] = _LEAST
-            row = int(scores.argmax())
-        return tuple(found)
+    def _best(
+        self, scores: Int64s, row: int, equal: npt.NDArray[np.intp], by_plugin: _Scores, added: Int64s | None
+    ) -> tuple[ScoredNode, ...]:
+        """The node of ``row``, and those next to it. ``scores``: ``_LEAST`` of one that will not do; they are used up.
+        ``equal``: the rows with the same score as ``row``.
+        """
+        if not self._best_count:
+            return ()
+        rows = [row, *[each for each in equal[: self._best_count].tolist() if each != row][: self._best_count - 1]]
+        if len(rows) < self._best_count:
+            scores[rows] = _LEAST
+            while len(rows) < self._best_count and scores[each := int(scores.argmax())] > _LEAST:
+                rows.append(each)
+                scores[each] = _LEAST
+        columns = [by_plugin.get(plugin.name, 0) for plugin, _, _ in self.scoring]
+        return tuple([self._scored(each, columns, added) for each in rows])
+
+    def _scored(self, row: int, columns: Sequence[Int64s | Int16s | int], added: Int64s | None) -> ScoredNode:
+        each = tuple([column if isinstance(column, int) else int(column[row]) for column in columns])
+        total = sum([score * weight for score, weight in zip(each, self._weights, strict=True)])
+        return ScoredNode(self.state.table.name(row), total if added is None else total + int(added[row]), each)
 
     def _drawn(self, pod: PodInfo, rows: npt.NDArray[np.intp]) -> int:
         """Returns one of the rows, by pod, names of nodes and seed."""
