@@ -2,7 +2,9 @@
 
 Every replica keeps both up to date, so a new leader begins with what the API server says of pods and nominations.
 Invariant: a pod is in the state if it is on a node, or in the queue if it waits and is this scheduler's; a pod between
-a decision and the end of its binding is in the state alone.
+a decision and the end of its binding is in the state alone. A node is there until its watch says otherwise, which it
+does within ten seconds even if its connection hangs: only so long may a pod still be sent to a node that is gone, and
+Kubernetes deletes such a pod.
 An object that cannot be used costs itself only: the log and ``problems`` say why.
 """
 
@@ -15,7 +17,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from koord.kube.client import Client
-from koord.kube.informer import Followed, Informer, as_read
+from koord.kube.informer import Followed, Informer, Pace, as_read
 from koord.kube.interner import Interner
 from koord.kube.kind import NAMESPACE, Key, Kind, Object, PartialObject
 from koord.kube.schedulingkinds import (
@@ -48,6 +50,10 @@ from koord_scheduler.storageview import storage_informers
 
 _log = logging.getLogger(__name__)
 _BATCH = 512
+_PACE = Pace(stall_s=10.0, most_silent_watches=60)
+"""Of nodes and pods: a watch whose connection hangs is begun anew within ten seconds, from where it was, so that no pod
+is placed for longer by what is not so any more. Where nothing happens, that is a request each ten seconds.
+"""
 _DEFAULT_BACKOFF = BackoffTimes()
 _UNSUPPORTED = tuple([WeightedPlugin(each, 0) for each in UNSUPPORTED])
 
@@ -101,8 +107,8 @@ class ClusterView:
         self._monotonic_s = monotonic_s
         self._stream, self._delivered = EventStream(), asyncio.Event()
         stream, now = self._stream, monotonic_s
-        self.nodes = Informer(client, NODE, now, stream=stream, transform=as_read, handle=self._take_node)
-        self.pods = Informer(client, POD, now, stream=stream, transform=PodSharing(), handle=self._take_pod)
+        self.nodes = Informer(client, NODE, now, stream=stream, pace=_PACE, transform=as_read, handle=self._take_node)
+        self.pods = Informer(client, POD, now, stream=stream, pace=_PACE, transform=PodSharing(), handle=self._take_pod)
         namespaces = Informer(
             client,
             NAMESPACE.decoded_as(PartialObject),

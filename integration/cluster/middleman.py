@@ -103,6 +103,7 @@ class _Watch:
     answer: web.StreamResponse
     request: web.Request
     lines: list[bytes] = field(default_factory=list)
+    hangs: bool = False
 
 
 class Middleman:
@@ -161,6 +162,14 @@ class Middleman:
         A client may hang up on it: then it is fewer."""
         return self._at_once(lambda: self._replay(plural, who))
 
+    def hang(self, plural: str, who: str = "") -> int:
+        """The watches that there are say nothing more, but do not end; returns how many."""
+        return self._at_once(lambda: self._hang(plural, who))
+
+    def watch_count(self, plural: str, who: str = "") -> int:
+        """How many watches there are, those that hang among them."""
+        return self._at_once(lambda: len(self._watches_of(plural, who)))
+
     def cut(self, plural: str, who: str = "") -> int:
         """The connections of watches break; returns how many."""
         return self._at_once(lambda: self._cut(plural, who))
@@ -214,6 +223,12 @@ class Middleman:
                     count += 1
         return count
 
+    def _hang(self, plural: str, who: str) -> int:
+        watches = self._watches_of(plural, who)
+        for watch in watches:
+            watch.hangs = True
+        return len(watches)
+
     def _cut(self, plural: str, who: str) -> int:
         watches = self._watches_of(plural, who)
         for watch in watches:
@@ -224,7 +239,8 @@ class Middleman:
         return [each for each in self._watches if plural in ("", each.plural) and who in ("", each.who)]
 
     def _is_stale(self, watch: _Watch) -> bool:
-        return any(plural == watch.plural and who in ("", watch.who) for plural, who in tuple(self._stale))
+        stale = tuple(self._stale)
+        return watch.hangs or any(plural == watch.plural and who in ("", watch.who) for plural, who in stale)
 
     def _fault_of(self, call: Call) -> Fault | None:
         with self._lock:

@@ -21,6 +21,8 @@ from integration.cluster.schedulerstage import PODS, SOON_S, Replica, Stage
 from integration.harness.processes import wait_for
 
 ONE = "faulty"
+HANGS_S = 20.0
+"""A watch that hangs is begun anew within ten seconds; twice that, for a machine that is busy."""
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +116,23 @@ def test_a_node_that_goes_under_bindings(stage: Stage, one: Replica) -> None:
     wait_for(stage.middle.is_met, SOON_S, "all bindings to be refused")
     stage.delete_node("goes")
     stage.add_nodes("comes", labels={"pool": "x"})
+    stage.wait_placed(names)
+    assert set(stage.placed(names).values()) == {"comes"}
+    assert stage.wrongs(names) == []
+
+
+def test_a_watch_of_nodes_that_hangs(stage: Stage, one: Replica) -> None:
+    """It is begun anew within ten seconds, and no pod is sent to the node that went meanwhile."""
+    names = schedulerstage.names_of("p", 10)
+    stage.add_nodes("goes", labels={"pool": "x"})
+    stage.add_pods(ONE, ["before"], nodeSelector={"pool": "x"})
+    stage.wait_placed(["before"])
+    hanging = stage.middle.hang("nodes", "one")
+    stage.delete_node("goes")
+    stage.add_nodes("comes", labels={"pool": "x"})
+    wait_for(lambda: stage.middle.watch_count("nodes", "one") > hanging, HANGS_S, "another watch of nodes")
+    time.sleep(1.0)
+    stage.add_pods(ONE, names, nodeSelector={"pool": "x"})
     stage.wait_placed(names)
     assert set(stage.placed(names).values()) == {"comes"}
     assert stage.wrongs(names) == []

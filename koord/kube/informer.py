@@ -38,10 +38,6 @@ Wire = TypeVar("Wire", bound=Object)
 """What the server sends, as its consumer reads it."""
 
 Item = TypeVar("Item")
-MAX_SILENT_WATCHES = 4
-"""After so many in a row the objects are listed: a server whose database was put back to an earlier state says nothing
-until it reaches the version that we know, and what happens before is lost."""
-
 _SLICE = 512
 """Objects of a list that are taken before the event loop comes to other work: some milliseconds."""
 
@@ -86,6 +82,9 @@ class Pace:
     """``resync_s``: after how long each object is an event again without a change; 0: never. ``is_whole_allowed``: may
     a list be one answer, from the server's cache? Not where anybody makes large objects: then it comes in pages.
 
+    ``most_silent_watches``: after so many in a row the objects are listed: a server whose database was put back to an
+    earlier state says nothing until it reaches the version that we know, and what happens before is lost.
+
     A watch that said something, or that the server ended after ``settled_s`` or more, counts as a success, after which
     delays begin anew. ``refused``: the delays while the server does not know the kind, or lets nobody list it.
     """
@@ -94,6 +93,7 @@ class Pace:
     is_whole_allowed: bool = True
     watch_timeout_s: float = WATCH_TIMEOUT_S
     stall_s: float = STALL_S
+    most_silent_watches: int = 4
     resync_s: float = 0.0
     settled_s: float = 5.0
     backoff: Backoff = _BACKOFF
@@ -308,7 +308,7 @@ class Informer(Generic[Wire, Kept]):
     def _note_silence(self) -> None:
         """No word is no failure: of a kind in which nothing happened, a server may have nothing to say."""
         self._silent_watches += 1
-        if self._silent_watches >= MAX_SILENT_WATCHES:
+        if self._silent_watches >= self._pace.most_silent_watches:
             self._silent_watches, self._version, self._list_from = 0, "", NEWEST
 
     def _note(self, error: KubeError) -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from koord.kube.backoff import Backoff
 from koord.kube.client import Selection
-from koord.kube.informer import MAX_SILENT_WATCHES, Informer, Pace, as_read
+from koord.kube.informer import Informer, Pace, as_read
 from koord.kube.kind import POD, Key, Object
 from koord.kube.stream import EventStream
 from koord.model.core import Pod, PodSpec
@@ -248,11 +248,11 @@ async def test_silence_again_and_again_means_to_list(server: Server) -> None:
     """A server whose database went back in time waits for ever for the version that we know."""
     server.bookmark_s = 0.01
     pace = Pace(stall_s=0.15, settled_s=0.01)
-    server.faults = [Fault("watch", silent=True)] * (MAX_SILENT_WATCHES - 1)
+    server.faults = [Fault("watch", silent=True)] * (pace.most_silent_watches - 1)
     async with following(server, pace) as follower:
         await until(lambda: follower.informer.counts.bookmarks > 0)
         assert follower.informer.counts.lists == 1
-        server.faults = [Fault("watch", silent=True)] * MAX_SILENT_WATCHES
+        server.faults = [Fault("watch", silent=True)] * pace.most_silent_watches
         server.cut_watches()
         await until(lambda: follower.informer.counts.lists == 2)
         assert not server.faults
