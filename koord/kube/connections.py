@@ -3,7 +3,8 @@
 A client of the API server spends most of its CPU on such requests, and aiohttp's take four times as much as these; it
 stays for what this cannot do: answers that go on, and proxies.
 Invariants: a connection has one request at a time; one that has not brought the whole answer, or that the server wants
-to end, takes no other; there are at most ``most``. Fails with Unreachable.
+to end, takes no other; there are at most ``most``. What is given up and has not left this machine, as where the network
+is cut, never leaves it. Fails with Unreachable.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Callable
 from typing import NamedTuple, cast
@@ -29,6 +31,9 @@ _KEEPALIVE = (
     (socket.TCP_KEEPCNT, 3),
     (socket.TCP_USER_TIMEOUT, 30_000),
 )
+_AT_ONCE = struct.pack("ii", 1, 0)
+"""``struct linger``: close the connection by a reset, and forget what it was to send."""
+
 _FRAMED = (b"content-length", b"transfer-encoding")
 _FIRST_FINAL_STATUS = 200
 
@@ -180,8 +185,11 @@ class _Connection(asyncio.Protocol):
         return found
 
     def end(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+        if self._transport is None:
+            return
+        if self._answer is not None:  # or the kernel would send for half a minute more what it still has
+            self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass

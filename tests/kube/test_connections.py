@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -207,3 +208,25 @@ def test_they_work_in_uvloop() -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_what_was_given_up_never_arrives(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """Of a request that waits in the kernel, since the server takes nothing, as where the network is cut."""
+    size = 20_000
+    request = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
+    with socket.socket() as listening, asyncio.Runner(loop_factory=loop) as runner:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+
+        async def give_up() -> None:
+            async with pool() as connections:
+                with pytest.raises(Unreachable, match="no answer in time"):
+                    await connections.exchange(Endpoint(*listening.getsockname()), request, False, 0.2)
+
+        runner.run(give_up())
+        accepted, _ = listening.accept()
+        with accepted, pytest.raises(ConnectionResetError):
+            while accepted.recv(1 << 16):
+                pass
