@@ -25,7 +25,7 @@ from koord_scheduler.configuration import KIND, Configuration
 from koord_scheduler.explaining import Explainer
 from koord_scheduler.options import Options
 from koord_scheduler.pluginargs import API_VERSION
-from koord_scheduler.pluginsets import FILTER, SCORE
+from koord_scheduler.pluginsets import FILTER, PERMIT, PRE_BIND, RESERVE, SCORE
 
 CONFIG_PAGE, NODE_PAGE, SERVICES_PAGE = "/configz", "/apis/v1/nodes/", "/apis/v1/__services__"
 DEFAULT_LIMIT, MOST_ROWS = 100, 1000
@@ -127,6 +127,15 @@ def configuration_page(options: Options, configuration: Configuration) -> Mappin
                     "enabled": [
                         {"name": each.plugin.name, "weight": each.weight} for each in profile.plugins if each.weight
                     ]
+                },
+                **{
+                    point: {"enabled": [{"name": each.name} for each in plugins]}
+                    for point, plugins in (
+                        (RESERVE, profile.reserve),
+                        (PERMIT, profile.permit),
+                        (PRE_BIND, profile.pre_bind),
+                    )
+                    if plugins
                 },
             },
         }

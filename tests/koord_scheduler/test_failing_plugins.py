@@ -10,15 +10,21 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from koord.model.schedulerpages import POD_PAGE
 from koord.scheduling.defaults import default_plugins
 from koord.scheduling.framework import Framework, WeightedPlugin
 from koord.scheduling.plugin import Explanation, Plugin, PluginError, PodPatch, Reason, Reject, Rejection, Scope, Wait
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import Preemptor
 from koord.scheduling.state import ClusterState
+from koord_scheduler.configuration import Configuration
+from koord_scheduler.options import PROGRAM
+from koord_scheduler.pages import configuration_page
 from koord_scheduler.pluginguard import guarded
 from koord_scheduler.profiles import Profile
+from tests.koord_scheduler.extenderserver import ExtenderServer
 from tests.koord_scheduler.rig import Rig, running
+from tests.koord_scheduler.test_pages import Reader
 from tests.kube.support import PODS
 from tests.scheduling.clusters import node, pod
 from tests.support.waiting import until
@@ -112,6 +118,16 @@ def total(rig: Rig) -> int:
 async def test_a_plugin_that_raises(point: str) -> None:
     plugin = plugin_with(**{point: division})
     async with running(cluster, profiles=(profile_of(plugin),)) as rig:
+        await is_told_and_tried_again(rig, plugin, f"plugin Bad: {point}: ZeroDivisionError: division by zero")
+
+
+@pytest.mark.parametrize("point", ["filter", "score", "preferred_nodes", "reserve"])
+async def test_a_plugin_that_raises_about_a_pod_that_extenders_are_asked_about(
+    extender: ExtenderServer, point: str
+) -> None:
+    plugin = plugin_with(**{point: division})
+    asked = [extender.settings()]
+    async with running(cluster, profiles=(profile_of(plugin),), extenders=asked) as rig:
         await is_told_and_tried_again(rig, plugin, f"plugin Bad: {point}: ZeroDivisionError: division by zero")
 
 
@@ -488,3 +504,22 @@ async def test_reservations_end_backwards_when_a_binding_fails() -> None:
         assert rig.condition()[2] == "plugin b: reserve: ValueError: full"
         assert log == ["reserve a", "reserve b", "unreserve c", "unreserve b", "unreserve a"]
         assert (rig.requested(), rig.server.count("bind")) == (0, 0)
+
+
+async def test_a_page_about_its_pod_says_that_a_plugin_fails() -> None:
+    plugin = plugin_with(filter=division)
+    async with running(cluster, profiles=(profile_of(plugin),)) as rig:
+        await rig.lead()
+        await until(lambda: rig.condition("bad")[1] == "SchedulerError")
+        await until(lambda: len(rig.view.queue) == 1)
+        status, said = await Reader(rig).get(POD_PAGE, "default/bad")
+        assert (status, said) == (500, {"message": "plugin Bad: filter: ZeroDivisionError: division by zero"})
+
+
+def test_the_page_of_the_configuration_has_the_points_of_users_plugins() -> None:
+    options = PROGRAM.load(PROGRAM.parse([]))
+    found = Configuration((Profile("a", reserve=(Pairs(1),), permit=(Pairs(1),)), Profile("b")))
+    first, second = configuration_page(options, found)["kubescheduler.config.k8s.io"]["profiles"]
+    assert first["plugins"]["reserve"] == first["plugins"]["permit"] == {"enabled": [{"name": "Pairs"}]}
+    assert "preBind" not in first["plugins"]
+    assert set(second["plugins"]) == {"filter", "score"}
