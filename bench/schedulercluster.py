@@ -77,7 +77,7 @@ class Outcome:
     writes_a_pod: float
     cpu_ms_a_pod: float
     memory_mib: float
-    servers_ms_a_pod: float = 0.0
+    servers_ms_a_pod: float
     latencies_ms: tuple[float, ...] = ()
 
 
@@ -154,9 +154,7 @@ class Arena:
         process = Process(contender.argv(self._plane), self._plane.directory / f"{contender.name}.log")
         try:
             with self._without_room(contender, UNSCHEDULABLE_PER_S if case.unschedulable else 0):
-                servers_s = self._servers_cpu_s()
-                outcome = _backlog(log, process, contender, pods)
-                outcome = replace(outcome, servers_ms_a_pod=(self._servers_cpu_s() - servers_s) / pods * 1e3)
+                outcome = _backlog(log, process, contender, pods, self._servers_cpu_s)
             if case.trickle and not contender.ends:
                 return replace(outcome, latencies_ms=self._trickle(case, contender))
             return outcome
@@ -221,9 +219,12 @@ class Arena:
             wait_for(lambda: not api.items(objects.pods_of(NAMESPACE), **selected), TURN_S, "the pods to be removed")
 
 
-def _backlog(log: AuditLog, process: Process, contender: Contender, pods: int) -> Outcome:
+def _backlog(
+    log: AuditLog, process: Process, contender: Contender, pods: int, servers_cpu_s: Callable[[], float]
+) -> Outcome:
     """Waits until all pods are bound and nothing more is written about them; others may go on waiting."""
     bound, cpu_before_s, cpu_after_s, mib = list[float](), 0.0, 0.0, 0.0
+    servers_before_s = 0.0
     until_s, last_s = time.monotonic() + TURN_S, time.monotonic()
     while len(bound) < pods or time.monotonic() - last_s < SILENCE_S:
         silent_s = time.monotonic() - last_s
@@ -235,7 +236,8 @@ def _backlog(log: AuditLog, process: Process, contender: Contender, pods: int) -
         bound += [each.at_s for each in new if each.what == BOUND and each.is_done]
         with contextlib.suppress(OSError, StopIteration):  # it has ended
             cpu_after_s, mib = cpu_s(process.pid), memory_mib(process.pid)
-        cpu_before_s = cpu_before_s or (cpu_after_s if bound else 0.0)
+        if bound and not servers_before_s:  # what reading the cluster took is not a pod's
+            cpu_before_s, servers_before_s = cpu_after_s, servers_cpu_s()
     writes = [each for each in log.writes if _is_about_backlog(each)]
     begin_s, end_s = min(bound), max(bound)
     return Outcome(
@@ -245,6 +247,7 @@ def _backlog(log: AuditLog, process: Process, contender: Contender, pods: int) -
         writes_a_pod=sum(each.user == USER for each in log.writes) / pods,
         cpu_ms_a_pod=(cpu_after_s - cpu_before_s) / pods * 1e3,
         memory_mib=mib,
+        servers_ms_a_pod=(servers_cpu_s() - servers_before_s) / pods * 1e3,
     )
 
 
