@@ -9,7 +9,7 @@ from runtimeproxy import intercept
 from runtimeproxy.intercept import Forward, Refuse, StreamPlan, Treatment
 from tests.runtimeproxy.simulation.call import HOLD, PASS, REWRITE, TAP, Call, Method, check, rewritten
 from tests.runtimeproxy.simulation.dice import Dice
-from tests.runtimeproxy.simulation.loop import SimLoop
+from tests.support.simloop import SimLoop
 
 METHODS = (
     Method(b"/model.Service/Pass", PASS),

@@ -1,16 +1,6 @@
-"""Small faults of the relay, each of which the simulation must find: what shows that its checks can fail.
-
-A fault replaces one fragment of one method's source. Where the relay has changed so that a fragment is not there any
-more the fault must be written anew, which the test says.
-"""
+"""Small faults of the relay, each of which the simulation must find."""
 
 from __future__ import annotations
-
-import inspect
-import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 
 from runtimeproxy.relay.accounts import Accounts
 from runtimeproxy.relay.answers import AnswerRelay
@@ -22,18 +12,7 @@ from runtimeproxy.relay.refusals import Refusals
 from runtimeproxy.relay.requests import RequestRelay
 from runtimeproxy.relay.rewrites import Rewrites, _Answer
 from runtimeproxy.relay.stream import Stream
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """``old`` stands once in ``method`` of ``owner``, and ``new`` takes its place."""
-
-    name: str
-    owner: type
-    method: str
-    old: str
-    new: str
-
+from tests.support.mutants import Mutant
 
 MUTANTS = (
     Mutant("credit is given twice", Accounts, "credit_connection", "+= size_bytes", "+= 2 * size_bytes"),
@@ -64,21 +43,3 @@ MUTANTS = (
     Mutant("an answer's message is cut wrongly", Rewrites, "take", "len(answer.body):", "len(answer.body) + 1:"),
     Mutant("the budget is not given back", Accounts, "empty", "self.account(stream, -stream.held_bytes)", "pass"),
 )  # fmt: skip
-
-
-@contextmanager
-def mutated(mutant: Mutant) -> Iterator[None]:
-    """The relay has this fault for the time of the block."""
-    original = mutant.owner.__dict__[mutant.method]
-    source = textwrap.dedent(inspect.getsource(original))
-    if source.count(mutant.old) != 1:
-        raise LookupError(f"{mutant.owner.__name__}.{mutant.method} has no single {mutant.old!r}: write the fault anew")
-    made: dict[str, object] = {}
-    faulty = source.replace(mutant.old, mutant.new).replace("super()", f"super({mutant.owner.__name__}, self)")
-    code = "from __future__ import annotations\n" + faulty
-    exec(compile(code, f"<{mutant.name}>", "exec"), original.__globals__, made)
-    setattr(mutant.owner, mutant.method, made[mutant.method])
-    try:
-        yield
-    finally:
-        setattr(mutant.owner, mutant.method, original)

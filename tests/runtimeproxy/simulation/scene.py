@@ -12,10 +12,10 @@ from tests.runtimeproxy.simulation.client import Client
 from tests.runtimeproxy.simulation.dice import Dice
 from tests.runtimeproxy.simulation.end import INITIAL_WINDOW_SIZE, End, Side
 from tests.runtimeproxy.simulation.interceptor import SimInterceptor
-from tests.runtimeproxy.simulation.loop import SimLoop
 from tests.runtimeproxy.simulation.profile import ALL, HUGE_TABLE_BYTES, Profile
 from tests.runtimeproxy.simulation.runtime import Runtime
 from tests.runtimeproxy.simulation.transport import SimTransport
+from tests.support.simloop import SimLoop
 
 _OPEN_WINDOW_BYTES = 16_384  # a smaller one is opened before anything is said about progress
 

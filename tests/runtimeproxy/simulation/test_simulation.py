@@ -9,9 +9,10 @@ from hpack.exceptions import HPACKError
 
 from tests.runtimeproxy.simulation.call import Violation
 from tests.runtimeproxy.simulation.life import guarded
-from tests.runtimeproxy.simulation.mutants import MUTANTS, Mutant, mutated
+from tests.runtimeproxy.simulation.mutants import MUTANTS
 from tests.runtimeproxy.simulation.raw import life_of
 from tests.runtimeproxy.simulation.soak import lives, quiet
+from tests.support.mutants import Mutant, mutated
 
 pytestmark = pytest.mark.exhaustive
 

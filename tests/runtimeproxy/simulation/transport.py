@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from koord.http2.reading import FairProtocol
-from tests.runtimeproxy.simulation.loop import SimLoop
+from tests.support.simloop import SimLoop
 
 
 class SimTransport(asyncio.Transport):

@@ -1,7 +1,7 @@
-"""The event loop of a simulation: nothing happens in it but what the scheduler lets happen.
+"""The event loop of a simulation: nothing happens in it but what its driver lets happen, and its clock is the driver's.
 
 Callbacks run in the order in which they were asked for, timers by their due time, as in asyncio; when the next one
-runs, between which other events, is the scheduler's choice. An exception in a callback ends the run: a real loop
+runs, between which other events, is the driver's choice. An exception in a callback ends the run: a real loop
 would log it, or abort the transport.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
@@ -24,12 +25,15 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._coroutines: list[Coroutine[Any, Any, Any]] = []
         self._now_s = 1000.0
 
-    # what the relay uses of a loop
+    # what asyncio uses of a loop
 
     def time(self) -> float:
         return self._now_s
 
     def get_debug(self) -> bool:
+        return False
+
+    def is_closed(self) -> bool:
         return False
 
     def call_soon(  # type: ignore[override]
@@ -64,7 +68,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """A question that nobody waits for any more may have been answered by an exception, which nobody then sees."""
 
-    # what the scheduler does
+    # what the driver does
 
     def run_one(self) -> bool:
         """Run the next callback; False if none is ready."""
@@ -74,6 +78,13 @@ class SimLoop(asyncio.AbstractEventLoop):
                 handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
                 return True
         return False
+
+    def run_ready(self, most: int = sys.maxsize) -> int:
+        """Run callbacks until none is ready, or ``most`` have run. Returns how many."""
+        count = 0
+        while count < most and self.run_one():
+            count += 1
+        return count
 
     def abandon(self) -> None:
         """Nothing more happens: who still waits, or has not begun, never goes on."""
@@ -85,6 +96,14 @@ class SimLoop(asyncio.AbstractEventLoop):
         while self._timers and self._timers[0][2].cancelled():
             heapq.heappop(self._timers)
         return bool(self._timers)
+
+    def pass_time(self, seconds: float) -> bool:
+        """Let time pass until the next timer is due, and make it ready, or by ``seconds``; False if none was due."""
+        until_s = self._now_s + seconds
+        if self.has_timer and self._timers[0][0] <= until_s:
+            return self.fire_timer()
+        self._now_s = until_s
+        return False
 
     def fire_timer(self) -> bool:
         """Let time pass until the next timer is due, and make it ready; False if there is none."""
