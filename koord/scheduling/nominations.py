@@ -6,7 +6,7 @@ on that node only if it does so beside the nominated ones, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from koord.scheduling.podinfo import PodInfo
 
@@ -39,6 +39,10 @@ class Nominations:
 
     def node_of(self, uid: str) -> str | None:
         return self._node.get(uid)
+
+    def on(self, node: str) -> Iterable[str]:
+        """Returns the uids of the pods that are nominated to ``node``."""
+        return self._by_node.get(node, {})
 
     def below(self, priority: int, node: str) -> Sequence[PodInfo]:
         """Returns the pods of a lower priority that are nominated to ``node``."""

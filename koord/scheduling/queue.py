@@ -21,7 +21,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import count, islice
+from itertools import chain, count, islice
 from math import ceil
 from typing import NamedTuple
 
@@ -173,6 +173,9 @@ class SchedulingQueue:
 
     def __len__(self) -> int:
         return len(self._queued)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._queued
 
     def __iter__(self) -> Iterator[QueuedPod]:
         return iter(tuple(self._queued.values()))
@@ -422,12 +425,18 @@ class SchedulingQueue:
         return [self._groups[self._table.name(int(each))] for each in np.flatnonzero(fits)]
 
     def _wake_group(self, group: _Group, now_s: float, kind: EventKind, row: int = -1) -> None:
-        """Wakes all of the group; of a node's ``row`` no more than it has room for, those first that wait longest."""
-        number = len(group.pods) if row < 0 else self._room(group.pod, row)
-        for queued in islice(tuple(group.pods.values()), number):
+        """Wakes all of the group; of a node's ``row`` no more than it has room for."""
+        for uid in tuple(group.pods) if row < 0 else self._first(group, row):
+            queued = group.pods[uid]
             self._take_out(queued.pod.uid)
             queued.woken_by_row = row
             self._back_off(queued, now_s, _EVENTS[kind])
+
+    def _first(self, group: _Group, row: int) -> list[str]:
+        """Returns whom the node has room for: first those to which it is promised, then those that wait longest."""
+        promised = [uid for uid in self._state.nominations.on(self._state.table.name(row)) if uid in group.pods]
+        others = (uid for uid in group.pods if uid not in promised)
+        return list(islice(chain(promised, others), self._room(group.pod, row)))
 
     def _room(self, pod: PodInfo, row: int) -> int | None:
         """Returns for how many such pods the node has enough of everything; None: for any number."""

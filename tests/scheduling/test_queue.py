@@ -401,6 +401,17 @@ def test_no_pod_waits_that_has_a_node(seed: int) -> None:
             assert [queued.pod.name for queued in rig.queue if rig.framework.place(queued.pod)] == [], step
 
 
+def test_promised_room_wakes_first_to_whom_it_is_promised() -> None:
+    there, waiting = pod("there", {"cpu": "1"}, nodeName="n1"), names(3)
+    rig = Rig(node("n1", cpu="1"))
+    rig.came(there)
+    rig.put(*waiting)
+    assert rig.run() == []
+    rig.state.nominations.put(waiting[2], "n1")
+    rig.left(there)
+    assert rig.run(20.0) == ["p2"]
+
+
 # pods in which extenders have a say
 
 A, B, BOTH = frozenset("a"), frozenset("b"), frozenset("ab")
