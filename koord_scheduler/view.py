@@ -261,15 +261,16 @@ class ClusterView:
             self._put_waiting(info)
 
     def _put_placed(self, info: PodInfo) -> None:
-        before = self.state.pod(info.uid)
+        before, was_assumed = self.state.pod(info.uid), self.state.is_assumed(info.uid)
         self.queue.delete(info.uid)
         self.state.put_pod(info)
         node = self.state.node_of(info.uid)
         row = None if node is None else self.state.table.row(node)
-        if row is None or (before is not None and counts_alike(before, info)):
+        is_alike = before is not None and counts_alike(before, info)
+        if row is None or (is_alike and was_assumed is self.state.is_assumed(info.uid)):
             return
         self.queue.note(Event(EventKind.POD_CAME, row, info))
-        if before is not None:
+        if before is not None and not is_alike:
             self.queue.note(Event(EventKind.POD_LEFT, row, before))
 
     def _put_waiting(self, info: PodInfo) -> None:

@@ -338,6 +338,20 @@ async def test_a_standby_follows_and_decides_nothing() -> None:
         assert (len(rig.view.queue), rig.server.count("bind")) == (1, 0)
 
 
+async def test_a_pod_that_wants_company_wakes_when_its_company_is_placed_here() -> None:
+    async with running(lambda rig: rig.node("n1")) as rig:
+        await rig.lead()
+        term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": HOSTNAME}
+        rig.pod("near", affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
+        await until(lambda: rig.condition("near")[1] == "Unschedulable")
+        rig.pod("web", metadata={"labels": {"app": "web"}})
+        await rig.placed("web")
+        await until(lambda: not rig.view.state.assumed)
+        rig.offset_s += 20
+        rig.view.changed()
+        assert await rig.placed("near") == ["n1"]
+
+
 async def test_many_pods_fill_many_nodes() -> None:
     def prepare(rig: Rig) -> None:
         for index in range(20):
