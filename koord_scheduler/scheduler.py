@@ -190,19 +190,23 @@ class Scheduler:
         self.metrics.tried(queued, result, self._monotonic_s())
 
     async def _preempt(self, pod: PodInfo, preemption: Preemption, message: str) -> None:
-        """Has the victims deleted; the pod is tried again when they have left."""
+        """Has the victims deleted, as long as the pod waits; it is tried again when they have left."""
         node = preemption.node
         await self._reporter.tell(pod, UNSCHEDULABLE, message, node)
         for other in self._view.state.nominations.below(pod.priority, node):
             self._view.state.nominations.remove(other.uid)
             await self._statuses.unscheduled(other, UNSCHEDULABLE, f"node {node} is for a more important pod", "")
         for victim in preemption.victims:
+            if pod.uid not in self._view.queue:
+                return
             if not victim.is_terminating:
                 await self._delete(pod, victim, node)
 
     async def _delete(self, pod: PodInfo, victim: PodInfo, node: str) -> None:
         reason = f"preempting to accommodate a higher priority pod {pod.namespace}/{pod.name}"
         await self._statuses.disrupted(victim, reason)
+        if pod.uid not in self._view.queue:
+            return
         try:
             await self._client.delete(POD, Key(victim.namespace, victim.name), Preconditions(victim.uid))
         except KubeError as error:

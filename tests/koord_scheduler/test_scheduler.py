@@ -292,6 +292,24 @@ async def test_a_node_that_goes_wakes_who_waits_for_the_domains_that_are_left() 
         assert await rig.placed("p") == ["n1"]
 
 
+async def test_nobody_is_deleted_for_a_pod_that_waits_no_longer() -> None:
+    """The preemptor goes while its first victim is told what happens."""
+    async with running(lambda rig: rig.node("n1", "2").pod("low", "2", nodeName="n1", priority=0)) as rig:
+        held = asyncio.Event()
+        rig.server.faults += [Fault("patch"), Fault("patch", until=held)]
+        await rig.lead()
+        rig.pod("high", "2", priority=10)
+        await until(lambda: rig.server.count("patch") == 2)
+        rig.server.delete(PODS, "default", "high")
+        await until(lambda: not len(rig.view.queue))
+        held.set()
+        await until(lambda: rig.condition("low", "DisruptionTarget")[0])
+        rig.node("n2")
+        rig.pod("next")
+        assert await rig.placed("next") == ["n2"]
+        assert (rig.server.count("delete"), rig.node_of("low")) == (0, "n1")
+
+
 async def test_who_leads_next_keeps_what_was_promised() -> None:
     def prepare(rig: Rig) -> None:
         rig.node("n1", "1")
