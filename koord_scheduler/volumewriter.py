@@ -8,6 +8,7 @@ object that the decision was made of: what another client changed meanwhile is a
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from koord.kube.client import Client
 from koord.kube.errors import KubeError, NotLeader
@@ -35,10 +36,9 @@ class VolumeWriter:
         try:
             for key, name in decision.bindings:
                 await self._keep(name, key)
-            for key in decision.provisions:
-                await self._select(key, decision.node)
+            selected = {key: await self._select(key, decision.node) for key in decision.provisions}
             async with asyncio.timeout(timeout_s):
-                return await self._bound(decision)
+                return await self._bound(decision, selected)
         except NotLeader:
             raise
         except KubeError as error:
@@ -67,28 +67,33 @@ class VolumeWriter:
             PERSISTENT_VOLUME, Key("", name), {"metadata": metadata, "spec": {"claimRef": reference}}
         )
 
-    async def _select(self, key: ClaimKey, node: str) -> None:
-        """Has a volume made for the claim where the node can use it."""
+    async def _select(self, key: ClaimKey, node: str) -> str:
+        """Has a volume made for the claim where the node can use it. Returns the claim's last version that does not
+        say so; "" where it says so already.
+        """
         claim = self._volumes.claim(key)
         if claim is None or claim.object.metadata.annotations.get(SELECTED_NODE) == node:
-            return
+            return ""
         metadata = {
             "resourceVersion": claim.object.metadata.resource_version,
             "annotations": {SELECTED_NODE: node},
         }
         await self._client.patch(PERSISTENT_VOLUME_CLAIM, Key(key.namespace, key.name), {"metadata": metadata})
+        return claim.object.metadata.resource_version
 
-    async def _bound(self, decision: VolumeDecision) -> str:
-        """Waits until each claim is bound, or one cannot be any more."""
-        selected = set[ClaimKey]()
+    async def _bound(self, decision: VolumeDecision, unselected: Mapping[ClaimKey, str]) -> str:
+        """Waits until each claim is bound, or one cannot be any more: its node is selected no longer. ``unselected``:
+        the versions of claims that are older than the selection.
+        """
         while True:
             self._changed.clear()
-            for key in decision.provisions:
+            for key, before in unselected.items():
                 claim = self._volumes.claim(key)
-                node = "" if claim is None else claim.object.metadata.annotations.get(SELECTED_NODE, "")
-                if node == decision.node:
-                    selected.add(key)
-                elif key in selected and not (claim and claim.is_bound):
+                if claim is None or not (
+                    claim.is_bound
+                    or claim.object.metadata.resource_version == before
+                    or claim.object.metadata.annotations.get(SELECTED_NODE) == decision.node
+                ):
                     return f"no volume could be made for claim {key.namespace}/{key.name} on node {decision.node}"
             if not self._unbound(decision):
                 return ""

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from koord.kube.client import Client
+from koord.scheduling.podinfo import ClaimKey
+from koord.scheduling.table import Table
+from koord.scheduling.volumes import VolumeDecision, Volumes
+from koord_scheduler.volumewriter import VolumeWriter
 from tests.koord_scheduler.rig import HOSTNAME, Rig, running
 from tests.kube.server import Fault, JSONObject
+from tests.scheduling.volumeobjects import claim as a_claim
 from tests.support.waiting import until
 
 CLAIMS, VOLUMES = "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"
@@ -170,3 +176,30 @@ async def test_a_volume_that_is_detached_leaves_room_for_another() -> None:
         rig.server.delete(ATTACHMENTS, "", "a")
         rig.offset_s += 20
         assert await rig.placed("p") == ["n1"]
+
+
+@pytest.mark.parametrize(
+    ("version", "node", "error"),
+    [
+        ("1", None, "claims are not bound after 0.05 s: default/c"),
+        ("2", "n1", "claims are not bound after 0.05 s: default/c"),
+        ("3", None, "no volume could be made for claim default/c on node n1"),
+        ("3", "n2", "no volume could be made for claim default/c on node n1"),
+        (None, None, "no volume could be made for claim default/c on node n1"),
+    ],
+    ids=["nothing is told yet", "the selection is told", "taken back unseen", "another node", "the claim is gone"],
+)
+async def test_what_a_claim_says_after_its_node_was_selected(version: str | None, node: str | None, error: str) -> None:
+    volumes = Volumes(Table())
+    volumes.put_claim(a_claim("c", metadata={"resourceVersion": "1"}))
+
+    class Server:
+        async def patch(self, *_: object) -> None:
+            if version is None:
+                volumes.remove_claim("default", "c")
+            else:
+                annotations = {} if node is None else {SELECTED: node}
+                volumes.put_claim(a_claim("c", metadata={"resourceVersion": version, "annotations": annotations}))
+
+    writer = VolumeWriter(cast(Client, Server()), volumes)
+    assert await writer.prepare(VolumeDecision("n1", provisions=(ClaimKey("default", "c"),)), 0.05) == error
