@@ -23,7 +23,7 @@ from random import random as uniform
 from typing import NamedTuple
 
 from koord.kube.backoff import Backoff, Random
-from koord.kube.client import Client, pause_s
+from koord.kube.client import CallLimits, Client, pause_s
 from koord.kube.errors import APIError, KubeError, NotLeader, Unreachable
 from koord.kube.kind import Key
 from koord.kube.schedulingkinds import POD
@@ -60,17 +60,19 @@ class Bound(NamedTuple):
 
 
 class Binder:
-    """``client``: the leader's; it sends each request once, without a rate of its own."""
+    """``client``: the leader's. ``timeout_s``: of each request, which is sent once and waits for no rate."""
 
     def __init__(
         self,
         client: Client,
         window: RequestWindow,
+        timeout_s: float,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         random: Random = uniform,
         extenders: Extenders = NO_EXTENDERS,
     ) -> None:
-        self._client, self._window, self._extenders = client, window, extenders
+        self._client = client.with_limits(CallLimits(tries=1, timeout_s=timeout_s))
+        self._window, self._timeout_s, self._extenders = window, timeout_s, extenders
         self._sleep, self._random = sleep, random
 
     async def bind(self, pod: PodInfo, node: str, is_wanted: Callable[[], bool]) -> Bound:
@@ -100,12 +102,15 @@ class Binder:
 
     async def _bind(self, pod: PodInfo, node: str, is_wanted: Callable[[], bool], may_be_ours: bool) -> Bound:
         """``may_be_ours``: an earlier request of ours may yet bind the pod."""
-        key, failures = Key(pod.namespace, pod.name), 0
+        key, failures, reason = Key(pod.namespace, pod.name), 0, f"node {node} is gone"
+        now_s = asyncio.get_running_loop().time
+        sent_s = over_s = now_s()
         while is_wanted():
             try:
                 async with self._window.place():
                     if not is_wanted():
                         break
+                    sent_s = now_s()
                     await self._client.bind(key, pod.uid, node)
                 return Bound(Outcome.BOUND)
             except NotLeader:
@@ -116,12 +121,19 @@ class Binder:
                     outcome = _outcome(await self._look_up(key), pod.uid, node)
                     if outcome is Outcome.BOUND and not may_be_ours:
                         return Bound(Outcome.BY_ANOTHER)
-                    if outcome is not Outcome.REFUSED or _is_refusal(error):
+                    if outcome is not Outcome.REFUSED:
                         return Bound(outcome, str(error))
+                    if _is_refusal(error):
+                        reason = str(error)
+                        break
+                    over_s = sent_s + self._timeout_s
                 failures += 1
                 _log.info("pod %s is to be bound to %s again: %s", key, node, error)
                 await self._sleep(pause_s(error, failures, self._random, _BACKOFF))
-        return Bound(Outcome.REFUSED, f"node {node} is gone")
+        if over_s <= now_s():
+            return Bound(Outcome.REFUSED, reason)
+        await self._sleep(over_s - now_s())
+        return Bound(_outcome(await self._look_up(key), pod.uid, node), reason)
 
     async def patch(self, pod: PodInfo, patch: PodPatch, node: str, is_wanted: Callable[[], bool]) -> Bound | None:
         """Writes annotations and labels on the pod, which is to be bound to ``node`` then; None: they are written.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from koord.kube.client import CallLimits, Client
+from koord.kube.client import Client
 from koord.kube.errors import NotLeader
 from koord.kube.lease import Timing
 from koord.kube.recorder import EventType
@@ -49,8 +49,7 @@ class BindingCycle:
     ) -> None:
         self._view, self._reporter, self._ended, self._came_back = view, reporter, ended, came_back
         self.window = RequestWindow()
-        once = CallLimits(tries=1, timeout_s=_BIND_TIMEOUT_S)
-        self._binder = Binder(client.with_limits(once), self.window, extenders=extenders)
+        self._binder = Binder(client, self.window, _BIND_TIMEOUT_S, extenders=extenders)
         self.volumes = VolumeWriter(client, view.state.volumes)
         self.held = HeldPods(view.state, monotonic_s)
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from koord.kube.client import CallLimits
 from koord.kube.errors import NotLeader
 from koord.model.core import read
 from koord.model.scheduling.pods import Pod
@@ -26,6 +25,7 @@ TOO_MANY = Fault("bind", status=429, reason="TooManyRequests")
 CONFLICT = Fault("bind", status=409, reason="Conflict")
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 Change = Callable[[Server], object]
+TIMEOUT_S = 0.5
 
 
 @dataclass
@@ -46,17 +46,19 @@ def put(server: Server, **members: Any) -> JSONObject:
 
 
 @asynccontextmanager
-async def case(check: Callable[[], None] = lambda: None) -> AsyncIterator[Case]:
+async def case(
+    check: Callable[[], None] = lambda: None, asleep: Callable[[Server, float], object] = lambda server, seconds: None
+) -> AsyncIterator[Case]:
     server, window, slept_s = Server(), RequestWindow(), list[float]()
 
     async def sleep(seconds: float) -> None:
         slept_s.append(seconds)
+        asleep(server, seconds)
         await asyncio.sleep(0)
 
     async with server.serving() as url, client(url) as api:
         pod = PodInfo.of(read(Pod, json.dumps(put(server, spec={"schedulerName": "s"})).encode()))
-        limits = CallLimits(tries=1, timeout_s=0.5)
-        binder = Binder(api.with_limits(limits).guarded(check), window, sleep, lambda: 0.0)
+        binder = Binder(api.guarded(check), window, TIMEOUT_S, sleep, lambda: 0.0)
         yield Case(server, binder, pod, window, slept_s)
 
 
@@ -166,3 +168,26 @@ async def test_who_leads_no_longer_sends_nothing() -> None:
             await made.binder.bind(made.pod, "n1", lose)
         assert made.asked == ["bind"]
         assert made.window.under_way == 0
+
+
+@pytest.mark.parametrize(
+    ("late", "outcome"),
+    [
+        pytest.param(nothing, Outcome.REFUSED, id="it never came"),
+        pytest.param(on("n1"), Outcome.BOUND, id="it came late"),
+        pytest.param(on("n2"), Outcome.ELSEWHERE, id="another scheduler was first"),
+    ],
+)
+async def test_who_is_refused_may_be_bound_by_what_was_sent_before(late: Change, outcome: Outcome) -> None:
+    """Room is given back once the first request is over, whose answer was lost."""
+
+    def asleep(server: Server, seconds: float) -> None:
+        if seconds > TIMEOUT_S / 2:
+            late(server)
+
+    async with case(asleep=asleep) as made:
+        made.server.faults += [NEVER_CAME, Fault("bind", status=403)]
+        bound = await made.binder.bind(made.pod, "n1", lambda: True)
+        assert bound.outcome is outcome
+        assert made.asked == ["bind", "get", "bind", "get", "get"]
+        assert TIMEOUT_S / 2 < made.slept_s[-1] <= TIMEOUT_S
