@@ -3,9 +3,10 @@
 Where a binding is not answered by a success or by "not now", the pod itself is looked up before anything else: its
 object says whether it is bound, and where; the words of an answer do not, and a proxy may have written them. Until the
 server has said what became of the pod, the assumption stays, so the room is not given away twice. A pod that still
-waits is sent again, unless its node is gone or the server refused it. A binding names the pod's UID, so one that
-arrives late binds no other pod of that name, and none twice. Nothing is sent once this replica leads no longer
-(``Client.guarded``).
+waits is sent again, unless its node is gone or the server refused it; then it is looked up once more when what was sent
+before is over: carried out by then, or never. A binding names the pod's UID, so one that arrives late binds no other
+pod of that name, and none twice. Nothing is sent once this replica leads no longer
+(``Client.guarded``), and leadership ends after what was sent: with its answer, or its time.
 An extender that binds is asked once, since nobody knows what it does the second time, and whatever it says, or does
 not, the pod is looked up.
 
@@ -16,11 +17,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from enum import Enum, auto
 from http import HTTPStatus
 from random import random as uniform
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from koord.kube.backoff import Backoff, Random
 from koord.kube.client import CallLimits, Client, pause_s
@@ -111,7 +112,7 @@ class Binder:
                     if not is_wanted():
                         break
                     sent_s = now_s()
-                    await self._client.bind(key, pod.uid, node)
+                    await _to_its_end(self._client.bind(key, pod.uid, node))
                 return Bound(Outcome.BOUND)
             except NotLeader:
                 raise
@@ -179,6 +180,17 @@ class Binder:
                 failures += 1
                 _log.info("pod %s, which may be bound, cannot be read: %s", key, error)
                 await self._sleep(pause_s(error, failures, self._random, _BACKOFF))
+
+
+async def _to_its_end(call: Coroutine[Any, Any, None]) -> None:
+    """As the call itself; cancelled, it waits for the call before: who leads next is not to meet what was sent here."""
+    sent = asyncio.ensure_future(call)
+    try:
+        await asyncio.shield(sent)
+    except asyncio.CancelledError:
+        await asyncio.wait([sent])
+        sent.cancelled() or sent.exception()  # nobody asks for it any more
+        raise
 
 
 def _outcome(found: Pod | None, uid: str, node: str) -> Outcome:

@@ -19,6 +19,7 @@ from koord_scheduler.binding import Binder, Outcome
 from koord_scheduler.window import RequestWindow
 from tests.kube.server import Fault, JSONObject, Server
 from tests.kube.support import PODS, client
+from tests.support.waiting import until
 
 LOST, NEVER_CAME = Fault("bind", drop=True, done=True), Fault("bind", drop=True)
 TOO_MANY = Fault("bind", status=429, reason="TooManyRequests")
@@ -191,3 +192,18 @@ async def test_who_is_refused_may_be_bound_by_what_was_sent_before(late: Change,
         assert bound.outcome is outcome
         assert made.asked == ["bind", "get", "bind", "get", "get"]
         assert TIMEOUT_S / 2 < made.slept_s[-1] <= TIMEOUT_S
+
+
+async def test_leadership_does_not_end_before_what_was_sent() -> None:
+    async with case() as made:
+        held = asyncio.Event()
+        made.server.faults.append(Fault("bind", until=held))
+        binding = asyncio.create_task(made.binder.bind(made.pod, "n1", lambda: True))
+        await until(lambda: made.asked == ["bind"])
+        binding.cancel()
+        await asyncio.sleep(0.05)
+        assert not binding.done()
+        held.set()
+        await asyncio.wait([binding])
+        assert binding.cancelled() and made.window.under_way == 0
+        assert made.server.objects["/api/v1", "pods"]["default", "p"]["spec"]["nodeName"] == "n1"
