@@ -6,7 +6,7 @@
 #   make test            that, exhaustive tests, integration tests on the host's containerd
 #   make test-exhaustive an exception in the place of each call of the proxy's engine; 10,000s of steps of the relay;
 #                        1,000 ticks of toy strategies; a kill at each write of strategies and kernel settings; slices of
-#                        the models of eviction and of NodeLink
+#                        the models of eviction, of NodeLink and of koord-scheduler
 #   make test-kubelet    a real kubelet, on containerd 1.6 and 2.x
 #   make test-node       the node daemon under churn, kills and trouble (soak-node: N=1000 ticks, MINUTES=5)
 #   make test-guest      a whole node with systemd, cgroup v2 and kubelet, in QEMU: installation, kernel files,
@@ -40,6 +40,8 @@
 #   make soak-nodelink   NODES=10000 nodes on NodeLink for a day: certificates, renewals, managers that go; which part of
 #                        the time their figures are fresh
 #   make soak-eviction   STEPS=1e6 of a node whose pods are evicted, from SEED= on, against the rules; LIFE=n runs one again
+#   make soak-scheduler  STEPS=1e6 of replicas of koord-scheduler and everything that goes wrong between them and an API
+#                        server, from SEED= on, against the rules; LIFE=n runs one life again
 #   make soak-exhaustion N=50 times memory is filled for real, under a limit of the pods' own
 #   make storm           N=1000 SIGKILLs of the proxy under load, RESTARTS=20 of containerd
 #   make handover        N=1000 hand-overs of the proxy to a successor at random moments, with held calls in flight
@@ -79,7 +81,7 @@ WORKERS = $$(($$(nproc) + 2))
 	soak-guest wheel deb bundle images lock chart clean bench-proxy bench-proxy-against bench-agent bench-agent-against bench-protection \
 	bench-idle bench-decode bench-webhooks bench-manager bench-kube bench-scheduler bench-nodelink fuzz-proxy fuzz-manager simulate-proxy storm \
 	handover cluster test-cluster test-oldest-kubernetes test-kubelet-reads soak-overcommit crds soak-proxy soak-agent soak-legality \
-	soak-node soak-nodelink soak-eviction soak-exhaustion release size \
+	soak-node soak-nodelink soak-eviction soak-scheduler soak-exhaustion release size \
 	test-pythons
 
 $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto systemd/*)
@@ -258,6 +260,9 @@ soak-nodelink: $(READY)
 
 soak-eviction: $(READY)
 	env STEPS=$(STEPS) SEED=$(SEED) $(PYTHON) -m tests.qosd.eviction
+
+soak-scheduler: $(READY)
+	env STEPS=$(STEPS) SEED=$(SEED) $(PYTHON) -m tests.koord_scheduler.simulation
 
 soak-exhaustion: N = 50
 soak-exhaustion: $(READY)

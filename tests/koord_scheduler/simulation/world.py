@@ -1,0 +1,375 @@
+"""What happens to a cluster whatever its scheduler does: users, kubelets, controllers of volumes, other schedulers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import msgspec
+
+from koord_scheduler.options import NAME
+from tests.koord_scheduler.simulation.apiserver import (
+    BUDGETS,
+    CLAIMS,
+    CLASSES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    SERVICES,
+    VOLUMES,
+    APIServer,
+    Document,
+)
+from tests.koord_scheduler.simulation.replica import SECOND
+from tests.scheduling.clusters import APPS, HOSTNAME, ZONE, Generator
+from tests.scheduling.volumehistory import CLASSES as STORAGE_CLASSES
+from tests.scheduling.volumehistory import NAMES as CLAIM_NAMES
+from tests.scheduling.volumehistory import VOLUMES as VOLUME_NAMES
+from tests.scheduling.volumeobjects import DRIVER
+from tests.scheduling.volumeoracle import BOUND, SELECTED
+
+OTHERS = "default-scheduler"
+MOST_PODS, MOST_NODES = 60, 10
+TEAMS = ("a", "b")
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def _spread(key: str) -> Document:
+    selector = {"matchLabels": {"app": "web"}}
+    return {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+
+
+def _near(key: str, kind: str = "podAffinity", **term: Any) -> Document:
+    return {kind: {_REQUIRED: [{"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": key, **term}]}}
+
+
+SPECS: tuple[Document, ...] = (
+    {},
+    {},
+    {"preemptionPolicy": "Never"},
+    {"topologySpreadConstraints": [_spread(ZONE)]},
+    {"topologySpreadConstraints": [_spread(HOSTNAME)]},
+    {"affinity": _near(HOSTNAME, "podAntiAffinity")},
+    {"affinity": _near(ZONE, "podAntiAffinity", namespaceSelector={"matchLabels": {"team": "a"}})},
+    {"affinity": _near(ZONE)},
+    {"nodeSelector": {"disk": "ssd"}},
+    {"tolerations": [{"key": "t1", "operator": "Exists"}]},
+    {"terminationGracePeriodSeconds": 0},
+)
+PORTS = [{"containerPort": 80, "hostPort": 8080}]
+
+
+class World:
+    """``chance`` decides what happens. ``stuck``: pods that no kubelet lets go for now, by their uids."""
+
+    def __init__(self, server: APIServer, chance: Random, counts: Counter[str]) -> None:
+        self.server, self.chance, self.counts = server, chance, counts
+        self._generator = Generator(chance.randrange(1 << 30))
+        self._names = 0
+        self.stuck: set[str] = set()
+        for name, team in (("default", "a"), ("other", "b")):
+            server.put(NAMESPACES, {"metadata": {"name": name, "labels": {"team": team}}})
+        for each in STORAGE_CLASSES:
+            server.put(CLASSES, _document(each))
+        for _ in range(chance.randrange(3, MOST_NODES)):
+            self._add_node()
+        self._templates = [self._template() for _ in range(6)]
+
+    def happen(self) -> None:
+        """One thing."""
+        doers = (
+            (self._add_pods, 40), (self._delete_pods, 14), (self._let_pods_go, 14), (self._end_pod, 10),
+            (self._relabel_pod, 4), (self._resize_pod, 5), (self._ungate_pod, 3), (self._place_pod_elsewhere, 5),
+            (self._replace_pod, 2), (self._mend_pod, 1),
+            (self._add_node, 4), (self._remove_node, 3), (self._change_node, 8),
+            (self._change_namespace, 1), (self._change_owner, 2), (self._change_budget, 2),
+            (self._change_volumes, 4), (self.bind_claims, 8), (self._change_templates, 1),
+        )  # fmt: skip
+        (do,) = self.chance.choices([each for each, _ in doers], [weight for _, weight in doers])
+        do()
+
+    def calm(self) -> None:
+        """Kubelets and controllers do what is left to do."""
+        for pod in self._pods():
+            if "deletionTimestamp" in pod["metadata"] and pod["metadata"]["uid"] not in self.stuck:
+                self._remove_pod(pod)
+        self.bind_claims(is_calm=True)
+
+    # pods
+
+    def _template(self) -> Document:
+        chance = self.chance
+        container: Document = {"name": "main", "resources": {"requests": {
+            "cpu": chance.choice(("100m", "250m", "500m", "2")), "memory": chance.choice(("64Mi", "500Mi", "2Gi")),
+        }}}  # fmt: skip
+        if chance.randrange(6) == 0:
+            container["ports"] = PORTS
+        spec = {"containers": [container], **chance.choice(SPECS), "priority": chance.choice((0, 0, 100, 1000))}
+        labels = {"app": chance.choice(APPS), "tier": chance.choice("ab")}
+        if chance.randrange(3) == 0:
+            made = self._generator.pod().pod
+            spec, labels = _document(made.spec), dict(made.metadata.labels)
+        scheduler = chance.choice((*[NAME] * 8, SECOND, SECOND, OTHERS))
+        namespace = chance.choice(("default", "default", "other"))
+        has_claim = namespace == "default" and chance.randrange(4) == 0
+        return {
+            "metadata": {"namespace": namespace, "labels": labels},
+            "spec": {**spec, "schedulerName": scheduler},
+            "has_claim": has_claim,
+        }
+
+    def _change_templates(self) -> None:
+        self._templates[self.chance.randrange(len(self._templates))] = self._template()
+
+    def _pods(self, *, is_placed: bool | None = None) -> list[Document]:
+        return [
+            each
+            for each in self.server.documents(PODS)
+            if is_placed is None or bool(each["spec"].get("nodeName")) is is_placed
+        ]
+
+    def _some_pod(self, *, is_placed: bool | None = None) -> Document | None:
+        pods = self._pods(is_placed=is_placed)
+        return self.chance.choice(pods) if pods else None
+
+    def _add_pods(self) -> None:
+        template = self.chance.choice(self._templates)
+        for _ in range(self.chance.choice((1, 1, 1, 2, 4, 8))):
+            if len(self.server.collection(PODS).objects) >= MOST_PODS:
+                self._delete_pods()
+                return
+            self._names += 1
+            self._add_pod(f"p{self._names}", template)
+
+    def _add_pod(self, name: str, template: Document) -> None:
+        chance, spec = self.chance, template["spec"]
+        if template["has_claim"]:
+            claim = self._add_claim()
+            if claim is None:
+                return
+            volume = {"name": "data", "persistentVolumeClaim": {"claimName": claim}}
+            spec = {**spec, "volumes": [volume]}
+        if chance.randrange(20) == 0:
+            spec = {**spec, "schedulingGates": [{"name": "wait"}]}
+        if chance.randrange(60) == 0:
+            requests = {"cpu": "many"}
+            spec = {**spec, "containers": [{"name": "main", "resources": {"requests": requests}}]}
+        started = f"2026-01-01T00:{self._names // 60 % 60:02}:{self._names % 60:02}Z"
+        document = {"metadata": {**template["metadata"], "name": name}, "spec": spec, "status": {"startTime": started}}
+        self.counts["pods created"] += 1
+        self.server.put(PODS, document)
+
+    def _delete_pods(self) -> None:
+        for _ in range(self.chance.choice((1, 1, 2, 6))):
+            pod = self._some_pod()
+            if pod is not None:
+                self.counts["pods deleted"] += 1
+                self.server.delete(pod)
+
+    def _let_pods_go(self) -> None:
+        """Kubelets let some go that are deleted."""
+        for pod in self._pods(is_placed=True):
+            if "deletionTimestamp" in pod["metadata"]:
+                if self.chance.randrange(2):
+                    self._remove_pod(pod)
+                elif self.chance.randrange(8) == 0:
+                    self.stuck.add(pod["metadata"]["uid"])
+                else:
+                    self.stuck.discard(pod["metadata"]["uid"])
+
+    def _remove_pod(self, pod: Document) -> None:
+        self.server.remove(PODS, (pod["metadata"]["namespace"], pod["metadata"]["name"]))
+
+    def _replace_pod(self) -> None:
+        """Another pod gets the name of one that has gone at once."""
+        pod = self._some_pod()
+        if pod is not None and pod["spec"].get("schedulerName") != OTHERS:
+            self._remove_pod(pod)
+            metadata = {"namespace": pod["metadata"]["namespace"], "labels": pod["metadata"]["labels"]}
+            spec = {name: value for name, value in pod["spec"].items() if name != "nodeName"}
+            self._add_pod(pod["metadata"]["name"], {"metadata": metadata, "spec": spec, "has_claim": False})
+
+    def _end_pod(self) -> None:
+        pod = self._some_pod(is_placed=True)
+        if pod is not None:
+            phase = self.chance.choice(("Succeeded", "Failed"))
+            self.server.put(PODS, {**pod, "status": {**pod["status"], "phase": phase}})
+
+    def _relabel_pod(self) -> None:
+        pod = self._some_pod()
+        if pod is not None:
+            labels = {"app": self.chance.choice(APPS), "tier": self.chance.choice("ab")}
+            self.server.put(PODS, {**pod, "metadata": {**pod["metadata"], "labels": labels}})
+
+    def _resize_pod(self) -> None:
+        """In place, as far as its node has set aside, or not yet."""
+        pod = self._some_pod(is_placed=self.chance.choice((True, True, False)))
+        if pod is not None:
+            first, *others = pod["spec"]["containers"]
+            requests = {"cpu": self.chance.choice(("100m", "500m", "2")), "memory": "64Mi"}
+            first = {**first, "resources": {**first.get("resources", {}), "requests": requests}}
+            self.server.put(PODS, {**pod, "spec": {**pod["spec"], "containers": [first, *others]}})
+            self.counts["pods resized"] += 1
+
+    def _ungate_pod(self) -> None:
+        gated = [each for each in self._pods(is_placed=False) if each["spec"].get("schedulingGates")]
+        if gated:
+            pod = self.chance.choice(gated)
+            self.server.put(PODS, {**pod, "spec": {**pod["spec"], "schedulingGates": []}})
+
+    def _mend_pod(self) -> None:
+        """What cannot be read of it can be."""
+        for pod in self._pods(is_placed=False):
+            if pod["spec"]["containers"][0].get("resources", {}).get("requests", {}).get("cpu") == "many":
+                containers = [{"name": "main", "resources": {"requests": {"cpu": "100m"}}}]
+                self.server.put(PODS, {**pod, "spec": {**pod["spec"], "containers": containers}})
+
+    def _place_pod_elsewhere(self) -> None:
+        """Another scheduler places a pod, of its own or of ours, wherever it likes."""
+        pod, nodes = self._some_pod(is_placed=False), self.server.documents(NODES)
+        if pod is not None and nodes and not pod["spec"].get("schedulingGates"):
+            name = self.chance.choice(nodes)["metadata"]["name"]
+            self.server.assign(pod, self.chance.choice((name, name, name, "gone")))
+            self.counts["pods placed by others"] += 1
+
+    # nodes and what else there is
+
+    def _add_node(self) -> None:
+        nodes = {each["metadata"]["name"] for each in self.server.documents(NODES)}
+        free = [name for index in range(MOST_NODES) if (name := f"n{index}") not in nodes]
+        if free:
+            self._put_node(self.chance.choice(free))
+
+    def _put_node(self, name: str) -> None:
+        self.server.put(NODES, _document(self._generator.node(name)))
+
+    def _remove_node(self) -> None:
+        nodes = self.server.documents(NODES)
+        if len(nodes) > 1:
+            name = self.chance.choice(nodes)["metadata"]["name"]
+            self.server.remove(NODES, ("", name))
+            self.counts["nodes gone"] += 1
+            if self.chance.randrange(2):
+                for pod in self._pods(is_placed=True):
+                    if pod["spec"]["nodeName"] == name:
+                        self._remove_pod(pod)
+
+    def _change_node(self) -> None:
+        nodes = self.server.documents(NODES)
+        if not nodes:
+            return
+        node = self.chance.choice(nodes)
+        kind = self.chance.randrange(3)
+        if kind == 0:
+            self._put_node(node["metadata"]["name"])
+        elif kind == 1:
+            is_out = not node["spec"].get("unschedulable")
+            self.server.put(NODES, {**node, "spec": {**node["spec"], "unschedulable": is_out}})
+        else:
+            allocatable = {**node["status"]["allocatable"], "cpu": self.chance.choice(("1", "4", "8"))}
+            self.server.put(NODES, {**node, "status": {**node["status"], "allocatable": allocatable}})
+
+    def _change_namespace(self) -> None:
+        name = self.chance.choice(("default", "other"))
+        self.server.put(NAMESPACES, {"metadata": {"name": name, "labels": {"team": self.chance.choice(TEAMS)}}})
+
+    def _change_owner(self) -> None:
+        metadata = {"name": f"s{self.chance.randrange(3)}", "namespace": "default"}
+        selector = {"app": self.chance.choice(APPS)}
+        if self.chance.randrange(2):
+            self.server.put(SERVICES, {"metadata": metadata, "spec": {"selector": selector}})
+        else:
+            self.server.put(REPLICA_SETS, {"metadata": metadata, "spec": {"selector": {"matchLabels": selector}}})
+
+    def _change_budget(self) -> None:
+        metadata = {"name": f"b{self.chance.randrange(3)}", "namespace": "default"}
+        selector = {"matchLabels": {"app": self.chance.choice(APPS)}}
+        status = {"disruptionsAllowed": self.chance.randrange(3)}
+        self.server.put(BUDGETS, {"metadata": metadata, "spec": {"selector": selector}, "status": status})
+
+    # volumes
+
+    def _add_claim(self) -> str | None:
+        """Returns the name of one that no pod uses; None where there are too many."""
+        free = [name for name in CLAIM_NAMES if self.server.get(CLAIMS, ("default", name)) is None]
+        if not free:
+            return None
+        name = self.chance.choice(free)
+        self.server.put(CLAIMS, {
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": self.chance.choice(("static", "local", "local")),
+                "resources": {"requests": {"storage": self.chance.choice(("1Gi", "2Gi"))}},
+            },
+            "status": {"phase": "Pending"},
+        })  # fmt: skip
+        return name
+
+    def _change_volumes(self) -> None:
+        """Claims that no pod uses any more go, with their volumes; others of a node come."""
+        used = {
+            volume["persistentVolumeClaim"]["claimName"]
+            for pod in self._pods()
+            for volume in pod["spec"].get("volumes", ())
+            if volume.get("persistentVolumeClaim")
+        }
+        for claim in self.server.documents(CLAIMS):
+            if claim["metadata"]["name"] not in used:
+                self.server.remove(CLAIMS, ("default", claim["metadata"]["name"]))
+        for volume in self.server.documents(VOLUMES):
+            ref = volume["spec"].get("claimRef")
+            found = None if ref is None else self.server.get(CLAIMS, ("default", ref["name"]))
+            if ref is not None and (found is None or found["metadata"]["uid"] != ref["uid"]):
+                self.server.remove(VOLUMES, ("", volume["metadata"]["name"]))
+        self._add_volume(f"n{self.chance.randrange(MOST_NODES)}", "static")
+
+    def _add_volume(self, node: str, class_name: str, claim: Document | None = None) -> str | None:
+        half = len(VOLUME_NAMES) // 2
+        names = VOLUME_NAMES[half:] if claim is None else VOLUME_NAMES[:half]
+        free = [name for name in names if self.server.get(VOLUMES, ("", name)) is None]
+        if not free:
+            return None
+        term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [node]}]}
+        spec: Document = {
+            "capacity": {"storage": "2Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": class_name,
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+            "csi": {"driver": DRIVER, "volumeHandle": free[0]},
+        }
+        if claim is not None:
+            spec["claimRef"] = {"namespace": "default", **{name: claim["metadata"][name] for name in ("name", "uid")}}
+        document = {"metadata": {"name": free[0]}, "spec": spec, "status": {"phase": "Available"}}
+        self.server.put(VOLUMES, document)
+        return free[0]
+
+    def bind_claims(self, *, is_calm: bool = False) -> None:
+        """The controllers make volumes where they were asked to, or say that they cannot, and bind what belongs
+        together.
+        """
+        for claim in self.server.documents(CLAIMS):
+            node = claim["metadata"].get("annotations", {}).get(SELECTED)
+            if node is not None and not claim["spec"].get("volumeName"):
+                if not is_calm and self.chance.randrange(4) == 0:
+                    self.server.put(CLAIMS, {**claim, "metadata": {**claim["metadata"], "annotations": {}}})
+                elif claim["spec"]["storageClassName"] == "local":
+                    self._add_volume(node, "local", claim)
+        for volume in self.server.documents(VOLUMES):
+            ref = volume["spec"].get("claimRef")
+            found = None if ref is None else self.server.get(CLAIMS, ("default", ref["name"]))
+            if found is None or found["spec"].get("volumeName") or found["metadata"]["uid"] != ref["uid"]:
+                continue
+            self.counts["claims bound"] += 1
+            annotations = {**found["metadata"].get("annotations", {}), BOUND: "yes"}
+            metadata = {**found["metadata"], "annotations": annotations}
+            spec = {**found["spec"], "volumeName": volume["metadata"]["name"]}
+            self.server.put(CLAIMS, {"metadata": metadata, "spec": spec, "status": {"phase": "Bound"}})
+            self.server.put(VOLUMES, {**volume, "status": {"phase": "Bound"}})
+
+
+def _document(value: object) -> Document:
+    found: Document = msgspec.json.decode(msgspec.json.encode(value))
+    found.get("metadata", {}).pop("resourceVersion", None)
+    return found
