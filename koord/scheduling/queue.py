@@ -217,11 +217,17 @@ class SchedulingQueue:
         is_backing_off = pod.uid in self._backing_off or pod.uid in self._failed
         if pod.uid in self._asked:
             queued = self._queued[pod.uid] = replace(queued)
-        since_s = queued.entered_s if pod.uid in self._active else now_s  # who changes for ever keeps its turn
+        since_s = now_s  # or before: who changes for ever keeps its turn
+        if pod.uid in self._active:
+            since_s = queued.entered_s
+        elif pod.uid in self._parked:
+            since_s = min(now_s, queued.entered_s + PARKED_S)
+        elif is_backing_off:
+            since_s = min(now_s, queued.backoff_until_s)
         self._take_out(pod.uid)
         queued.pod = pod
         if is_backing_off:
-            self._back_off(queued, now_s, _CHANGED)
+            self._back_off(queued, since_s, _CHANGED)
         else:
             self._activate(queued, since_s, _CHANGED)
 
