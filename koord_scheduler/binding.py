@@ -74,6 +74,7 @@ class Binder:
     ) -> None:
         self._client = client.with_limits(CallLimits(tries=1, timeout_s=timeout_s))
         self._window, self._timeout_s, self._extenders = window, timeout_s, extenders
+        self._over_s = float("-inf")
         self._sleep, self._random = sleep, random
 
     async def bind(self, pod: PodInfo, node: str, is_wanted: Callable[[], bool]) -> Bound:
@@ -85,6 +86,12 @@ class Binder:
                 return bound
             _log.info("pod %s/%s is bound without the extender: %s", pod.namespace, pod.name, bound.error)
         return await self._bind(pod, node, is_wanted, extender is not None)
+
+    async def over(self) -> None:
+        """Returns once nothing whose answer was lost can be carried out any more, if nothing more is sent."""
+        left_s = self._over_s - asyncio.get_running_loop().time()
+        if left_s > 0:
+            await self._sleep(left_s)
 
     async def _bind_by(self, extender: Extender, pod: PodInfo, node: str) -> Bound:
         """Has the extender bind the pod."""
@@ -118,7 +125,9 @@ class Binder:
                 raise
             except KubeError as error:
                 if not _is_undone(error):
-                    may_be_ours = may_be_ours or not _is_refusal(error)
+                    if not _is_refusal(error):
+                        may_be_ours = True
+                        over_s = self._over_s = sent_s + self._timeout_s
                     outcome = _outcome(await self._look_up(key), pod.uid, node)
                     if outcome is Outcome.BOUND and not may_be_ours:
                         return Bound(Outcome.BY_ANOTHER)
@@ -127,7 +136,6 @@ class Binder:
                     if _is_refusal(error):
                         reason = str(error)
                         break
-                    over_s = sent_s + self._timeout_s
                 failures += 1
                 _log.info("pod %s is to be bound to %s again: %s", key, node, error)
                 await self._sleep(pause_s(error, failures, self._random, _BACKOFF))

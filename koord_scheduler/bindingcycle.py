@@ -70,6 +70,10 @@ class BindingCycle:
         self._view.came_back(queued)
         return self._reporter.tell(queued.pod, reason, message)
 
+    async def over(self) -> None:
+        """Returns once nothing that was sent can be carried out any more."""
+        await self._binder.over()
+
     def take_back(self) -> None:
         """Nothing is carried out any more."""
         self.held.take_back()

@@ -80,8 +80,11 @@ class Scheduler:
                     self.binding.held.happened()
                     await self._next_work()
         finally:
-            self.binding.take_back()
-            self._view.take_back()
+            try:
+                await self.binding.over()
+            finally:
+                self.binding.take_back()
+                self._view.take_back()
 
     def _decide_for_a_while(self, group: asyncio.TaskGroup) -> None:
         until_s = self._monotonic_s() + _SLICE_S

@@ -207,3 +207,15 @@ async def test_leadership_does_not_end_before_what_was_sent() -> None:
         await asyncio.wait([binding])
         assert binding.cancelled() and made.window.under_way == 0
         assert made.server.objects["/api/v1", "pods"]["default", "p"]["spec"]["nodeName"] == "n1"
+
+
+@pytest.mark.parametrize(
+    ("faults", "waits"), [([], False), ([TOO_MANY], False), ([CONFLICT], False), ([NEVER_CAME], True)]
+)
+async def test_what_may_arrive_late_is_over_before_leadership_ends(faults: list[Fault], waits: bool) -> None:
+    async with case() as made:
+        made.server.faults += faults
+        await made.binder.bind(made.pod, "n1", lambda: True)
+        made.slept_s.clear()
+        await made.binder.over()
+        assert [TIMEOUT_S / 2 < seconds <= TIMEOUT_S for seconds in made.slept_s] == [True] * waits

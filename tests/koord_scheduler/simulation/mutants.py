@@ -19,6 +19,7 @@ MUTANTS = (
     Mutant("what may arrive late is forgotten", Binder, "_bind", "if over_s <= now_s():", "if True:"),
     Mutant("a node that has gone is bound to", Binder, "_bind", "if not is_wanted():", "if False:"),
     Mutant("a term ends before what it has sent", Binder, "_bind", "_to_its_end(self", "(self"),
+    Mutant("a term ends before what may arrive late", Binder, "over", "if left_s > 0:", "if False:"),
     Mutant("a refused pod keeps its room", BindingCycle, "run", "state.forget(pod.uid)", "pass"),
     Mutant("a refused pod is forgotten", BindingCycle, "run", "self._view.came_back(queued)", "pass"),
     Mutant("a pod that leaves is no event", ClusterView, "_remove", "self.queue.note(", "str("),
