@@ -88,9 +88,14 @@ class Preemptor:
         """Returns the preemptions of which one is taken, each on another node.
 
         Looks for as many candidates as upstream does, from a node on that pod and seed decide, but among all nodes.
-        One that an extender alone rejects has no victims: without its pods it would do no more than with them.
+        One that an extender alone rejects has no victims: without its pods it would do no more than with them. The same
+        is true of one that a filter rejects, too, for which pods do not matter, after the one that the diagnosis names.
         """
         is_resolvable = diagnosis.is_resolvable
+        for each in self.framework.filters if is_resolvable.any() else ():
+            if not each.goes_by_pods(self.framework.state, pod):
+                passed = each.filter(self.framework.state, pod)
+                is_resolvable = is_resolvable if passed is None else is_resolvable & passed
         if EXTENDER in diagnosis.plugins:
             is_resolvable = is_resolvable & ~self.framework.feasible(pod)
         rows = np.flatnonzero(is_resolvable)

@@ -18,10 +18,11 @@ from koord.scheduling.plugin import Rejection
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import CandidateCount, Preemption, Preemptor
 from koord.scheduling.state import ClusterState
-from tests.scheduling.clusters import HOSTNAME, Generator, node, pod
+from tests.scheduling.clusters import HOSTNAME, ZONE, Generator, node, pod
 from tests.scheduling.oracle import Oracle
 from tests.scheduling.test_against_oracle import NAMESPACES, History
 from tests.scheduling.test_state import dump, renamed
+from tests.scheduling.volumeobjects import claim, of_claims, put, volume
 
 
 def running(name: str, node_name: str, cpu: str = "1", priority: int = 0, started: int = 1, **members: Any) -> PodInfo:
@@ -155,6 +156,21 @@ def test_a_pod_without_labels_is_under_no_budget() -> None:
     assert chosen(WANTS_2, pods, of_others, nodes=2) == ("n1", "a", 0)
     labelled = [running("a", "n1", "4", 1, labels={"tier": "x"}), running("b", "n2", "4", 5)]
     assert chosen(WANTS_2, labelled, of_others, nodes=2) == ("n2", "b", 0)
+
+
+def test_nobody_leaves_a_node_that_another_filter_rejects_whoever_leaves() -> None:
+    """There is too little room, which is said first, and the pod's volume is not reached from the node either."""
+    state = ClusterState()
+    for name, zone in (("n1", "a"), ("n2", "b")):
+        state.put_node(node(name, cpu="4", labels={ZONE: zone}))
+        state.put_pod(running(f"x-{name}", name, "4", priority=ord(zone)))
+    put(state, [claim("c", volume="v"), volume("v", labels={ZONE: "b"})])
+    waiting = pod("p", {"cpu": "2"}, priority=1000, volumes=of_claims("c"))
+    framework = Framework(state, default_plugins())
+    diagnosis = framework.diagnose(waiting)
+    assert diagnosis.reasons == {"Insufficient cpu": 2}
+    found = Preemptor(framework).candidates_for(waiting, diagnosis)
+    assert [(each.node, [one.name for one in each.victims]) for each in found] == [("n2", ["x-n2"])]
 
 
 @pytest.mark.parametrize(
