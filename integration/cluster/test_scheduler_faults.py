@@ -191,7 +191,7 @@ def is_applied(stage: Stage) -> bool:
     return "tight" in stage.api.raw("GET", "/debug/api_priority_and_fairness/dump_priority_levels").decode()
 
 
-def test_fairness_of_the_api_server(stage: Stage, one: Replica, figure: Callable[[str], None]) -> None:
+def test_fairness_of_the_api_server(stage: Stage, figure: Callable[[str], None]) -> None:
     """It has one place for the scheduler, and no queue: bindings come as fast as it takes them."""
     tight = {"nominalConcurrencyShares": 1, "borrowingLimitPercent": 0, "limitResponse": {"type": "Reject"}}
     limited = {"type": "Limited", "limited": tight}
@@ -205,33 +205,33 @@ def test_fairness_of_the_api_server(stage: Stage, one: Replica, figure: Callable
     root = "/apis/flowcontrol.apiserver.k8s.io/v1"
     window = "koord_scheduler_binding_window"
     free, slow, again = (schedulerstage.names_of(prefix, count) for prefix, count in (("a", 60), ("b", 80), ("c", 20)))
-    stage.add_pods(ONE, free)
-    stage.wait_placed(free)
-    before = least = one.figure(window)
-    stage.api.create(f"{root}/prioritylevelconfigurations", {"metadata": {"name": "tight"}, "spec": limited})
-    stage.api.create(f"{root}/flowschemas", {"metadata": {"name": "tight"}, "spec": flow})
-    try:
-        wait_for(lambda: is_applied(stage), SOON_S, "the API server to go by it")
-        stage.add_pods(ONE, slow)
-        while len(stage.placed(slow)) < len(slow):
-            least = min(least, one.figure(window))
-        low = one.figure(window)
-    finally:
-        stage.api.delete(f"{root}/flowschemas/tight")
-        stage.api.delete(f"{root}/prioritylevelconfigurations/tight")
-    refused = sum(call.status == 429 for call in stage.middle.bindings())
-    wait_for(lambda: not is_applied(stage), SOON_S, "the API server to forget it")
-    stage.add_pods(ONE, again)
-    stage.wait_placed(again)
-    after = one.figure(window)
-    figure(
-        f"{len(slow)} pods placed past {refused} answers 429; the window of bindings was {before:.1f}, at the least "
-        f"{least:.1f}, and {after:.1f} once there was room"
-    )
-    assert refused
-    assert least < before
-    assert low < after
-    assert stage.wrongs([*free, *slow, *again]) == []
+    with stage.replica("fair", "fair") as fair:
+        stage.add_pods("fair", free)
+        stage.wait_placed(free)
+        before = least = fair.figure(window)
+        stage.api.create(f"{root}/prioritylevelconfigurations", {"metadata": {"name": "tight"}, "spec": limited})
+        stage.api.create(f"{root}/flowschemas", {"metadata": {"name": "tight"}, "spec": flow})
+        try:
+            wait_for(lambda: is_applied(stage), SOON_S, "the API server to go by it")
+            stage.add_pods("fair", slow)
+            while len(stage.placed(slow)) < len(slow):
+                least = min(least, fair.figure(window))
+        finally:
+            stage.api.delete(f"{root}/flowschemas/tight")
+            stage.api.delete(f"{root}/prioritylevelconfigurations/tight")
+        refused = sum(call.status == 429 for call in stage.middle.bindings())
+        wait_for(lambda: not is_applied(stage), SOON_S, "the API server to forget it")
+        stage.add_pods("fair", again)
+        stage.wait_placed(again)
+        after = fair.figure(window)
+        figure(
+            f"{len(slow)} pods placed past {refused} answers 429; the window of bindings was {before:.1f}, at the "
+            f"least {least:.1f}, and {after:.1f} once there was room"
+        )
+        assert refused
+        assert least < before
+        assert least < after
+        assert stage.wrongs([*free, *slow, *again]) == []
 
 
 def test_what_kubectl_and_autoscalers_read(stage: Stage, one: Replica) -> None:
