@@ -37,6 +37,10 @@ _TLS = re.compile(r" ssl:(<[^>]*>|\w+)(?= )")
 _UNAUTHORIZED, _REDIRECTION = int(HTTPStatus.UNAUTHORIZED), int(HTTPStatus.MULTIPLE_CHOICES)
 _STREAMED = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
 _PORTS = {"https": 443, "http": 80}
+_REPEATED = frozenset(("GET", "PUT", "DELETE"))
+"""Methods that HTTP lets a client repeat by itself where a kept connection turns out to have been ended (RFC 9110,
+9.2.2). Whether another request is sent again is for who sends it.
+"""
 
 
 class HTTPRequest(msgspec.Struct, frozen=True):
@@ -142,7 +146,7 @@ class Transport:
         if origin is None or not origin.is_of(access):
             origin = self._origin = _Origin(access, self._headers)
         return await self._connections.exchange(
-            origin.endpoint, origin.encoded(request), request.idempotent, timeout_s, check
+            origin.endpoint, origin.encoded(request), request.method in _REPEATED, timeout_s, check
         )
 
     async def _proxied(self, access: APIAccess, request: HTTPRequest, timeout_s: float, check: Check | None) -> Answer:

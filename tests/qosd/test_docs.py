@@ -17,6 +17,7 @@ from koord.model import memory_qos_messages, slo
 from koord.model.featuregates import GATES
 from koord.model.qos_settings import MemoryQOS
 from koord.model.schema import json_name
+from koord_scheduler.options import PROGRAM as SCHEDULER
 from koordctl import exits
 from koordctl.__main__ import COMMANDS, cli
 from qosd.act import evictor, rehearsals
@@ -62,7 +63,8 @@ def test_every_flag_has_a_row_with_its_default(flag: str) -> None:
 def test_no_other_flag_has_a_row_or_is_mentioned() -> None:
     assert FLAG_ROWS.keys() == FLAGS.keys()
     mentioned = docpages.mentioned_flags(ALL) - {BESIDE.lstrip("-")}
-    assert mentioned - OF_OTHERS - {"config"} - set().union(*OF_KOORDCTL.values()) <= FLAGS.keys()
+    known = {*FLAGS, *SCHEDULER.table, *OF_OTHERS, "config"}.union(*OF_KOORDCTL.values())
+    assert mentioned <= known
 
 
 def test_every_command_with_fields_is_named_where_they_are_explained() -> None:
@@ -123,7 +125,7 @@ def test_every_result_of_the_journal_is_explained() -> None:
 
 
 def test_every_topic_of_advice_is_explained() -> None:
-    section = KOORDCTL[KOORDCTL.index("| Topic | It is told |") : KOORDCTL.index("## koordctl plan")]
+    section = KOORDCTL[KOORDCTL.index("| Topic | It is told |") :].partition("\n\n")[0]
     told = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
     assert [topic for cell in told for topic in re.findall(r"`([^`]+)`", cell)] == list(ADVICE)
 
