@@ -65,6 +65,7 @@ class Scheduler:
         self._reporter = PodReporter(self._statuses, recorder)
         self._wake = asyncio.Event()
         self.binding = BindingCycle(client, view, self._reporter, self._ended, self._wake.set, monotonic_s, extenders)
+        recorder.is_busy = lambda: self.binding.window.is_full
         self._extenders, self._consultation = extenders, Consultation(client, view, extenders)
         self._asked = frozenset[str]()
         """The extenders that are asked about a pod now."""

@@ -43,6 +43,11 @@ class RequestWindow:
         self._answers_until_halving = 0.0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether requests wait for a place."""
+        return bool(self._waiting)
+
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
         """Within the block one request is under way; what it raises tells how the server is."""

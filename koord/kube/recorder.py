@@ -7,13 +7,16 @@ each ``REFILL_S``. These are client-go's rules.
 
 Invariants: Events of one object are written one after the other, in the order in which they were recorded; what waits
 is bounded; what does not fit, or is refused by the server, is counted, and lost: an Event is for people, and no reason
-to fail.
+to fail. Nor is it one to wait: while there is other work (``is_busy``), one Event is written at a time, unless half of
+what may wait does.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -36,7 +39,7 @@ MAX_KEPT = 8192
 MAX_SIMILAR = 20
 BURST, REFILL_S = 25, 300.0
 WRITERS = 4
-"""Each waits for the server's answers: few, so that what an Event tells of is done before Events are written."""
+"""Each waits for the server's answers."""
 
 COMBINED = "(combined from similar events): "
 
@@ -147,6 +150,9 @@ class EventRecorder:
         self._allowances = Recent[Subject, _Allowance](max_kept)
         self._queue: WorkQueue[Subject] = WorkQueue("events of")
         self._created = 0
+        self._under_way, self._ended = 0, asyncio.Condition()
+        self.is_busy: Callable[[], bool] = _never
+        """Whether what Events tell of is still to be done; whoever does that sets it."""
         self.written = 0
         self.dropped = 0
         self.failed = 0
@@ -218,15 +224,32 @@ class EventRecorder:
         return min(later_s, default=None)
 
     async def _write(self, note: _Note, record: _Record) -> None:
-        try:
-            name = await self._create(note, record) if not record.name else await self._raise(note, record)
-        except KubeError as error:
-            self.failed += 1
-            _log.info("event %s on %s is lost: %s", note.reason, note.subject.key, error)
-            name = record.name
-        else:
-            self.written += 1
+        async with self._turn():
+            try:
+                name = await self._create(note, record) if not record.name else await self._raise(note, record)
+            except KubeError as error:
+                self.failed += 1
+                _log.info("event %s on %s is lost: %s", note.reason, note.subject.key, error)
+                name = record.name
+            else:
+                self.written += 1
         self._keep(note, record, name)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Within the block one Event is written; each end lets those that wait look again."""
+        async with self._ended:
+            await self._ended.wait_for(self._may_write)
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            async with self._ended:
+                self._ended.notify_all()
+
+    def _may_write(self) -> bool:
+        return not self._under_way or not self.is_busy() or len(self._waiting) > self._max_kept // 2
 
     def _keep(self, note: _Note, written: _Record, name: str) -> None:
         """What came during the writing stays to be written."""
@@ -273,6 +296,10 @@ class EventRecorder:
 
 def _namespace(note: _Note) -> str:
     return note.subject.key.namespace or _CLUSTER_NAMESPACE
+
+
+def _never() -> bool:
+    return False
 
 
 def _clip(message: str) -> str:

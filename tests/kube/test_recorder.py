@@ -16,6 +16,7 @@ from koord.kube.reading import read_object
 from koord.kube.recorder import (
     BURST,
     COMBINED,
+    MAX_KEPT,
     MAX_SIMILAR,
     PACE_S,
     REFILL_S,
@@ -36,6 +37,7 @@ class Server:
         self.events: dict[tuple[str, str], dict[str, Any]] = {}
         self.calls: list[str] = []
         self.errors: list[KubeError] = []
+        self.under_way = self.most_under_way = 0
 
     async def create(self, kind: Kind[T], body: Mapping[str, Any], namespace: str) -> T:
         await self._fail("create")
@@ -52,7 +54,10 @@ class Server:
 
     async def _fail(self, verb: str) -> None:
         self.calls.append(verb)
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
         await asyncio.sleep(0.01)
+        self.under_way -= 1
         if self.errors:
             raise self.errors.pop(0)
 
@@ -336,5 +341,37 @@ def test_an_object_gets_so_many_events_at_once() -> None:
         assert bench.recorder.dropped == 5 + 3
         await bench.end()
         assert len(bench.server.events) == BURST + 1 + 2
+
+    virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("is_busy", "max_kept", "most"),
+    [(False, MAX_KEPT, WRITERS), (True, MAX_KEPT, 1), (True, 25, WRITERS), (True, 40, 1)],
+    ids=["nothing else to do", "other work", "more than half of what may wait", "half of it"],
+)
+def test_events_wait_for_other_work(is_busy: bool, max_kept: int, most: int) -> None:
+    async def main() -> None:
+        bench = Bench(max_kept=max_kept)
+        bench.recorder.is_busy = lambda: is_busy
+        for index in range(20):
+            bench.say("too little memory", replace(WEB, uid=f"u{index}"))
+        await bench.end()
+        assert (bench.server.most_under_way, bench.recorder.written) == (most, 20)
+
+    virtual(main())
+
+
+def test_events_go_on_once_other_work_is_done() -> None:
+    async def main() -> None:
+        bench = Bench()
+        until_s = _now_s() + 0.055
+        bench.recorder.is_busy = lambda: _now_s() < until_s
+        for index in range(20):
+            bench.say("too little memory", replace(WEB, uid=f"u{index}"))
+        await asyncio.sleep(0.05)
+        assert (bench.server.most_under_way, bench.recorder.written) == (1, 4)
+        await bench.end()
+        assert (bench.server.most_under_way, bench.recorder.written) == (WRITERS, 20)
 
     virtual(main())
