@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from enum import Enum, auto
 from http import HTTPStatus
 from random import random as uniform
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from koord.kube.backoff import Backoff, Random
 from koord.kube.client import CallLimits, Client, pause_s
@@ -35,6 +35,7 @@ from koord_scheduler.extenders import NO_EXTENDERS, Extender, ExtenderError, Ext
 from koord_scheduler.window import RequestWindow
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 _BACKOFF = Backoff(base_s=0.2, max_s=10.0)
 _READS = 4
 """Of a pod that an extender may just be binding: about a second and a half."""
@@ -116,10 +117,9 @@ class Binder:
         while is_wanted():
             try:
                 async with self._window.place():
-                    if not is_wanted():
-                        break
                     sent_s = now_s()
-                    await _to_its_end(self._client.bind(key, pod.uid, node))
+                    if not await _to_its_end(self._send(key, pod.uid, node, is_wanted)):
+                        break
                 return Bound(Outcome.BOUND)
             except NotLeader:
                 raise
@@ -175,6 +175,13 @@ class Binder:
                 return Bound(Outcome.GONE, "the pod is being deleted") if is_going else None
         return Bound(Outcome.REFUSED, f"node {node} is gone")
 
+    async def _send(self, key: Key, uid: str, node: str, is_wanted: Callable[[], bool]) -> bool:
+        """Returns False where nothing is sent."""
+        if is_wanted():
+            await self._client.bind(key, uid, node)
+            return True
+        return False
+
     async def _look_up(self, key: Key) -> Pod | None:
         """Returns the pod as the API server has it now; asks until it answers."""
         failures = 0
@@ -190,11 +197,11 @@ class Binder:
                 await self._sleep(pause_s(error, failures, self._random, _BACKOFF))
 
 
-async def _to_its_end(call: Coroutine[Any, Any, None]) -> None:
-    """As the call itself; cancelled, it waits for the call before: who leads next is not to meet what was sent here."""
+async def _to_its_end(call: Coroutine[Any, Any, T]) -> T:
+    """Returns what the call does; cancelled, it waits for the call before, so that who leads next meets no request."""
     sent = asyncio.ensure_future(call)
     try:
-        await asyncio.shield(sent)
+        return await asyncio.shield(sent)
     except asyncio.CancelledError:
         await asyncio.wait([sent])
         sent.cancelled() or sent.exception()  # nobody asks for it any more

@@ -17,7 +17,7 @@ from tests.support.mutants import Mutant
 MUTANTS = (
     Mutant("an answer that is lost is a refusal", Binder, "_bind", "if outcome is not Outcome.REFUSED:", "if True:"),
     Mutant("what may arrive late is forgotten", Binder, "_bind", "if over_s <= now_s():", "if True:"),
-    Mutant("a node that has gone is bound to", Binder, "_bind", "if not is_wanted():", "if False:"),
+    Mutant("a node that has gone is bound to", Binder, "_send", "if is_wanted():", "if True:"),
     Mutant("a term ends before what it has sent", Binder, "_bind", "_to_its_end(self", "(self"),
     Mutant("a term ends before what may arrive late", Binder, "over", "if left_s > 0:", "if False:"),
     Mutant("a refused pod keeps its room", BindingCycle, "run", "state.forget(pod.uid)", "pass"),
