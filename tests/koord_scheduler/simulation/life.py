@@ -116,15 +116,20 @@ class Life:
         return [each for each in self.replicas if each.sender.is_alive]
 
     @property
+    def serving(self) -> list[Replica]:
+        """Those that nobody has ended."""
+        return [each for each in self.alive if not each.is_ending]
+
+    @property
     def leader(self) -> Replica | None:
         return next((each for each in self.alive if each.is_leading), None)
 
     def _replica(self) -> None:
-        alive = self.alive
-        if len(alive) < self._most_replicas:
+        serving = self.serving
+        if len(serving) < self._most_replicas:
             self._start()
             return
-        replica = self.chance.choice(alive)
+        replica = self.chance.choice(serving)
         if self.chance.randrange(2):
             self.counts["replicas killed"] += 1
             replica.kill()
@@ -139,7 +144,7 @@ class Life:
         self.replicas.append(Replica(name, self.server, self._former, self.counts, seed, self._tick_s))
 
     def _end_all(self) -> None:
-        for replica in self.alive:
+        for replica in self.serving:
             replica.end()
         for _ in range(1000):
             if not self.replicas:
@@ -307,7 +312,7 @@ class Life:
         self._is_calm = True
         self._late.clear()
         self._former.clear()
-        while len(self.alive) < self._most_replicas:
+        while len(self.serving) < self._most_replicas:
             self._start()
         length_s = _LONG_S if is_long else _SHORT_S
         end_s = self.loop.time() + _MOST_REST_S

@@ -235,7 +235,7 @@ class Replica:
         self._watch_decisions()
         self._following = loop.create_task(self.view.run())
         self._leading = loop.create_task(self._lead())
-        self.is_leading = False
+        self.is_leading = self.is_ending = False
 
     @property
     def failure(self) -> BaseException | None:
@@ -251,6 +251,7 @@ class Replica:
 
     def end(self) -> None:
         """SIGTERM: the leader's work ends first, and its Lease is released."""
+        self.is_ending = True
         self._leading.cancel()
         self._leading.add_done_callback(lambda _: self._following.cancel())
 
