@@ -64,6 +64,8 @@ class Decision:
         pod = server.get(PODS, (self.pod.namespace, self.pod.name))
         if pod is None or pod["metadata"]["uid"] != self.pod.uid or self.pod.is_finished:
             return False
+        if pod["spec"].get("nodeName", self.node) not in ("", self.node):
+            return False
         return any(
             not isinstance(call.result, APIError) if call.carried_out else server.loop.time() <= call.deadline_s
             for call in self.calls
