@@ -127,7 +127,8 @@ class Binder:
                 if not _is_undone(error):
                     if not _is_refusal(error):
                         may_be_ours = True
-                        over_s = self._over_s = sent_s + self._timeout_s
+                        over_s = sent_s + self._timeout_s
+                        self._over_s = max(self._over_s, over_s)
                     outcome = _outcome(await self._look_up(key), pod.uid, node)
                     if outcome is Outcome.BOUND and not may_be_ours:
                         return Bound(Outcome.BY_ANOTHER)

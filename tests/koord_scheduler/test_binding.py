@@ -219,3 +219,18 @@ async def test_what_may_arrive_late_is_over_before_leadership_ends(faults: list[
         made.slept_s.clear()
         await made.binder.over()
         assert [TIMEOUT_S / 2 < seconds <= TIMEOUT_S for seconds in made.slept_s] == [True] * waits
+
+
+async def test_the_last_of_what_may_arrive_late_is_waited_for() -> None:
+    """The request that was sent first is the last one that gets no answer."""
+    async with case() as made:
+        first = Fault("bind", hang=True)
+        made.server.faults += [first, NEVER_CAME]
+        binding = asyncio.create_task(made.binder.bind(made.pod, "n1", lambda: True))
+        await until(lambda: first not in made.server.faults)
+        await asyncio.sleep(TIMEOUT_S / 2)
+        await made.binder.bind(made.pod, "n1", lambda: True)
+        await binding
+        made.slept_s.clear()
+        await made.binder.over()
+        assert len(made.slept_s) == 1
