@@ -17,6 +17,22 @@ from itertools import count
 from typing import Any
 
 
+class _Task(asyncio.Task[Any]):
+    """Tasks in a set are in the order of their numbers, not of where they are in memory: who is cancelled first."""
+
+    _numbers = count()
+
+    def __new__(cls, *_: Any, **__: Any) -> _Task:
+        made = super().__new__(cls)
+        made.number = next(cls._numbers)
+        return made
+
+    number: int
+
+    def __hash__(self) -> int:
+        return self.number
+
+
 class SimLoop(asyncio.AbstractEventLoop):
     def __init__(self) -> None:
         self.ready: deque[asyncio.Handle] = deque()
@@ -63,7 +79,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]
         self._coroutines.append(coro)
-        return asyncio.Task(coro, loop=self, **options)
+        return _Task(coro, loop=self, **options)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """A question that nobody waits for any more may have been answered by an exception, which nobody then sees."""
