@@ -106,6 +106,7 @@ class Books:
         self.namespaces: dict[str, dict[str, str]] = {}
         self.decisions: dict[str, Decision] = {}
         self._waiting: dict[str, int] = {}
+        self._victims: set[str] = set()
 
     def take_node(self, event: ObjectEvent[Node]) -> None:
         if event.after is None:
@@ -195,7 +196,10 @@ class Books:
             raise Violation(f"pod {decision.pod.name} is bound twice at a time")
         decision.calls.append(call)
 
-    def sent_delete(self, priority: int) -> None:
+    def sent_delete(self, uid: str, priority: int) -> None:
+        if uid in self._victims:
+            return  # it is sent again, since no answer came
+        self._victims.add(uid)
         if priority >= max(self._waiting.values(), default=priority):
             raise Violation(f"a pod of priority {priority} is preempted, for whom?")
 
@@ -309,4 +313,4 @@ class Replica:
             pod = self._server.get(PODS, (namespace, name))
             if pod is not None and pod["metadata"]["uid"] == body["preconditions"]["uid"]:
                 self.counts["preemptions"] += 1
-                self.books.sent_delete(pod["spec"].get("priority") or 0)
+                self.books.sent_delete(pod["metadata"]["uid"], pod["spec"].get("priority") or 0)
