@@ -82,11 +82,14 @@ class VolumeWriter:
         return claim.object.metadata.resource_version
 
     async def _bound(self, decision: VolumeDecision, unselected: Mapping[ClaimKey, str]) -> str:
-        """Waits until each claim is bound, or one cannot be any more: its node is selected no longer. ``unselected``:
-        the versions of claims that are older than the selection.
+        """Waits until each claim is bound, or one cannot be any more: its volume is not kept for it, or its node is
+        selected no longer. ``unselected``: the versions of claims that are older than the selection.
         """
         while True:
             self._changed.clear()
+            for key, name in decision.bindings:
+                if not self._may_be_bound(key, name):
+                    return f"volume {name} is not for claim {key.namespace}/{key.name} any more"
             for key, before in unselected.items():
                 claim = self._volumes.claim(key)
                 if claim is None or not (
@@ -98,6 +101,14 @@ class VolumeWriter:
             if not self._unbound(decision):
                 return ""
             await self._changed.wait()
+
+    def _may_be_bound(self, key: ClaimKey, name: str) -> bool:
+        """Returns whether the claim is bound, or the volume is kept for it or for nobody yet."""
+        claim, volume = self._volumes.claim(key), self._volumes.volume(name)
+        if claim is None or claim.is_bound:
+            return claim is not None
+        reference = None if volume is None else self._volumes.claim_ref(volume)
+        return volume is not None and (reference is None or reference.is_of(claim))
 
     def _unbound(self, decision: VolumeDecision) -> str:
         claims = [key for key in decision.claims if not ((claim := self._volumes.claim(key)) and claim.is_bound)]

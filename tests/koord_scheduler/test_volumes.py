@@ -10,11 +10,12 @@ import pytest
 from koord.kube.client import Client
 from koord.scheduling.podinfo import ClaimKey
 from koord.scheduling.table import Table
-from koord.scheduling.volumes import VolumeDecision, Volumes
+from koord.scheduling.volumes import ClaimBinding, VolumeDecision, Volumes
 from koord_scheduler.volumewriter import VolumeWriter
 from tests.koord_scheduler.rig import HOSTNAME, Rig, running
 from tests.kube.server import Fault, JSONObject
 from tests.scheduling.volumeobjects import claim as a_claim
+from tests.scheduling.volumeobjects import volume as a_volume
 from tests.support.waiting import until
 
 CLAIMS, VOLUMES = "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"
@@ -203,3 +204,42 @@ async def test_what_a_claim_says_after_its_node_was_selected(version: str | None
 
     writer = VolumeWriter(cast(Client, Server()), volumes)
     assert await writer.prepare(VolumeDecision("n1", provisions=(ClaimKey("default", "c"),)), 0.05) == error
+
+
+@pytest.mark.parametrize(
+    ("kept_for", "has_volume", "error"),
+    [
+        ("c", True, "claims are not bound after 0.05 s: default/c"),
+        ("other", True, "volume v is not for claim default/c any more"),
+        ("c", False, "volume v is not for claim default/c any more"),
+    ],
+    ids=["it is kept", "another claim has it", "it is gone"],
+)
+async def test_what_becomes_of_a_volume_that_was_chosen(kept_for: str, has_volume: bool, error: str) -> None:
+    """Whether another client has it first, or comes after the pod began to wait."""
+    for is_first in (True, False):
+        volumes = Volumes(Table())
+        volumes.put_claim(a_claim("c"))
+        volumes.put_volume(a_volume("v"))
+
+        def change(volumes: Volumes = volumes) -> None:
+            if has_volume:
+                volumes.put_volume(a_volume("v", claim_ref=kept_for))
+            else:
+                volumes.remove_volume("v")
+
+        class Server:
+            async def patch(self, *_: object) -> None:
+                pass
+
+        writer = VolumeWriter(cast(Client, Server()), volumes)
+        if is_first:
+            change()
+        waiting = asyncio.create_task(
+            writer.prepare(VolumeDecision("n1", bindings=(ClaimBinding(ClaimKey("default", "c"), "v"),)), 0.05)
+        )
+        await asyncio.sleep(0)
+        if not is_first:
+            change()
+            writer.changed()
+        assert await waiting == error
