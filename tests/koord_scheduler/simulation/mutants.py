@@ -8,7 +8,6 @@ from koord.scheduling.state import ClusterState
 from koord_scheduler.binding import Binder
 from koord_scheduler.bindingcycle import BindingCycle
 from koord_scheduler.podstatus import PodStatusWriter
-from koord_scheduler.scheduler import Scheduler
 from koord_scheduler.view import ClusterView
 from koord_scheduler.volumewriter import VolumeWriter
 from koord_scheduler.window import RequestWindow
@@ -16,17 +15,12 @@ from tests.support.mutants import Mutant
 
 MUTANTS = (
     Mutant("an answer that is lost is a refusal", Binder, "_bind", "if outcome is not Outcome.REFUSED:", "if True:"),
-    Mutant("what may arrive late is forgotten", Binder, "_bind", "if over_s <= now_s():", "if True:"),
     Mutant("a node that has gone is bound to", Binder, "_send", "if is_wanted():", "if True:"),
     Mutant("a term ends before what it has sent", Binder, "_bind", "_to_its_end(self", "(self"),
-    Mutant("a term ends before what may arrive late", Binder, "over", "if left_s > 0:", "if False:"),
     Mutant("a refused pod keeps its room", BindingCycle, "_forget", "self._view.state.forget(pod.uid)", "pass"),
-    Mutant("a refused pod is forgotten", BindingCycle, "fail", "self._view.came_back(queued)", "pass"),
     Mutant("a pod that leaves is no event", ClusterView, "_remove", "self.queue.note(", "str("),
     Mutant("a node is no event", ClusterView, "_take_node", "objects_version != version", "objects_version < 0"),
     Mutant("a confirmation is no event", ClusterView, "_put_placed", "was_assumed is ", "True or "),
-    Mutant("assumptions survive their term", ClusterView, "take_back", "self.state.forget(uid)", "pass"),
-    Mutant("pods of a term are lost", ClusterView, "take_back", "self._put(pod)", "pass"),
     Mutant("a replaced pod stays", ClusterView, "_take_pod", " or event.is_replaced", ""),
     Mutant("terminating pods hold nothing", ClusterView, "_put", "if info.is_finished:",
            "if info.is_finished or info.is_terminating:"),
@@ -34,11 +28,9 @@ MUTANTS = (
     Mutant("an assumption counts nothing", ClusterState, "_count", "self.requested.add(row, pod.counted, sign)",
            "pod.uid in self._assumed or self.requested.add(row, pod.counted, sign)"),
     Mutant("a promise that ends wakes nobody", Nominations, "remove", "self.ended(node)", "pass"),
-    Mutant("promised room wakes anybody", SchedulingQueue, "_first", "chain(promised, others)", "iter(group.pods)"),
     Mutant("nothing is parked for too long", SchedulingQueue, "park", "self._parked.push(queued, now_s)",
            "self._parked.push(queued, now_s + 1e6)"),
     Mutant("a pod that errors is not tried again", SchedulingQueue, "fail", "queued.backoff_until_s, ", "1e9, "),
-    Mutant("victims go for nobody", Scheduler, "_delete", "if pod.uid not in self._view.queue:", "if False:"),
     Mutant("a pod is not told why it waits", PodStatusWriter, "unscheduled", "await self._patch(pod, status)", "1"),
     Mutant("a place in the window is lost", RequestWindow, "_leave", "self.under_way -= 1", "pass"),
     Mutant("a selection taken back is waited for", VolumeWriter, "_bound", "if claim is None or not (", "if not (1 or"),
