@@ -128,7 +128,6 @@ class Binder:
                     if not _is_refusal(error):
                         may_be_ours = True
                         over_s = sent_s + self._timeout_s
-                        self._over_s = max(self._over_s, over_s)
                     outcome = _outcome(await self._look_up(key), pod.uid, node)
                     if outcome is Outcome.BOUND and not may_be_ours:
                         return Bound(Outcome.BY_ANOTHER)
@@ -178,10 +177,18 @@ class Binder:
 
     async def _send(self, key: Key, uid: str, node: str, is_wanted: Callable[[], bool]) -> bool:
         """Returns False where nothing is sent."""
-        if is_wanted():
+        if not is_wanted():
+            return False
+        sent_s = asyncio.get_running_loop().time()
+        try:
             await self._client.bind(key, uid, node)
-            return True
-        return False
+        except NotLeader:
+            raise
+        except KubeError as error:
+            if not _is_undone(error) and not _is_refusal(error):
+                self._over_s = max(self._over_s, sent_s + self._timeout_s)
+            raise
+        return True
 
     async def _look_up(self, key: Key) -> Pod | None:
         """Returns the pod as the API server has it now; asks until it answers."""

@@ -194,10 +194,11 @@ async def test_who_is_refused_may_be_bound_by_what_was_sent_before(late: Change,
         assert TIMEOUT_S / 2 < made.slept_s[-1] <= TIMEOUT_S
 
 
-async def test_leadership_does_not_end_before_what_was_sent() -> None:
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_leadership_does_not_end_before_what_was_sent(is_answered: bool) -> None:
     async with case() as made:
         held = asyncio.Event()
-        made.server.faults.append(Fault("bind", until=held))
+        made.server.faults.append(Fault("bind", until=held, drop=not is_answered, done=True))
         binding = asyncio.create_task(made.binder.bind(made.pod, "n1", lambda: True))
         await until(lambda: made.asked == ["bind"])
         binding.cancel()
@@ -207,6 +208,8 @@ async def test_leadership_does_not_end_before_what_was_sent() -> None:
         await asyncio.wait([binding])
         assert binding.cancelled() and made.window.under_way == 0
         assert made.server.objects["/api/v1", "pods"]["default", "p"]["spec"]["nodeName"] == "n1"
+        await made.binder.over()
+        assert len(made.slept_s) == (not is_answered)
 
 
 @pytest.mark.parametrize(
