@@ -93,6 +93,8 @@ POD_SPEC: dict[str, Any] = {
         }
     ],
     "schedulingGates": [{"name": "example.com/quota"}],
+    "workloadRef": {"name": "training", "podGroup": "workers", "podGroupReplicaKey": "0"},
+    "schedulingGroup": {"podGroupName": "workers"},
     "preemptionPolicy": "Never",
     "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu-1"}],
     "terminationGracePeriodSeconds": 30,
@@ -189,6 +191,11 @@ PERSISTENT_VOLUME: dict[str, Any] = {
         "capacity": {"storage": "8Gi"},
         "accessModes": ["ReadWriteOnce"],
         "claimRef": REFERENCE,
+        "gcePersistentDisk": {"pdName": "disk-1", "fsType": "ext4", "partition": 1, "readOnly": True},
+        "awsElasticBlockStore": {"volumeID": "vol-1", "fsType": "ext4", "partition": 1, "readOnly": True},
+        "azureDisk": {"diskName": "disk-1", "diskURI": "/subscriptions/s/disk-1", "kind": "Managed"},
+        "cinder": {"volumeID": "cinder-1", "fsType": "ext4"},
+        "portworxVolume": {"volumeID": "portworx-1", "fsType": "ext4"},
         "nodeAffinity": {"required": {"nodeSelectorTerms": [NODE_TERM]}},
         "persistentVolumeReclaimPolicy": "Delete",
         "storageClassName": "fast",
@@ -213,6 +220,14 @@ STORAGE_CLASS: dict[str, Any] = {
     ],
     "mountOptions": ["noatime"],
 }
+VOLUME_ATTACHMENT: dict[str, Any] = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "VolumeAttachment",
+    "metadata": metadata("csi-1", ""),
+    "spec": {"attacher": "csi.example.com", "nodeName": "node-1", "source": {"persistentVolumeName": "pv-1"}},
+    "status": {"attached": True},
+}
+
 CSI_NODE: dict[str, Any] = {
     "apiVersion": "storage.k8s.io/v1",
     "kind": "CSINode",

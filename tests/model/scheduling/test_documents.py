@@ -25,6 +25,7 @@ from koord.model.scheduling.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
+    VolumeAttachment,
 )
 from tests.model.scheduling import everyfield
 
@@ -34,6 +35,7 @@ DOCUMENTS: dict[type[msgspec.Struct], dict[str, Any]] = {
     PersistentVolumeClaim: everyfield.PERSISTENT_VOLUME_CLAIM,
     PersistentVolume: everyfield.PERSISTENT_VOLUME,
     StorageClass: everyfield.STORAGE_CLASS,
+    VolumeAttachment: everyfield.VOLUME_ATTACHMENT,
     CSINode: everyfield.CSI_NODE,
     CSIDriver: everyfield.CSI_DRIVER,
     CSIStorageCapacity: everyfield.CSI_STORAGE_CAPACITY,
