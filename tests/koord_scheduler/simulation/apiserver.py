@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from koord.kube.connections import Check
 from koord.kube.errors import APIError, Unreachable
-from koord.kube.transport import HTTPRequest
+from koord.kube.transport import HTTPRequest, Transport
 from tests.kube.server import merged
 from tests.support.simloop import SimLoop
 
@@ -334,19 +335,19 @@ class APIServer:
         watch.end()
 
     def transport(self, sender: Sender) -> Transport:
-        return Transport(self, sender)
+        return _MemoryTransport(self, sender)
 
     def refusal(self) -> Exception | None:
         return self._refuses()
 
 
-class Transport:
-    """A client's way to the server, as ``koord.kube.transport.Transport``."""
+class _MemoryTransport(Transport):
+    """A client's way to the server."""
 
     def __init__(self, server: APIServer, sender: Sender) -> None:
         self._server, self._sender = server, sender
 
-    async def exchange(self, request: HTTPRequest, timeout_s: float, check: Callable[[], None] | None = None) -> bytes:
+    async def exchange(self, request: HTTPRequest, timeout_s: float, check: Check | None = None) -> bytes:
         if not self._sender.is_alive:
             raise Unreachable("the process is dead", may_have_arrived=False)
         if check is not None:
@@ -363,7 +364,9 @@ class Transport:
             raise Unreachable("no answer in time", may_have_arrived=True) from None
 
     @contextlib.asynccontextmanager
-    async def stream(self, request: HTTPRequest, timeout_s: float) -> AsyncIterator[Watch | _Body]:
+    async def stream(  # type: ignore[override]  # what it yields is read as aiohttp's
+        self, request: HTTPRequest, timeout_s: float
+    ) -> AsyncIterator[Watch | _Body]:
         if not self._sender.is_alive:
             raise Unreachable("the process is dead", may_have_arrived=False)
         error = self._server.refusal()

@@ -18,7 +18,6 @@ from koord.kube.kind import Key, PartialObject
 from koord.kube.lease import Election, Identity, Term
 from koord.kube.recorder import EventRecorder, EventType, Subject
 from koord.kube.stream import ObjectEvent
-from koord.kube.transport import Transport as RealTransport
 from koord.model.quantity import QuantityError
 from koord.model.scheduling.pods import Node, Pod
 from koord.scheduling.podinfo import PodInfo
@@ -226,8 +225,7 @@ class Replica:
         self._tick_s, self._ticks_s = tick_s, 0.0
         self.sender = Sender(name, self._sent)
         loop = server.loop
-        transport = cast(RealTransport, server.transport(self.sender))
-        client = Client(transport, CallLimits())
+        client = Client(server.transport(self.sender), CallLimits())
         profiles = (Profile(), Profile(SECOND, preemption=None))
         self.view = _View(client, profiles, self._monotonic_s, seed)
         self.books = self.view.books = Books(self.view, server, former, counts)

@@ -12,9 +12,10 @@ import json
 import sys
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, cast
+from typing import Any
 
 from koord.kube.client import CallLimits, Client
+from koord.kube.connections import Check
 from koord.kube.errors import APIError
 from koord.kube.ratelimit import RateLimit
 from koord.kube.transport import HTTPRequest, Transport
@@ -84,8 +85,7 @@ class MemoryServer:
     def client(self, qps: float, burst: int, who: Mapping[str, Any]) -> Client:
         """``who``: as the server knows him, in what he requests."""
         clock = asyncio.get_running_loop().time
-        transport = cast(Transport, _Transport(self, who))
-        return Client(transport, CallLimits(RateLimit(qps, burst, clock)))
+        return Client(_MemoryTransport(self, who), CallLimits(RateLimit(qps, burst, clock)))
 
     def answer(self, who: Mapping[str, Any], request: HTTPRequest) -> JSONObject:
         """Raises APIError."""
@@ -170,18 +170,22 @@ class MemoryServer:
         self._write(self.requests[name], "DELETED")
 
 
-class _Transport:
+class _MemoryTransport(Transport):
     def __init__(self, server: MemoryServer, who: Mapping[str, Any]) -> None:
         self._server, self._who = server, who
 
-    async def exchange(self, request: HTTPRequest, timeout_s: float) -> bytes:
+    async def exchange(self, request: HTTPRequest, timeout_s: float, check: Check | None = None) -> bytes:
+        if check is not None:
+            check()
         await asyncio.sleep(LATENCY_S / 2)
         answer = json.dumps(self._server.answer(self._who, request)).encode()
         await asyncio.sleep(LATENCY_S / 2)
         return answer
 
     @contextlib.asynccontextmanager
-    async def stream(self, request: HTTPRequest, timeout_s: float) -> AsyncIterator[Watch | Body]:
+    async def stream(  # type: ignore[override]  # what it yields is read as aiohttp's
+        self, request: HTTPRequest, timeout_s: float
+    ) -> AsyncIterator[Watch | Body]:
         await asyncio.sleep(LATENCY_S)
         if "watch" not in request.query:
             yield Body(self._server.answer(self._who, request))
