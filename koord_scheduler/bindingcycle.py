@@ -48,7 +48,7 @@ class BindingCycle:
         extenders: Extenders = NO_EXTENDERS,
     ) -> None:
         self._view, self._reporter, self._ended, self._came_back = view, reporter, ended, came_back
-        self.window = RequestWindow(monotonic_s=monotonic_s)
+        self.window = RequestWindow()
         self._binder = Binder(client, self.window, _BIND_TIMEOUT_S, extenders=extenders)
         self.volumes = VolumeWriter(client, view.state.volumes)
         self.held = HeldPods(view.state, monotonic_s)

@@ -43,7 +43,7 @@ class Metrics(ComponentMetrics):
     """Of koord-scheduler itself."""
 
     binding_window: Callable[[], float] = gauge(
-        "Bindings that may be under way at once: as many as make the API server faster, half when it says 429.",
+        "Bindings that may be under way at once: one more a window of answers, half when the API server says 429.",
         factory=lambda: zero,
     )
     bindings_under_way: Callable[[], float] = gauge("Bindings that are under way now.", factory=lambda: zero)
