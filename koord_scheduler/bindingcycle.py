@@ -16,7 +16,7 @@ from koord.kube.lease import Timing
 from koord.kube.recorder import EventType
 from koord.scheduling.plugin import Event, EventKind, PluginError
 from koord.scheduling.podinfo import PodInfo
-from koord.scheduling.queue import QueuedPod
+from koord.scheduling.queuedpod import QueuedPod
 from koord.scheduling.volumes import VolumeDecision
 from koord_scheduler.binding import Binder, Bound, Outcome
 from koord_scheduler.extenders import NO_EXTENDERS, Extenders

@@ -16,7 +16,7 @@ import msgspec
 from koord.kube.lease import Timing
 from koord.model.core import Slim
 from koord.model.problem import Problem
-from koord.scheduling.queue import BackoffTimes
+from koord.scheduling.queuedpod import BackoffTimes
 from koord.service import optionvalues
 from koord.service.config import ConfigError, parse_yaml, read_text
 from koord_scheduler import extendersettings, profiles

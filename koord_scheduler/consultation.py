@@ -25,7 +25,7 @@ from koord.scheduling.framework import Diagnosis, Placement
 from koord.scheduling.plugin import Rejection
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import Preemption, Preemptor, best, by_importance
-from koord.scheduling.queue import QueuedPod
+from koord.scheduling.queuedpod import QueuedPod
 from koord.scheduling.state import ClusterState
 from koord.scheduling.table import Bools, Int64s
 from koord_scheduler.extenders import ExtenderError, Extenders, FailedNode, NodeObjects, Victims

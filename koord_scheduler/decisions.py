@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from koord.scheduling.framework import Framework, Placement, WeightedPlugin
 from koord.scheduling.podinfo import PodInfo
-from koord.scheduling.queue import QueuedPod
+from koord.scheduling.queuedpod import QueuedPod
 
 _log = logging.getLogger(__name__)
 MOST = 10_000

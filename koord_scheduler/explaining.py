@@ -30,7 +30,8 @@ from koord.scheduling import obstacles
 from koord.scheduling.plugin import EXTENDER
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import NEVER
-from koord.scheduling.queue import PARKED_S, QueuedPod
+from koord.scheduling.queue import PARKED_S
+from koord.scheduling.queuedpod import QueuedPod
 from koord_scheduler.decisions import Decisions
 from koord_scheduler.podstatus import POD_SCHEDULED
 from koord_scheduler.view import ClusterView

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from koord.cluster.pages import ByName, ComponentMetrics, metric_prefix, none, zero
-from koord.scheduling.queue import QueuedPod
+from koord.scheduling.queuedpod import QueuedPod
 from koord.service.metrics import Histogram, counter, gauge, histogram
 from koord_scheduler.options import NAME
 

@@ -29,7 +29,7 @@ from koord.scheduling.plugin import PluginError
 from koord.scheduling.plugins.volumebinding import binding
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import Preemption, Preemptor
-from koord.scheduling.queue import QueuedPod
+from koord.scheduling.queuedpod import QueuedPod
 from koord_scheduler.bindingcycle import BindingCycle
 from koord_scheduler.consultation import Consultation, Unplaced
 from koord_scheduler.decisions import Decisions

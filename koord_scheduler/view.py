@@ -41,7 +41,8 @@ from koord.scheduling.owners import ControllerKey
 from koord.scheduling.plugin import Event, EventKind
 from koord.scheduling.plugins.unsupported import UNSUPPORTED
 from koord.scheduling.podinfo import PodInfo
-from koord.scheduling.queue import BackoffTimes, QueuedPod, SchedulingQueue
+from koord.scheduling.queue import SchedulingQueue
+from koord.scheduling.queuedpod import BackoffTimes, QueuedPod
 from koord.scheduling.state import ClusterState, counts_alike
 from koord_scheduler import nodedocuments
 from koord_scheduler.nodedocuments import NodeDocuments

@@ -26,7 +26,7 @@ from koord.scheduling.plugins.resources import (
 )
 from koord.scheduling.plugins.spread import PodTopologySpread
 from koord.scheduling.preemption import CandidateCount
-from koord.scheduling.queue import BackoffTimes
+from koord.scheduling.queuedpod import BackoffTimes
 from koord.service.options import OptionError
 from koord_scheduler import component, configuration, program
 from koord_scheduler.configuration import Configuration, ConfigurationError

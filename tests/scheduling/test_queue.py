@@ -13,7 +13,8 @@ from koord.scheduling.plugin import EXTENDER, Event, EventKind
 from koord.scheduling.plugins.nodes import NodeUnschedulable
 from koord.scheduling.plugins.resources import NodeResourcesFit
 from koord.scheduling.podinfo import PodInfo
-from koord.scheduling.queue import PARKED_S, BackoffTimes, SchedulingQueue
+from koord.scheduling.queue import PARKED_S, SchedulingQueue
+from koord.scheduling.queuedpod import BackoffTimes
 from koord.scheduling.state import ClusterState
 from tests.scheduling.clusters import HOSTNAME, ZONE, node, pod
 

@@ -14,7 +14,8 @@ from koord.scheduling.defaults import default_plugins
 from koord.scheduling.framework import Framework
 from koord.scheduling.plugin import Event, EventKind
 from koord.scheduling.podinfo import PodInfo
-from koord.scheduling.queue import PARKED_S, BackoffTimes, QueuedPod, SchedulingQueue
+from koord.scheduling.queue import PARKED_S, SchedulingQueue
+from koord.scheduling.queuedpod import BackoffTimes, QueuedPod
 from koord.scheduling.state import ClusterState
 from tests.scheduling.clusters import Generator, node, pod
 from tests.scheduling.test_against_oracle import NAMESPACES

@@ -21,7 +21,7 @@ from koord.kube.stream import ObjectEvent
 from koord.model.quantity import QuantityError
 from koord.model.scheduling.pods import Node, Pod
 from koord.scheduling.podinfo import PodInfo
-from koord.scheduling.queue import QueuedPod
+from koord.scheduling.queuedpod import QueuedPod
 from koord_scheduler.profiles import Profile
 from koord_scheduler.scheduler import Scheduler
 from koord_scheduler.view import ClusterView
