@@ -9,7 +9,7 @@ Source: pkg/scheduler/framework/preemption, plugins/defaultpreemption.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -103,9 +103,10 @@ class Preemptor:
             return []
         wanted = max(len(rows) * self.candidates.percent // 100, self.candidates.least)
         start = self.framework.drawn_number(pod) % len(rows)
+        amounts = self._amounts(pod)
         found: list[Preemption] = []
-        for row in np.roll(rows, -start):
-            preemption = self._on_node(pod, int(row))
+        for row in np.roll(rows, -start).tolist():
+            preemption = self._on_node(pod, row, amounts)
             if preemption is not None:
                 found.append(preemption)
                 if len(found) >= wanted and any(not each.violations for each in found):
@@ -126,8 +127,17 @@ class Preemptor:
         ):
             return _StateTrial(self.framework, transaction, pod, row, ahead).fits()
 
-    def _on_node(self, pod: PodInfo, row: int) -> Preemption | None:
-        """Returns the victims on one node; None if it will not do without all pods of lower priority."""
+    def _amounts(self, pod: PodInfo) -> Mapping[str, int] | None:
+        """Returns what the pod needs, where no filter but that of amounts goes by pods."""
+        going_by_pods = [each for each in self.framework.filters if each.goes_by_pods(self.framework.state, pod)]
+        (fit, *others) = going_by_pods or (None,)
+        return fit.needed(pod) if isinstance(fit, NodeResourcesFit) and not others else None
+
+    def _on_node(self, pod: PodInfo, row: int, amounts: Mapping[str, int] | None) -> Preemption | None:
+        """Returns the victims on one node; None if it will not do without all pods of lower priority.
+
+        ``amounts``: as of ``_amounts``.
+        """
         state = self.framework.state
         node = state.table.name(row)
         lower = sorted([each for each in state.pods_on(node) if each.priority < pod.priority], key=by_importance)
@@ -135,7 +145,7 @@ class Preemptor:
             return None
         breaking, others = _by_budget(lower, self.budgets)
         ahead = state.nominations.ahead_on(node, pod)
-        with self._trial(pod, row, lower, ahead) as trial:
+        with self._trial(pod, row, lower, ahead, amounts) as trial:
             if not trial.fits():
                 return None
             staying = {each.uid for each in (*breaking, *others) if trial.takes_back(each)}
@@ -143,13 +153,18 @@ class Preemptor:
         return Preemption(node, victims, sum(each.uid not in staying for each in breaking))
 
     @contextmanager
-    def _trial(self, pod: PodInfo, row: int, lower: Sequence[PodInfo], ahead: Sequence[PodInfo]) -> Iterator[_Trial]:
+    def _trial(
+        self,
+        pod: PodInfo,
+        row: int,
+        lower: Sequence[PodInfo],
+        ahead: Sequence[PodInfo],
+        amounts: Mapping[str, int] | None,
+    ) -> Iterator[_Trial]:
         """For the block the node is without ``lower``."""
         framework = self.framework
-        going_by_pods = [each for each in framework.filters if each.goes_by_pods(framework.state, pod)]
-        (fit, *rest) = going_by_pods or (None,)
-        if isinstance(fit, NodeResourcesFit) and not rest and not ahead:
-            yield _AmountsTrial(fit, framework.state, pod, row, lower)
+        if amounts is not None and not ahead:
+            yield _AmountsTrial(framework.state, amounts, row, lower)
             return
         with framework.state.removed([each.uid for each in lower]), framework.state.transaction() as transaction:
             yield _StateTrial(framework, transaction, pod, row, ahead)
@@ -190,26 +205,24 @@ class _StateTrial:
 class _AmountsTrial:
     """By amounts alone, where nothing else that the preemptor needs goes by pods: some microseconds a pod."""
 
-    def __init__(
-        self, fit: NodeResourcesFit, state: ClusterState, pod: PodInfo, row: int, lower: Sequence[PodInfo]
-    ) -> None:
+    def __init__(self, state: ClusterState, needed: Mapping[str, int], row: int, lower: Sequence[PodInfo]) -> None:
         self._free = {
             resource: state.nodes.allocatable.at(row, resource)
             - state.requested.at(row, resource)
             + sum([each.counted.get(resource, 0) for each in lower])
             - amount
-            for resource, amount in fit.needed(pod).items()
+            for resource, amount in needed.items()
         }
 
     def fits(self) -> bool:
-        return all(free >= 0 for free in self._free.values())
+        return min(self._free.values(), default=0) >= 0
 
     def takes_back(self, other: PodInfo) -> bool:
-        free, counted = self._free, other.counted
-        if any(left < counted.get(resource, 0) for resource, left in free.items()):
+        counted = other.counted
+        left = {resource: free - counted.get(resource, 0) for resource, free in self._free.items()}
+        if min(left.values(), default=0) < 0:
             return False
-        for resource in free:
-            free[resource] -= counted.get(resource, 0)
+        self._free = left
         return True
 
 
