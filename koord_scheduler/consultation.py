@@ -24,7 +24,7 @@ from koord.kube.kind import Key, Unstructured
 from koord.scheduling.framework import Diagnosis, Placement
 from koord.scheduling.plugin import Rejection
 from koord.scheduling.podinfo import PodInfo
-from koord.scheduling.preemption import Preemption, Preemptor, best, by_importance
+from koord.scheduling.preemption import Preemption, best, by_importance
 from koord.scheduling.queuedpod import QueuedPod
 from koord.scheduling.state import ClusterState
 from koord.scheduling.table import Bools, Int64s
@@ -94,13 +94,15 @@ class Consultation:
         self, queued: QueuedPod, diagnosis: Diagnosis, event_count: int, document: msgspec.Raw
     ) -> Unplaced | None:
         """Looks for a preemption, and has extenders choose among the candidates."""
-        pod, count = queued.pod, self._view.profile_of(queued.pod).preemption
-        if count is None:
+        pod, preemptors = queued.pod, self._view.preemptors(queued.pod)
+        if not preemptors:
             return Unplaced(diagnosis, event_count=event_count)
-        preemptor = Preemptor(self._view.framework_of(pod), self._view.current_budgets(), count)
-        if why_not := preemptor.why_not(pod, diagnosis):
-            return Unplaced(diagnosis, None, why_not, event_count)
-        candidates = preemptor.candidates_for(pod, diagnosis)
+        for preemptor in preemptors:
+            if why_not := preemptor.why_not(pod, diagnosis):
+                return Unplaced(diagnosis, None, why_not, event_count)
+            candidates = preemptor.candidates_for(pod, diagnosis)
+            if candidates:
+                break
         if not candidates or not self._extenders.preempting_for(pod):
             return Unplaced(diagnosis, best(candidates), event_count=event_count)
         pods = _VictimPods(self._client, self._view.state, pod)

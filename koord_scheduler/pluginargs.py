@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from koord.model.core import Slim
+from koord.model import durations
+from koord.model.core import Amount, Slim
 from koord.model.priority import CPU, MEMORY
+from koord.model.quantity import QuantityError
 from koord.model.scheduling.pods import NodeAffinity as Affinity
 from koord.model.scheduling.pods import NodeSelectorRequirement, NodeSelectorTerm, TopologySpreadConstraint
 from koord.model.selector import label_error
+from koord.quota import names, spec
+from koord.quota.forest import QuotaRules
 from koord.scheduling.labels import NO_NUMBER, integer
 from koord.scheduling.plugin import Plugin
+from koord.scheduling.plugins.elasticquota import ElasticQuota
 from koord.scheduling.plugins.koordinator import NodeResourcesFitPlus, ResourceScore, ScarceResourceAvoidance
 from koord.scheduling.plugins.nodes import NodeAffinity
 from koord.scheduling.plugins.podaffinity import InterPodAffinity
@@ -135,6 +140,24 @@ class ScarceResourceAvoidanceArgs(_Args, frozen=True):
 
 class SchedulingHintArgs(_Args, frozen=True):
     max_hint_nodes: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
+
+
+class ElasticQuotaArgs(_Args, frozen=True):
+    delay_evict_time: str | None = None
+    revoke_pod_interval: str | None = None
+    default_quota_group_max: Mapping[str, Amount] | None = None
+    system_quota_group_max: Mapping[str, Amount] | None = None
+    quota_group_namespace: str | None = None
+    monitor_all_quotas: bool | None = None
+    enable_check_parent_quota: bool | None = None
+    enable_runtime_quota: bool | None = None
+    enable_min_quota_scale: bool | None = None
+    enable_guarantee_usage: bool | None = None
+    """Koordinator has a feature gate for it, ElasticQuotaGuaranteeUsage."""
+    disable_default_quota_preemption: bool | None = None
+    enable_queue_hint: bool | None = None
+    quota_snapshot_update_interval: str | None = None
+    hook_plugins: tuple[Any, ...] | None = None
 
 
 class VolumeBindingSettings(NamedTuple):
@@ -311,6 +334,57 @@ def _scheduling_hint(document: object, path: str, reader: DocumentReader) -> Plu
     return SchedulingHint() if most is None else SchedulingHint(most)
 
 
+def _elastic_quota(document: object, path: str, reader: DocumentReader) -> Plugin:
+    args, default = reader.read(ElasticQuotaArgs, document, path), ElasticQuota()
+    maximum = {}
+    for name, field, amounts in (
+        (names.DEFAULT, "defaultQuotaGroupMax", args.default_quota_group_max),
+        (names.SYSTEM, "systemQuotaGroupMax", args.system_quota_group_max),
+    ):
+        if amounts is not None:
+            maximum[name] = _amounts(amounts, f"{path}.{field}", reader)
+    for field, value, why in (
+        ("quotaGroupNamespace", args.quota_group_namespace, "no quotas are made there"),
+        ("enableQueueHint", args.enable_queue_hint, "a pod that waits for a quota is tried when that has room"),
+        ("quotaSnapshotUpdateInterval", args.quota_snapshot_update_interval, "what quotas may use is never old"),
+    ):
+        reader.no_effect(f"{path}.{field}", value, why)
+    if args.hook_plugins:
+        reader.wrong(f"{path}.hookPlugins", args.hook_plugins, "cannot be followed: there are no hooks")
+    scales = args.enable_min_quota_scale is not False
+    return ElasticQuota(
+        limits_by_runtime=args.enable_runtime_quota is not False,
+        checks_parents=bool(args.enable_check_parent_quota),
+        rules=QuotaRules(scales, bool(args.enable_guarantee_usage), maximum),
+        monitors=bool(args.monitor_all_quotas),
+        overuse_s=_seconds(args.delay_evict_time, default.overuse_s, f"{path}.delayEvictTime", reader),
+        revoke_interval_s=_seconds(
+            args.revoke_pod_interval, default.revoke_interval_s, f"{path}.revokePodInterval", reader
+        ),
+        spares_default=args.disable_default_quota_preemption is not False,
+    )
+
+
+def _amounts(amounts: Mapping[str, Amount], path: str, reader: DocumentReader) -> dict[str, int]:
+    found = {}
+    for resource, amount in amounts.items():
+        try:
+            found[resource] = spec.units(resource, amount)
+        except QuantityError as error:
+            reader.wrong(f"{path}.{resource}", amount, error.why)
+    return found
+
+
+def _seconds(text: str | None, default_s: float, path: str, reader: DocumentReader) -> float:
+    if text is None:
+        return default_s
+    found_ns = durations.parse_ns(text)
+    if found_ns is None:
+        reader.wrong(path, text, "is no duration of more than nothing, such as 1m30s")
+        return default_s
+    return found_ns / 10**9
+
+
 PLUGINS: Mapping[str, Callable[[object, str, DocumentReader], Plugin]] = {
     NodeAffinity.name: _node_affinity,
     NodeResourcesFit.name: _node_resources_fit,
@@ -320,5 +394,6 @@ PLUGINS: Mapping[str, Callable[[object, str, DocumentReader], Plugin]] = {
     NodeResourcesFitPlus.name: _fit_plus,
     ScarceResourceAvoidance.name: _scarce_resource_avoidance,
     SchedulingHint.name: _scheduling_hint,
+    ElasticQuota.name: _elastic_quota,
 }
 """By name, what makes the plugin of its arguments; None: it has none."""

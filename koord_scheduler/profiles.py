@@ -16,6 +16,7 @@ from koord.model.core import Slim
 from koord.scheduling.defaults import default_plugins
 from koord.scheduling.framework import WeightedPlugin, can_filter, can_prefer, can_score
 from koord.scheduling.plugin import Plugin
+from koord.scheduling.plugins.elasticquota import ElasticQuota
 from koord.scheduling.plugins.koordinator import NodeResourcesFitPlus, ScarceResourceAvoidance
 from koord.scheduling.plugins.resources import NodeResourcesFit
 from koord.scheduling.plugins.schedulinghint import SchedulingHint
@@ -59,12 +60,12 @@ _PARTS = {
 # fmt: off
 _MISSING = frozenset((
     "DynamicResources", "GangScheduling",
-    "NodeDeclaredFeatures", "Coscheduling", "ElasticQuota", "Reservation", "LoadAwareScheduling",
+    "NodeDeclaredFeatures", "Coscheduling", "Reservation", "LoadAwareScheduling",
     "NodeNUMAResource", "DeviceShare", "CompatibleDefaultPreemption",
 ))
 # fmt: on
 """Upstream's and Koordinator's that there are not yet."""
-_FILTER_POINTS = {SchedulingHint.name: PRE_FILTER}
+_FILTER_POINTS = {SchedulingHint.name: PRE_FILTER, ElasticQuota.name: PRE_FILTER}
 """Where plugins that filter are switched, if not at ``filter``."""
 _METHODS = {RESERVE: "reserve", PERMIT: "permit", PRE_BIND: "pre_bind_patch"}
 """What a user's plugin overrides to take part in these points; nothing of ours does."""
@@ -75,7 +76,8 @@ ALL_NODES = "all nodes are looked at"
 
 @dataclass(frozen=True)
 class Profile:
-    """How the pods are placed that have ``name`` as ``spec.schedulerName``. ``preemption`` None: none makes room.
+    """How the pods are placed that have ``name`` as ``spec.schedulerName``. ``preemption`` None: none makes room,
+    but for pods of the same quota, if it ``preempts_in_quota``.
 
     ``reserve``, ``permit``, ``pre_bind``: the plugins that take part there, in their order.
     """
@@ -84,6 +86,7 @@ class Profile:
     plugins: tuple[WeightedPlugin, ...] = field(default_factory=default_plugins)
     preemption: CandidateCount | None = field(default_factory=CandidateCount)
     volume_binding: VolumeBindingSettings = field(default_factory=VolumeBindingSettings)
+    preempts_in_quota: bool = False
     reserve: tuple[Plugin, ...] = ()
     permit: tuple[Plugin, ...] = ()
     pre_bind: tuple[Plugin, ...] = ()
@@ -120,7 +123,16 @@ def read(document: object, path: str, reader: DocumentReader) -> tuple[Profile, 
             reader.wrong(f"{place}.schedulerName", name, why)
         reader.no_effect(f"{place}.percentageOfNodesToScore", said.percentage_of_nodes_to_score, ALL_NODES)
         found[name] = _ProfileReader(said, place, reader, users).profile(name)
+        _check_quotas(found, name, f"{place}.pluginConfig", reader)
     return tuple(found.values()) or (Profile(),)
+
+
+def _check_quotas(profiles: Mapping[str, Profile], name: str, path: str, reader: DocumentReader) -> None:
+    """There is one state of quotas: tells of a profile that wants them counted otherwise than an earlier one."""
+    plugins = [each.plugin for profile in profiles.values() for each in profile.plugins]
+    counted = [each.counting for each in plugins if isinstance(each, ElasticQuota)]
+    if any(each != counted[0] for each in counted):
+        reader.wrong(path, name, f"has other arguments of {ElasticQuota.name} than an earlier profile")
 
 
 def without(resources: frozenset[str], profile: Profile) -> Profile:
@@ -140,7 +152,7 @@ class _ProfileReader:
     def __init__(self, document: ProfileDocument, path: str, reader: DocumentReader, users: UserPlugins) -> None:
         self._path, self._reader, self._users = path, reader, users
         self._made: dict[str, Plugin] = {each.plugin.name: each.plugin for each in default_plugins()}
-        for plugin in (NodeResourcesFitPlus(), ScarceResourceAvoidance(), SchedulingHint()):
+        for plugin in (NodeResourcesFitPlus(), ScarceResourceAvoidance(), SchedulingHint(), ElasticQuota()):
             self._made[plugin.name] = plugin
         self._ours = frozenset(self._made)
         self._tried: set[str] = set()
@@ -167,6 +179,7 @@ class _ProfileReader:
             tuple(plugins),
             count if _PREEMPTION in resolved.by_point[POST_FILTER] else None,
             volumes,
+            ElasticQuota.name in resolved.by_point[POST_FILTER],
             *[tuple([self._made[each] for each in by_method[point]]) for point in (RESERVE, PERMIT, PRE_BIND)],
         )
 
@@ -189,6 +202,8 @@ class _ProfileReader:
         plugin = self._made.get(name)
         if plugin is None:
             return point in _PARTS.get(name, ())
+        if (name, point) == (ElasticQuota.name, POST_FILTER):
+            return True
         if point == _FILTER_POINTS.get(name, FILTER):
             return _can_select(plugin)
         return (point == SCORE and can_score(plugin)) or (point in _METHODS and plugin.overrides(_METHODS[point]))

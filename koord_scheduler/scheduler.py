@@ -28,7 +28,7 @@ from koord.scheduling.framework import Diagnosis, Placement
 from koord.scheduling.plugin import PluginError
 from koord.scheduling.plugins.volumebinding import binding
 from koord.scheduling.podinfo import PodInfo
-from koord.scheduling.preemption import Preemption, Preemptor
+from koord.scheduling.preemption import Preemption
 from koord.scheduling.queuedpod import QueuedPod
 from koord_scheduler.bindingcycle import BindingCycle
 from koord_scheduler.consultation import Consultation, Unplaced
@@ -36,6 +36,7 @@ from koord_scheduler.decisions import Decisions
 from koord_scheduler.extenders import NO_EXTENDERS, ExtenderError, Extenders
 from koord_scheduler.metrics import Result, SchedulingMetrics
 from koord_scheduler.podstatus import FAILED, UNSCHEDULABLE, PodReporter, PodStatusWriter
+from koord_scheduler.quotawork import QuotaWork
 from koord_scheduler.view import ClusterView
 
 _log = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class Scheduler:
         self.binding = BindingCycle(client, view, self._reporter, self._ended, self._wake.set, monotonic_s, extenders)
         recorder.is_busy = lambda: self.binding.window.is_full
         self._extenders, self._consultation = extenders, Consultation(client, view, extenders)
+        self.quotas = QuotaWork(client, view, recorder, monotonic_s)
         self._asked = frozenset[str]()
         """The extenders that are asked about a pod now."""
 
@@ -75,9 +77,11 @@ class Scheduler:
         self._view.changed, self._view.storage_changed = self._wake.set, self.binding.volumes.changed
         try:
             async with self._extenders.connected(), asyncio.TaskGroup() as group:
+                group.create_task(self.quotas.run())
                 while True:
                     self._decide_for_a_while(group)
                     self._consult(group)
+                    self.quotas.happened()
                     self.binding.held.happened()
                     await self._next_work()
         finally:
@@ -163,12 +167,13 @@ class Scheduler:
     def _rejected(self, queued: QueuedPod, diagnosis: Diagnosis) -> Coroutine[Any, Any, None]:
         """No node will do: the pod waits, and others make room for it if they must."""
         pod = queued.pod
-        candidates = self._view.profile_of(pod).preemption
-        if candidates is None:
-            return self._waits(queued, Unplaced(diagnosis))
-        preemptor = Preemptor(self._view.framework_of(pod), self._view.current_budgets(), candidates)
-        why_not = preemptor.why_not(pod, diagnosis)
-        return self._waits(queued, Unplaced(diagnosis, None if why_not else preemptor.choose(pod, diagnosis), why_not))
+        why_not, preemption = "", None
+        for preemptor in self._view.preemptors(pod):
+            why_not = preemptor.why_not(pod, diagnosis)
+            preemption = None if why_not else preemptor.choose(pod, diagnosis)
+            if preemption is not None:
+                break
+        return self._waits(queued, Unplaced(diagnosis, preemption, why_not))
 
     def _waits(self, queued: QueuedPod, unplaced: Unplaced) -> Coroutine[Any, Any, None]:
         """The pod is back in the queue; returns what tells why, and makes room."""
@@ -178,7 +183,7 @@ class Scheduler:
             self._view.came_back(queued)
         else:
             self._view.queue.park(queued, diagnosis.plugins, self._monotonic_s(), unplaced.event_count)
-        if self._view.profile_of(pod).preemption is None:
+        if not self._view.preemptors(pod):
             return self._reporter.tell(pod, UNSCHEDULABLE, diagnosis.message)
         if unplaced.preemption is not None:
             self.metrics.preempted(len(unplaced.preemption.victims))

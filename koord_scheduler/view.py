@@ -41,12 +41,14 @@ from koord.scheduling.owners import ControllerKey
 from koord.scheduling.plugin import Event, EventKind
 from koord.scheduling.plugins.unsupported import UNSUPPORTED
 from koord.scheduling.podinfo import PodInfo
+from koord.scheduling.preemption import Preemptor
 from koord.scheduling.queue import SchedulingQueue
 from koord.scheduling.queuedpod import BackoffTimes, QueuedPod
 from koord.scheduling.state import ClusterState, counts_alike
 from koord_scheduler import nodedocuments
 from koord_scheduler.nodedocuments import NodeDocuments
 from koord_scheduler.profiles import Profile
+from koord_scheduler.quotafeed import QuotaFeed, settings_of
 from koord_scheduler.storageview import storage_informers
 
 _log = logging.getLogger(__name__)
@@ -121,6 +123,7 @@ class ClusterView:
         self.budgets = Informer(client, POD_DISRUPTION_BUDGET, now, stream=stream, transform=as_read)
         self.storage_changed: Callable[[], None] = _unheard
         storage = storage_informers(client, self.state.volumes, stream, now, self._storage_has_changed)
+        self.quotas = QuotaFeed(client, self.state, settings_of(self._profiles.values()), stream, now, self.queue.note)
         self.node_documents: NodeDocuments | None = nodedocuments.follow(client, now) if has_documents else None
         services = Informer(client, SERVICE, now, stream=stream, transform=as_read, handle=self._take_service)
         old = Informer(client, REPLICATION_CONTROLLER, now, stream=stream, transform=as_read, handle=self._take_old)
@@ -130,6 +133,7 @@ class ClusterView:
             *(self.nodes, self.pods, namespaces, self.budgets),
             *(services, old, sets, stateful),
             *storage,
+            *self.quotas.informers,
             *((self.node_documents,) if self.node_documents else ()),
         )
 
@@ -149,6 +153,11 @@ class ClusterView:
 
     def profile_of(self, pod: PodInfo) -> Profile:
         return self._profiles[pod.spec.scheduler_name]
+
+    def preemptors(self, pod: PodInfo) -> list[Preemptor]:
+        """Returns what may make room for the pod, in the order in which it is tried."""
+        framework, profile = self.framework_of(pod), self.profile_of(pod)
+        return self.quotas.preemptors(pod, framework, profile, self.current_budgets())
 
     def current_budgets(self) -> list[PodDisruptionBudget]:
         return list(self.budgets.objects.values())
@@ -221,6 +230,7 @@ class ClusterView:
     def _take_pod(self, event: ObjectEvent[Pod]) -> None:
         if event.before is not None and (event.after is None or event.is_replaced):
             self._remove(event.before.metadata.uid)
+            self.quotas.remove_pod(event.before.metadata.uid)
         if event.after is not None:
             self._put(event.after)
 
@@ -247,11 +257,15 @@ class ClusterView:
                 _log.warning("pod %s/%s cannot be placed: %s", pod.metadata.namespace, pod.metadata.name, error)
             self.problems[uid] = str(error)
             self.queue.delete(uid)
+            self.quotas.remove_pod(uid)
             return
         self.problems.pop(uid, None)
         if info.is_finished:
             self._remove(uid)
-        elif pod.spec.node_name or self.state.is_assumed(uid):
+            self.quotas.remove_pod(uid)
+            return
+        self.quotas.put_pod(info)
+        if pod.spec.node_name or self.state.is_assumed(uid):
             self._put_placed(info)
         elif self.state.node_of(uid) is not None:  # the server's database was put back
             self._remove(uid)

@@ -121,10 +121,11 @@ def _source(file: Path) -> str:
 def _crd(text: str, name: str) -> str:
     """Makes ``helm uninstall`` keep a CRD, since all objects of the kind would go with it."""
     plural = name.partition("_")[2].removesuffix(".yaml")
-    head = re.search(r"^metadata:\n  name: \S+\n", text, re.MULTILINE)
+    head = re.search(r"^metadata:\n(  annotations:\n(?:    .*\n)+)?  name: \S+\n", text, re.MULTILINE)
     if head is None:
         raise ValueError(f"{name}: has no metadata.name of its own line")
-    return _guarded(f"and .Values.crds.managed .Values.crds.{plural}", text[: head.end()] + _KEPT + text[head.end() :])
+    kept, end = (_KEPT, head.end()) if head[1] is None else (_KEPT.split("\n", 1)[1], head.end(1))
+    return _guarded(f"and .Values.crds.managed .Values.crds.{plural}", text[:end] + kept + text[end:])
 
 
 def _rights(text: str) -> str:

@@ -15,8 +15,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from koord.model import nodemetric, noderesourcetopology, profile
+from koord.model import elasticquota, nodemetric, noderesourcetopology, profile
 from koord.model.core import Lease, Node, ObjectMeta, Pod
+from koord.model.elasticquota import ElasticQuota
 from koord.model.nodemetric import NodeMetric
 from koord.model.noderesourcetopology import NodeResourceTopology
 
@@ -156,6 +157,7 @@ NODE_RESOURCE_TOPOLOGY = Kind(
     False,
     NodeResourceTopology,
 )
+ELASTIC_QUOTA = Kind(elasticquota.GROUP, "v1alpha1", "ElasticQuota", "elasticquotas", True, ElasticQuota)
 
 KINDS: tuple[Kind[Object], ...] = (
     POD,
@@ -175,4 +177,5 @@ KINDS: tuple[Kind[Object], ...] = (
     NODE_SLO,
     CLUSTER_COLOCATION_PROFILE,
     NODE_RESOURCE_TOPOLOGY,
+    ELASTIC_QUOTA,
 )

@@ -184,9 +184,9 @@ class Framework:
         for name, rejections in by_plugin:
             for rejection in rejections:
                 if rejection.is_of_pod:
-                    nowhere = np.zeros(state.length, np.bool_)
+                    is_resolvable &= rejection.is_resolvable
                     reasons = {rejection.reason: len(state.table)}
-                    return Diagnosis(len(state.table), reasons, frozenset((name,)), nowhere, rejection.reason)
+                    return Diagnosis(len(state.table), reasons, frozenset((name,)), is_resolvable, rejection.reason)
         for name, rejections in (*by_plugin, (EXTENDER, by_extenders)):
             rejected = np.zeros(state.length, np.bool_)
             for rejection in rejections:

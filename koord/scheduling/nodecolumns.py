@@ -85,6 +85,11 @@ class NodeColumns:
         """int32[N]: the place of each node's taints in ``taint_sets``."""
         return self._taint_classes.values[: self._table.length]
 
+    def total_allocatable(self) -> dict[str, int]:
+        """Returns what all nodes offer together, of each resource."""
+        found = {name: self.allocatable.of(name) for name in self.allocatable.names}
+        return {name: int(column.sum()) for name, column in found.items() if column is not None}
+
     def image_sizes(self, image: str) -> Mapping[int, int]:
         """Returns the bytes of the image on each node that has it, by row."""
         return self._images.get(image, {})

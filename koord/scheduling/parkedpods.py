@@ -39,9 +39,10 @@ class WokenPod(NamedTuple):
 
 @dataclass(eq=False)
 class _Group:
-    """Parked pods of one signature."""
+    """Parked pods of one signature. ``rejected_by``: the plugins that rejected nodes for any of them."""
 
     pods: dict[str, QueuedPod] = field(default_factory=dict)
+    rejected_by: frozenset[str] = frozenset()
 
     @property
     def pod(self) -> PodInfo:
@@ -85,8 +86,12 @@ class ParkedPods:
         group = self._groups.get(name)
         if group is None:
             group = self._groups[name] = _Group()
-            self._index.add(name, queued.pod, self._framework_of(queued.pod).cluster_filters)
             self._needs.put(self._table.add(name), self._framework_of(queued.pod).needed(queued.pod))
+        if not group.pods or not queued.rejected_by <= group.rejected_by:
+            if group.pods:
+                self._index.remove(name)
+            group.rejected_by |= queued.rejected_by
+            self._index.add(name, queued.pod, self._framework_of(queued.pod).cluster_filters)
         group.pods[queued.pod.uid] = queued
         self._note_what_they_go_by(name, queued)
 
@@ -194,8 +199,11 @@ class ParkedPods:
             return True
         if event.kind is EventKind.VOLUME:
             return group.pod.has_volumes
-        filters = self._framework_of(group.pod).cluster_filters
-        return any(each.is_helped_by(self._state, group.pod, event) for each in filters)
+        for each in self._framework_of(group.pod).cluster_filters:
+            is_asked = each.name in group.rejected_by if each.goes_by_quotas else event.kind is not EventKind.QUOTA
+            if is_asked and each.is_helped_by(self._state, group.pod, event):
+                return True
+        return False
 
     def _groups_that_fit(self, row: int, of_all: bool) -> list[_Group]:
         """Returns the groups for one pod of which the node has enough of everything: of all, or of those that go by

@@ -53,6 +53,8 @@ class EventKind(Enum):
     """A pod came to a node, or has other labels there."""
     VOLUME = auto()
     """What volumes are made of has changed: only pods with claims go by that."""
+    QUOTA = auto()
+    """Other pods of quotas request something, or a quota has changed."""
     OTHER = auto()
     """Another object that plugins go by: a namespace."""
 
@@ -126,6 +128,8 @@ class Plugin:
     name: ClassVar[str]
     filter_scope: ClassVar[Scope] = Scope.CLUSTER
     score_scope: ClassVar[Scope] = Scope.CLUSTER
+    goes_by_quotas: ClassVar[bool] = False
+    """Whether an event of ``EventKind.QUOTA`` may let its filter pass nodes."""
 
     def overrides(self, *methods: str) -> bool:
         """Returns whether the plugin has one of these of its own, and so takes part in it."""

@@ -9,7 +9,7 @@ Source: pkg/scheduler/framework/preemption, plugins/defaultpreemption.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -59,13 +59,20 @@ def by_importance(pod: PodInfo) -> tuple[int, float]:
     return -pod.priority, started_s(pod)
 
 
+def _anybody(pod: PodInfo, other: PodInfo) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Preemptor:
-    """``budgets``: the cluster's, as they are now."""
+    """``budgets``: the cluster's, as they are now. ``may_leave``: whether for the first pod the second one, of a lower
+    priority, may have to leave.
+    """
 
     framework: Framework
     budgets: Sequence[PodDisruptionBudget] = ()
     candidates: CandidateCount = _DEFAULT_COUNT
+    may_leave: Callable[[PodInfo, PodInfo], bool] = _anybody
 
     def why_not(self, pod: PodInfo, diagnosis: Diagnosis) -> str:
         """Returns why the pod must not preempt now; "" if it may."""
@@ -140,7 +147,10 @@ class Preemptor:
         """
         state = self.framework.state
         node = state.table.name(row)
-        lower = sorted([each for each in state.pods_on(node) if each.priority < pod.priority], key=by_importance)
+        others = state.pods_on(node)
+        lower = sorted(
+            [each for each in others if each.priority < pod.priority and self.may_leave(pod, each)], key=by_importance
+        )
         if not lower:
             return None
         breaking, others = _by_budget(lower, self.budgets)

@@ -34,6 +34,7 @@ _EVENTS = {
     EventKind.POD_LEFT: "AssignedPodDelete",
     EventKind.POD_CAME: "AssignedPodAdd",
     EventKind.VOLUME: "PersistentVolumeUpdate",
+    EventKind.QUOTA: "ElasticQuotaUpdate",
     EventKind.OTHER: "NamespaceUpdate",
 }
 """Upstream's names of what brings a pod to a part of the queue."""

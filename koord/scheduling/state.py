@@ -26,6 +26,7 @@ from koord.scheduling.nominations import Nominations
 from koord.scheduling.owners import Owners
 from koord.scheduling.podcounts import Namespaces, PodCounts
 from koord.scheduling.podinfo import HostPort, PodInfo, WeightedTerm
+from koord.scheduling.quotas import Quotas
 from koord.scheduling.table import Int64s, Table
 from koord.scheduling.termholders import TermHolders
 from koord.scheduling.volumes import VolumeDecision, Volumes
@@ -36,7 +37,8 @@ _MOST_CHANGES = 8192
 class ClusterState:
     """``nodes``: what nodes say of themselves. ``requested``: the sum over each node's pods, ``pods`` among the
     resources. ``pod_counts``, ``held_*``: for terms of affinity and constraints of spread. ``volumes``: claims, what
-    they are bound to and what pods use of them; no change of these is one of ``version``.
+    they are bound to and what pods use of them; ``quotas``: what teams request and use. No change of these is one of
+    ``version``.
     """
 
     def __init__(self) -> None:
@@ -50,6 +52,7 @@ class ClusterState:
         self.held_affinity = TermHolders(self.namespaces)
         self.held_preferences = TermHolders(self.namespaces)
         self.volumes = Volumes(self.table)
+        self.quotas = Quotas(self.nodes)
         self.version = self.objects_version = 0
         self._assumed_cpu_milli = self.table.column(np.int64)
         self._assumed_memory_bytes = self.table.column(np.int64)
@@ -128,6 +131,7 @@ class ClusterState:
         is_new = row is None
         row = self.table.add(name)
         problems = self.nodes.put(row, node)
+        self.quotas.nodes_changed()
         self._changed(row)
         if is_new:
             self.volumes.limits.node_came(row, name)
@@ -146,6 +150,7 @@ class ClusterState:
         self.objects_version += 1
         self.nodes.remove(row)
         self.table.remove(name)
+        self.quotas.nodes_changed()
         self._changed(row)
 
     def put_pod(self, pod: PodInfo) -> None:
@@ -235,6 +240,7 @@ class ClusterState:
             return
         self._displace(pod.uid)
         self._pods[pod.uid] = pod, node
+        self.quotas.place(pod)
         self._by_node.setdefault(node, {})[pod.uid] = pod
         row = self.table.row(node)
         if row is not None:
@@ -245,6 +251,7 @@ class ClusterState:
         if found is None:
             return
         pod, node = found
+        self.quotas.displace(uid)
         del self._by_node[node][uid]
         if not self._by_node[node]:
             del self._by_node[node]

@@ -66,6 +66,8 @@ class WakingIndex:
         """Returns the names of the groups that may be helped, beside those that the event's node would take now."""
         if event.kind is EventKind.VOLUME:
             return tuple(self._with_volumes)
+        if event.kind is EventKind.QUOTA:
+            return tuple(self._by_any)
         if event.kind is EventKind.OTHER:
             return tuple(self._places)
         if event.pod is not None:

@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 
-from koord.kube.kind import CLUSTER_COLOCATION_PROFILE, NODE_METRIC, NODE_SLO, Kind
+from koord.kube.kind import CLUSTER_COLOCATION_PROFILE, ELASTIC_QUOTA, NODE_METRIC, NODE_SLO, Kind
 from koord.model import schema
+from koord.model.elasticquota import ElasticQuota
 from koord.model.nodemetric import NodeMetric
 from koord.model.profile import ClusterColocationProfile
 from koord.model.slo import NodeSLO
@@ -85,6 +86,8 @@ class OwnedKind:
     columns: tuple[Column, ...]
     short_names: tuple[str, ...] = ()
     has_status_subresource: bool = True
+    approval: str = ""
+    """Where Kubernetes has approved of a kind in a group of its own."""
 
 
 KINDS: tuple[OwnedKind, ...] = (
@@ -138,5 +141,21 @@ KINDS: tuple[OwnedKind, ...] = (
             Column("Probability", "spec.probability", is_wide=True),
             _AGE,
         ),
+    ),
+    OwnedKind(
+        ELASTIC_QUOTA,
+        "elasticquota",
+        ElasticQuota,
+        Schemas(),
+        columns=(
+            Column("Min-CPU", "spec.min.cpu"),
+            Column("Max-CPU", "spec.max.cpu"),
+            Column("Used-CPU", "status.used.cpu"),
+            Column("Max-Memory", "spec.max.memory", is_wide=True),
+            Column("Used-Memory", "status.used.memory", is_wide=True),
+            _AGE,
+        ),
+        has_status_subresource=False,
+        approval="https://github.com/kubernetes-sigs/scheduler-plugins/pull/52",
     ),
 )

@@ -39,10 +39,13 @@ def definition(row: OwnedKind) -> dict[str, Any]:
     }
     if row.short_names:
         names["shortNames"] = list(row.short_names)
+    metadata: dict[str, Any] = {"name": f"{kind.plural}.{kind.group}"}
+    if row.approval:
+        metadata["annotations"] = {"api-approved.kubernetes.io": row.approval}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{kind.plural}.{kind.group}"},
+        "metadata": metadata,
         "spec": {
             "group": kind.group,
             "names": names,

@@ -12,8 +12,10 @@ import pytest
 
 from koord.model.scheduling import pods
 from koord.model.scheduling.pods import TopologySpreadConstraint
+from koord.quota.forest import QuotaRules
 from koord.scheduling.defaults import default_plugins
 from koord.scheduling.plugin import Plugin
+from koord.scheduling.plugins.elasticquota import ElasticQuota
 from koord.scheduling.plugins.koordinator import NodeResourcesFitPlus, ResourceScore, ScarceResourceAvoidance
 from koord.scheduling.plugins.nodes import NodeAffinity
 from koord.scheduling.plugins.podaffinity import InterPodAffinity
@@ -558,12 +560,15 @@ def test_the_profile_of_koordinators_chart_is_accepted() -> None:
     found = configuration.parse(KOORDINATOR, "f")
     (only,) = found.profiles
     assert (only.name, only.preemption, found.lease) == ("koord-scheduler", CandidateCount(), "ks")
-    assert {each.plugin.name: each.weight for each in only.plugins} == {"SchedulingHint": 1, **DEFAULTS}
+    assert {each.plugin.name: each.weight for each in only.plugins} == {
+        "SchedulingHint": 1, "ElasticQuota": 1, **DEFAULTS,
+    }  # fmt: skip
+    assert only.preempts_in_quota
     fit = next(each.plugin for each in only.plugins if each.plugin.name == FIT)
     batch = {"kubernetes.io/batch-cpu": 1, "kubernetes.io/batch-memory": 1}
     assert fit == NodeResourcesFit({"cpu": 1, "memory": 1, **batch})
     assert sorted(found.missing) == [
-        *("Coscheduling", "DeviceShare", "ElasticQuota", "LoadAwareScheduling", "NodeNUMAResource", "Reservation"),
+        *("Coscheduling", "DeviceShare", "LoadAwareScheduling", "NodeNUMAResource", "Reservation"),
     ]
     assert found.notes == ()
 
@@ -598,3 +603,54 @@ def test_what_is_missing_or_has_no_effect_is_logged_once(caplog: pytest.LogCaptu
         ("INFO", "parallelism: 8 has no effect: all nodes are looked at at once"),
         ("INFO", "places the pods of a, b"),
     ]
+
+
+def quota_profile(name: str = "a", **arguments: Any) -> dict[str, Any]:
+    args = {"kind": "ElasticQuotaArgs", "apiVersion": "kubescheduler.config.k8s.io/v1", **arguments}
+    return {
+        "schedulerName": name,
+        "plugins": {"preFilter": plugin_set(["ElasticQuota"]), "reserve": plugin_set(["ElasticQuota"])},
+        "pluginConfig": [{"name": "ElasticQuota", "args": args}],
+    }
+
+
+def test_the_arguments_of_elastic_quotas() -> None:
+    profile = quota_profile(
+        delayEvictTime="90s", revokePodInterval="2s", monitorAllQuotas=True, enableCheckParentQuota=True,
+        enableRuntimeQuota=False, enableMinQuotaScale=False, enableGuaranteeUsage=True,
+        disableDefaultQuotaPreemption=False, defaultQuotaGroupMax={"cpu": "10", "memory": "1Gi"},
+        systemQuotaGroupMax={"cpu": 2},
+    )  # fmt: skip
+    found = read(profiles=[profile])
+    (plugin,) = [each.plugin for each in found.profiles[0].plugins if each.plugin.name == "ElasticQuota"]
+    maximum = {
+        "koordinator-default-quota": {"cpu": 10_000, "memory": 2**30}, "koordinator-system-quota": {"cpu": 2000},
+    }  # fmt: skip
+    assert plugin == ElasticQuota(False, True, QuotaRules(False, True, maximum), True, 90.0, 2.0, False)
+    assert not found.profiles[0].preempts_in_quota and not found.notes
+    plugins = [each.plugin for each in read(profiles=[quota_profile()]).profiles[0].plugins]
+    assert ElasticQuota() in plugins
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"delayEvictTime": "soon"}, "args.delayEvictTime: 'soon' is no duration of more than nothing"),
+        ({"revokePodInterval": "0s"}, "args.revokePodInterval: '0s' is no duration of more than nothing"),
+        ({"defaultQuotaGroupMax": {"cpu": "-1"}}, "args.defaultQuotaGroupMax.cpu: '-1' is negative"),
+        ({"hookPlugins": [{"key": "k"}]}, "args.hookPlugins: a list cannot be followed"),
+        ({"monitorAllQuota": True}, "args.monitorAllQuota: True has no meaning"),
+    ],
+)
+def test_wrong_arguments_of_elastic_quotas(arguments: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        read(profiles=[quota_profile(**arguments)])
+    assert problem in str(raised.value)
+
+
+def test_all_profiles_count_quotas_alike() -> None:
+    both = [quota_profile("a"), quota_profile("b", enableCheckParentQuota=True)]
+    assert len(read(profiles=both).profiles) == 2
+    with pytest.raises(ConfigurationError) as raised:
+        read(profiles=[quota_profile("a"), quota_profile("b", monitorAllQuotas=True)])
+    assert "'b' has other arguments of ElasticQuota than an earlier profile" in str(raised.value)

@@ -87,6 +87,8 @@ class Server:
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str, dict[str, str], dict[str, str]]] = []
         self.protected: set[str] = set()
+        self.absent: set[Collection] = set()
+        """The server does not know these."""
         self.tokens: set[str] | None = None
         self.forwards: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None
         """Serves ``portforward`` of pods."""
@@ -182,6 +184,8 @@ class Server:
         if matched["subresource"] == "portforward" and self.forwards is not None:
             return await self.forwards(request)
         try:
+            if (matched["root"], matched["plural"]) in self.absent:
+                raise Refused(404, "NotFound", "the server could not find the requested resource")
             if verb in ("watch", "stream"):
                 return await self._watch(request, matched, fault)
             answer = json.dumps(await self._answer(verb, request, matched), separators=(",", ":")).encode()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from koord.quota.forest import Forest, QuotaRules
@@ -17,29 +19,29 @@ def oracle(random: Random) -> Oracle:
     trees = ["", ""] if random.random() < 0.6 else ["", "t1", "t2"]
     quotas = [OracleQuota(name, maximum=dict.fromkeys(RESOURCES, size * 9)) for name in (SYSTEM, DEFAULT)]
     for tree in sorted({*trees} - {""}):
-        total = _amounts(random, size)
+        total = amounts_of(random, size)
         ignores = random.random() < 0.3
         quotas.append(OracleQuota(f"root-{tree}", ROOT, tree, total=total, ignores_default_tree=ignores))
-        _limit(random, quotas[-1], size)
+        limit(random, quotas[-1], size)
     for number in range(random.randint(1, 14)):
         above = [each for each in quotas[2:] if random.random() < 0.7]
         parent = random.choice(above) if above and random.random() < 0.7 else None
         tree = parent.tree if parent else random.choice(trees)
         quotas.append(OracleQuota(f"q{number}", parent.name if parent else ROOT, tree, random.random() < 0.75))
-        _limit(random, quotas[-1], size)
+        limit(random, quotas[-1], size)
     for quota in quotas:
         for _ in range(random.choice((0, 0, 1, 2, 4))):
-            quota.pods.append((_amounts(random, size), random.random() < 0.5))
-    cluster = _amounts(random, size * random.choice((1, 3, 9)))
+            quota.pods.append((amounts_of(random, size), random.random() < 0.5))
+    cluster = amounts_of(random, size * random.choice((1, 3, 9)))
     return Oracle(quotas, cluster, random.random() < 0.7, random.random() < 0.3)
 
 
 def forest(of: Oracle, random: Random) -> Forest:
     """The same, in an order that is drawn."""
     made = Forest(QuotaRules(of.scales, of.guarantees))
-    steps = [lambda quota=quota: made.put(spec(quota)) for quota in of.quotas]
-    steps += [lambda quota=quota, pod=pod: _put(made, quota, *pod) for quota in of.quotas for pod in quota.pods]
-    steps.append(lambda: made.put_cluster(of.cluster))
+    steps: list[Callable[[], None]] = [partial(made.put, spec(quota)) for quota in of.quotas]
+    steps += [partial(put_pod, made, quota, *each) for quota in of.quotas for each in quota.pods]
+    steps.append(partial(made.put_cluster, of.cluster))
     random.shuffle(steps)
     for step in steps:
         step()
@@ -56,21 +58,20 @@ def spec(quota: OracleQuota) -> QuotaSpec:
 
 
 def runtimes(made: Forest, of: Oracle) -> dict[tuple[str, str], int | None]:
-    found = {}
+    found: dict[tuple[str, str], int | None] = {}
     for each in of.quotas:
-        quota = made.get(each.name)
-        for resource in RESOURCES if quota else ():
-            found[each.name, resource] = made.runtime(quota, resource)
+        if (quota := made.get(each.name)) is not None:
+            found.update({(each.name, resource): made.runtime(quota, resource) for resource in RESOURCES})
     return found
 
 
-def _put(made: Forest, quota: OracleQuota, amounts: dict[str, int], is_placed: bool) -> None:
+def put_pod(made: Forest, quota: OracleQuota, amounts: dict[str, int], is_placed: bool) -> None:
     made.request(quota.name, amounts)
     if is_placed:
         made.use(quota.name, amounts)
 
 
-def _limit(random: Random, quota: OracleQuota, size: int) -> None:
+def limit(random: Random, quota: OracleQuota, size: int) -> None:
     for resource in RESOURCES:
         maximum = random.randint(0, size)
         if random.random() < 0.9:
@@ -80,5 +81,5 @@ def _limit(random: Random, quota: OracleQuota, size: int) -> None:
         quota.weight[resource] = random.choice((maximum, 0, 1, 2, 3, random.randint(0, size)))
 
 
-def _amounts(random: Random, size: int) -> dict[str, int]:
+def amounts_of(random: Random, size: int) -> dict[str, int]:
     return {resource: random.randint(0, size) for resource in RESOURCES if random.random() < 0.9}

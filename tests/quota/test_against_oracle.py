@@ -8,6 +8,7 @@ import pytest
 
 from koord.quota.forest import Forest, QuotaRules
 from tests.quota import generated
+from tests.quota.oracle import OracleQuota
 
 
 def check(seed: int) -> None:
@@ -35,21 +36,22 @@ def test_after_any_history_the_forest_is_as_one_that_is_made_anew(guarantees: bo
     for seed in range(25):
         random = Random(seed)
         of = generated.oracle(random)
-        lived, pods = Forest(QuotaRules(of.scales, guarantees)), []
+        lived = Forest(QuotaRules(of.scales, guarantees))
+        pods: list[tuple[OracleQuota, dict[str, int], bool]] = []
         of.guarantees = guarantees
         for each in of.quotas:
             each.pods.clear()
         for _ in range(60):
             quota, step = random.choice(of.quotas), random.random()
             if step < 0.25:
-                generated._limit(random, quota, generated.SIZES["usual"])
+                generated.limit(random, quota, generated.SIZES["usual"])
                 lived.put(generated.spec(quota))
             elif step < 0.35:
                 lived.put_cluster(of.cluster)
             elif step < 0.7 or not pods:
-                amounts, is_placed = generated._amounts(random, 1000), random.random() < 0.6
+                amounts, is_placed = generated.amounts_of(random, 1000), random.random() < 0.6
                 pods.append((quota, amounts, is_placed))
-                generated._put(lived, *pods[-1])
+                generated.put_pod(lived, *pods[-1])
             else:
                 quota, amounts, is_placed = pods.pop(random.randrange(len(pods)))
                 lived.request(quota.name, amounts, sign=-1)

@@ -18,7 +18,7 @@ def quota(name: str, low: int = 0, high: int = 1000, parent: str = names.ROOT, *
     return QuotaSpec(name, parent=parent, minimum={"cpu": low}, maximum={"cpu": high}, **more)
 
 
-def forest(*quotas: QuotaSpec, cpu: int = 100, rules: QuotaRules | None = None, **requests: int) -> Forest:
+def forest(*quotas: QuotaSpec, cpu: int = 100, rules: QuotaRules | None = None, **requests: Any) -> Forest:
     made = Forest(rules or QuotaRules())
     for each in quotas:
         made.put(each)

@@ -1,6 +1,7 @@
 {{- /* Written by `python -m release.chart` from values.yaml and the feature gates; change those. */ -}}
 {{- define "koord.known" }}
 crds.clustercolocationprofiles: value
+crds.elasticquotas: value
 crds.managed: value
 crds.nodemetrics: value
 crds.nodeslos: value

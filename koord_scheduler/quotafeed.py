@@ -1,0 +1,121 @@
+"""ElasticQuotas as the scheduler follows them: an informer that feeds the state's quotas, and who may leave for whom.
+
+An API server need not have the kind: without it there are no quotas. What of an object cannot be used is logged once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from koord.kube.backoff import Backoff
+from koord.kube.client import Client
+from koord.kube.errors import APIError
+from koord.kube.informer import Informer, Pace, as_read
+from koord.kube.kind import ELASTIC_QUOTA
+from koord.kube.stream import EventStream, ObjectEvent
+from koord.model.elasticquota import ElasticQuota as QuotaObject
+from koord.model.scheduling.policies import PodDisruptionBudget
+from koord.quota import names
+from koord.scheduling.framework import Framework
+from koord.scheduling.plugin import Event, EventKind
+from koord.scheduling.plugins.elasticquota import ElasticQuota
+from koord.scheduling.podinfo import PodInfo
+from koord.scheduling.preemption import CandidateCount, Preemptor
+from koord.scheduling.quotas import is_fixed
+from koord.scheduling.state import ClusterState
+from koord_scheduler.profiles import Profile
+
+_log = logging.getLogger(__name__)
+_OPTIONAL = Pace(refused=Backoff(base_s=30.0, max_s=120.0))
+_EVERY_NODE = CandidateCount(100, 1)
+
+
+def settings_of(profiles: Iterable[Profile]) -> ElasticQuota | None:
+    """Returns the plugin that says how quotas are counted; None: no profile has any."""
+    plugins = (each.plugin for profile in profiles for each in profile.plugins)
+    return next((each for each in plugins if isinstance(each, ElasticQuota)), None)
+
+
+class QuotaFeed:
+    """``settings``: None: quotas are not followed. ``note``: takes what may help pods that wait."""
+
+    def __init__(
+        self,
+        client: Client,
+        state: ClusterState,
+        settings: ElasticQuota | None,
+        stream: EventStream,
+        monotonic_s: Callable[[], float],
+        note: Callable[[Event], None],
+    ) -> None:
+        self._state, self.settings, self._note = state, settings, note
+        self.informers: tuple[Informer[QuotaObject, QuotaObject], ...] = ()
+        if settings is not None:
+            state.quotas.follow(settings.rules)
+            informer = Informer(
+                client,
+                ELASTIC_QUOTA,
+                monotonic_s,
+                stream=stream,
+                pace=_OPTIONAL,
+                transform=as_read,
+                handle=self._take,
+                observe=self._observed,
+            )
+            self.informers = (informer,)
+
+    def put_pod(self, pod: PodInfo) -> None:
+        """The pod has not ended."""
+        self._counted(lambda: self._state.quotas.put_pod(pod))
+
+    def remove_pod(self, uid: str) -> None:
+        """The pod has ended, is gone, or cannot be read."""
+        self._counted(lambda: self._state.quotas.remove_pod(uid))
+
+    def preemptors(
+        self, pod: PodInfo, framework: Framework, profile: Profile, budgets: Sequence[PodDisruptionBudget]
+    ) -> list[Preemptor]:
+        """Returns what may make room for the pod, in the order in which it is tried: first pods of its own quota
+        leave, then any.
+        """
+        found = []
+        if profile.preempts_in_quota and self.settings is not None:
+            quota = self._state.quotas.of(pod)
+            if quota is not None and not (quota.name == names.DEFAULT and self.settings.spares_default):
+                found.append(Preemptor(framework, budgets, _EVERY_NODE, self._may_leave))
+        if profile.preemption is not None:
+            found.append(Preemptor(framework, budgets, profile.preemption))
+        return found
+
+    def _may_leave(self, pod: PodInfo, other: PodInfo) -> bool:
+        name_for = self._state.quotas.name_for
+        return not is_fixed(other) and name_for(pod) == name_for(other)
+
+    def _take(self, event: ObjectEvent[QuotaObject]) -> None:
+        quotas, key = self._state.quotas, event.key
+        if event.after is None:
+            self._counted(lambda: quotas.remove(key.namespace, key.name))
+            return
+        before = quotas.problems.get((key.namespace, key.name))
+        quota = event.after
+        self._counted(lambda: quotas.put(quota))
+        after = quotas.problems.get((key.namespace, key.name))
+        if after is not None and after != before:
+            _log.warning("ElasticQuota %s: %s", key, after)
+
+    def _counted(self, count: Callable[[], object]) -> None:
+        forest = self._state.quotas.forest
+        if forest is None:
+            return
+        version = forest.version
+        count()
+        if forest.version != version:
+            self._note(Event(EventKind.QUOTA))
+
+    def _observed(self, _: str) -> None:
+        for informer in self.informers:
+            failure = informer.failure
+            if isinstance(failure, APIError) and failure.is_not_found and not informer.synced.is_set():
+                _log.warning("the API server has no ElasticQuotas: no pod is in a quota")
+                informer.synced.set()

@@ -1,0 +1,183 @@
+"""Quotas in the scheduler, on an API server in memory: who is placed, what is written, who is made to leave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from koord.quota import names
+from koord.scheduling.defaults import default_plugins
+from koord.scheduling.framework import WeightedPlugin
+from koord.scheduling.plugins.elasticquota import ElasticQuota
+from koord_scheduler.profiles import Profile
+from tests.koord_scheduler.rig import Rig, running
+from tests.kube.server import Fault
+from tests.scheduling.quotaobjects import document
+from tests.support.waiting import until
+
+QUOTAS = "/apis/scheduling.sigs.k8s.io/v1alpha1/elasticquotas"
+
+
+def profile(plugin: ElasticQuota | None = None, **more: Any) -> Profile:
+    plugins = (*default_plugins(), WeightedPlugin(plugin or ElasticQuota(), 1))
+    return Profile(plugins=plugins, preempts_in_quota=True, **more)
+
+
+def put_quota(rig: Rig, name: str, *amounts: str, **more: Any) -> None:
+    made = document(name, *amounts, **more)
+    metadata = {key: value for key, value in made["metadata"].items() if key not in ("name", "namespace")}
+    rig.server.put(QUOTAS, "default", name, metadata=metadata, spec=made["spec"])
+
+
+def member(rig: Rig, name: str, of: str = "a", cpu: str = "1", **more: Any) -> None:
+    rig.pod(name, cpu, metadata={"labels": {names.LABEL_NAME: of, **more.pop("labels", {})}}, **more)
+
+
+def stored(rig: Rig, name: str = "a") -> dict[str, Any]:
+    return rig.server.objects[("/apis/scheduling.sigs.k8s.io/v1alpha1", "elasticquotas")]["default", name]
+
+
+def said(rig: Rig, key: str, name: str = "a") -> Any:
+    text = stored(rig, name)["metadata"]["annotations"].get(key)
+    return None if text is None else json.loads(text)
+
+
+async def test_pods_are_placed_as_far_as_their_quota_goes_and_go_on_when_it_has_room() -> None:
+    def prepare(rig: Rig) -> None:
+        rig.node("n1", cpu="8")
+        put_quota(rig, "a", "0", "2")
+        for name in "pqr":
+            member(rig, name)
+
+    async with running(prepare, profiles=[profile()]) as rig:
+        await rig.lead()
+        await until(lambda: rig.attempts("unschedulable") == 1)
+        await until(lambda: sum(bool(rig.node_of(name)) for name in "pqr") == 2)
+        (waiting,) = [name for name in "pqr" if not rig.node_of(name)]
+        assert rig.condition(waiting)[2].startswith(
+            "0/1 nodes are available: Insufficient quotas, quotaName: a, runtime: cpu:2, used: cpu:2, pod's request: "
+            "cpu:1, exceedDimensions: [cpu]. preemption: "
+        )
+        put_quota(rig, "a", "0", "3")
+        rig.later()
+        assert await rig.placed(waiting) == ["n1"]
+
+
+async def test_a_pod_that_ends_leaves_its_room_to_one_that_waits() -> None:
+    def prepare(rig: Rig) -> None:
+        rig.node("n1", cpu="8")
+        put_quota(rig, "a", "0", "1")
+        member(rig, "p", nodeName="n1")
+        member(rig, "q")
+
+    async with running(prepare, profiles=[profile()]) as rig:
+        await rig.lead()
+        await until(lambda: rig.attempts("unschedulable") == 1)
+        member(rig, "p", nodeName="n1", status={"phase": "Succeeded"})
+        rig.later()
+        assert await rig.placed("q") == ["n1"]
+
+
+async def test_a_request_elsewhere_that_ends_lets_a_pod_in() -> None:
+    """No pod leaves a node and no quota changes: another quota wants less."""
+
+    def prepare(rig: Rig) -> None:
+        rig.node("n1", cpu="8")
+        put_quota(rig, "a", "1", "100")
+        put_quota(rig, "b", "6", "100")
+        member(rig, "p", cpu="5")
+        member(rig, "other", "b", "50", scheduler="another")
+
+    async with running(prepare, profiles=[profile()]) as rig:
+        await rig.lead()
+        await until(lambda: rig.attempts("unschedulable") == 1)
+        rig.server.delete("/api/v1/pods", "default", "other")
+        rig.later()
+        assert await rig.placed("p") == ["n1"]
+
+
+async def test_within_a_quota_lesser_pods_make_room() -> None:
+    def prepare(rig: Rig) -> None:
+        rig.nodes("n1", "n2")
+        put_quota(rig, "a", "0", "3")
+        member(rig, "low", cpu="2", nodeName="n1", priority=1)
+        member(rig, "others", "b", cpu="1", nodeName="n2")
+        member(rig, "high", cpu="3", priority=10)
+
+    async with running(prepare, profiles=[profile(preemption=None)]) as rig:
+        await rig.lead()
+        await until(lambda: rig.stored("low") is None)
+        rig.later()
+        assert await rig.placed("high") == ["n1"]
+        assert rig.stored("others") is not None
+
+
+async def test_what_a_quota_comes_to_is_written_once_and_again_when_it_changes() -> None:
+    def prepare(rig: Rig) -> None:
+        rig.node("n1", cpu="8")
+        put_quota(rig, "a", "1", "4")
+        member(rig, "p")
+        member(rig, "big", cpu="7", labels={names.LABEL_PREEMPTIBLE: "false"})
+
+    async with running(prepare, profiles=[profile()]) as rig:
+        await rig.lead()
+        await until(lambda: stored(rig).get("status") == {"used": {"cpu": "1"}})
+        assert said(rig, names.ANNOTATION_RUNTIME) == {"cpu": "4"}
+        assert said(rig, names.ANNOTATION_REQUEST) == {"cpu": "8"}
+        assert said(rig, names.ANNOTATION_CHILD_REQUEST) == {"cpu": "8"}
+        assert said(rig, names.ANNOTATION_FIXED_REQUEST) == {"cpu": "7"}
+        assert said(rig, names.ANNOTATION_FIXED_USED) == {"cpu": "0"}
+        writes = rig.server.count("patch")
+        await asyncio.sleep(1.3)
+        assert rig.server.count("patch") == writes, "nothing has changed"
+
+
+async def test_a_write_that_fails_is_made_again() -> None:
+    def prepare(rig: Rig) -> None:
+        rig.node("n1", cpu="8")
+        put_quota(rig, "a", "1", "4")
+        rig.server.faults.append(Fault("patch", 422, "Invalid"))
+
+    async with running(prepare, profiles=[profile()]) as rig:
+        await rig.lead()
+        await until(lambda: said(rig, names.ANNOTATION_RUNTIME) == {"cpu": "0"})
+        assert not rig.server.faults
+
+
+async def test_what_is_used_too_much_for_long_is_given_back() -> None:
+    plugin = ElasticQuota(monitors=True, overuse_s=60.0, revoke_interval_s=0.01)
+
+    def prepare(rig: Rig) -> None:
+        rig.node("n1", cpu="8")
+        put_quota(rig, "a", "2", "8")
+        put_quota(rig, "b", "6", "8")
+        for name, priority in (("p", 3), ("q", 2), ("r", 1)):
+            member(rig, name, cpu="2", nodeName="n1", priority=priority)
+
+    async with running(prepare, profiles=[profile(plugin)]) as rig:
+        await rig.lead()
+        await asyncio.sleep(0.1)
+        member(rig, "late", "b", "6")
+        await until(lambda: rig.attempts("unschedulable") == 1)
+        revocation = rig.scheduler.quotas.revocation
+        assert revocation is not None
+        await asyncio.sleep(0.1)
+        assert revocation.evictions == 0, "not for long yet"
+        rig.offset_s += 60
+        rig.view.changed()
+        revocation.changed()
+        await until(lambda: rig.stored("q") is None and rig.stored("r") is None)
+        assert rig.stored("p") is not None and revocation.evictions == 2
+        rig.later()
+        assert await rig.placed("late") == ["n1"]
+
+
+async def test_an_api_server_without_the_kind_has_no_quotas() -> None:
+    def prepare(rig: Rig) -> None:
+        rig.node("n1").server.absent.add(("/apis/scheduling.sigs.k8s.io/v1alpha1", "elasticquotas"))
+        member(rig, "p")
+
+    async with running(prepare, profiles=[profile()]) as rig:
+        await rig.lead()
+        assert await rig.placed("p") == ["n1"]
