@@ -15,12 +15,13 @@ from typing import Any
 import msgspec
 
 from koord.kube.kind import Key
-from koord.model.schedulerpages import POD_PAGE, QUEUE_PAGE, ErrorPage
+from koord.model.schedulerpages import POD_PAGE, QUEUE_PAGE, QUOTA_PAGE, QUOTAS_PAGE, ErrorPage
 from koord.scheduling.amounts import PODS
 from koord.scheduling.nodecolumns import Amounts
 from koord.scheduling.plugin import PluginError
 from koord.scheduling.state import ClusterState
 from koord.service.statusserver import LocalMaker, Page, PageRequest
+from koord_scheduler import quotapages
 from koord_scheduler.configuration import KIND, Configuration
 from koord_scheduler.explaining import Explainer
 from koord_scheduler.options import Options
@@ -77,8 +78,14 @@ class SchedulerPages:
             POD_PAGE: self._of_leader(self._pod),
             QUEUE_PAGE: self._of_leader(self._queue),
             NODE_PAGE: self._of_leader(self._node),
+            QUOTAS_PAGE: self._of_leader(self._quotas),
+            QUOTA_PAGE: self._of_leader(self._quota),
         }
-        services = {"GET": sorted((f"{POD_PAGE}:namespace/:name", QUEUE_PAGE, f"{NODE_PAGE}:nodeName", SERVICES_PAGE))}
+        paths = (
+            *(f"{POD_PAGE}:namespace/:name", QUEUE_PAGE, f"{NODE_PAGE}:nodeName"),
+            *(QUOTAS_PAGE, f"{QUOTA_PAGE}:name", SERVICES_PAGE),
+        )
+        services = {"GET": sorted(paths)}
 
         async def services_page(_: PageRequest) -> Page:
             return _json(200, services)
@@ -108,6 +115,13 @@ class SchedulerPages:
         if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= MOST_ROWS):
             return _error(400, f"limit={text}: is not a number from 1 to {MOST_ROWS}")
         return _json(200, await self._explainer.queue(int(text)))
+
+    async def _quotas(self, request: PageRequest) -> Page:
+        return _json(200, await quotapages.quotas(self._state))
+
+    async def _quota(self, request: PageRequest) -> Page:
+        found = quotapages.quota(self._state, request.rest)
+        return _error(404, f"there is no quota {request.rest}") if found is None else _json(200, found)
 
     async def _node(self, request: PageRequest) -> Page:
         row = self._state.table.row(request.rest)

@@ -56,8 +56,12 @@ GUIDES = {
             ("explain pod train -n jobs --cluster", "by the API server"),
         ),
     ),
+    "explain quota": Guide(
+        "Explain what an ElasticQuota may use.",
+        (("explain quota team-a", "each resource, from the cluster down"),),
+    ),
     "get": Guide(
-        "Show NodeMetrics, NodeSLOs and profiles.",
+        "Show NodeMetrics, NodeSLOs, profiles and quotas.",
         (("get nodemetrics", "all"), ("get nodeslo worker-1 -o yaml", "one, whole")),
     ),
     "install": Guide(

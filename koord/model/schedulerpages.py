@@ -10,6 +10,8 @@ from collections.abc import Mapping
 import msgspec
 
 POD_PAGE, QUEUE_PAGE = "/apis/v1/pods/", "/apis/v1/queue"
+QUOTAS_PAGE = "/apis/v1/plugins/ElasticQuota/quotas"
+QUOTA_PAGE = f"{QUOTAS_PAGE}/"
 DEFAULT_PORT = 10251
 ANNOTATION_STATUS_PORT = "koord.sh/status-port"
 """On the scheduler's Lease: where the leader's pages are, on its loopback address."""
@@ -115,6 +117,41 @@ class QueuePage(_Page, frozen=True):
     counts: Mapping[str, int] = {}
     rows: tuple[QueueRow, ...] = ()
     left_out_count: int = 0
+
+
+class QuotaAmounts(_Page, frozen=True):
+    """Of one resource of a quota, as Kubernetes writes amounts; ``maximum``, ``runtime`` "": it is not limited.
+    ``steps``: how the runtime comes about, from the tree's root down.
+    """
+
+    resource: str
+    minimum: str = "0"
+    maximum: str = ""
+    request: str = "0"
+    used: str = "0"
+    runtime: str = ""
+    is_overused: bool = False
+    steps: tuple[str, ...] = ()
+
+
+class QuotaPage(_Page, frozen=True):
+    """An ElasticQuota. ``problem``: why it can be used for nothing. ``pod_count``: its own pods on nodes."""
+
+    name: str
+    namespace: str = ""
+    parent: str = ""
+    tree: str = ""
+    lends: bool = True
+    problem: str = ""
+    children: tuple[str, ...] = ()
+    pod_count: int = 0
+    amounts: tuple[QuotaAmounts, ...] = ()
+
+
+class QuotasPage(_Page, frozen=True):
+    """All quotas, by their names, without ``steps``."""
+
+    quotas: tuple[QuotaPage, ...] = ()
 
 
 class ErrorPage(_Page, frozen=True):

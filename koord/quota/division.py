@@ -90,7 +90,10 @@ class _Level:
 class Division:
     """The claims of one parent's children to one resource. ``scales``: whether minima are scaled."""
 
-    __slots__ = ("_claims", "_exceptions", "_gains", "_is_divided", "_minima", "_rooms", "_scale", "_taken", "scales")
+    __slots__ = (
+        "_claims", "_exceptions", "_gains", "_is_divided", "_minima", "_rooms", "_scale", "_taken", "_weights",
+        "scales",
+    )  # fmt: skip
 
     def __init__(self, scales: bool = True) -> None:
         self.scales = scales
@@ -102,6 +105,8 @@ class Division:
         """What all have before the rounds."""
         self._rooms: dict[int, list[tuple[int, str]]] = {}
         """By weight: what those that need more need, with their names, the least first."""
+        self._weights = 0
+        """The sum of theirs."""
         self._is_divided: int | None = None
         self._gains: dict[int, int] = {}
         self._exceptions: dict[str, int] = {}
@@ -136,23 +141,37 @@ class Division:
 
     def share(self, name: str, total: int) -> Share:
         """Returns what the child gets, and why."""
-        self._divide(total)
+        self._scale_for(total)
         claim = self.claim(name)
         minimum = self._minimum(claim)
         needs = claim.request - minimum
         if needs <= 0:
             return Share(minimum, 0, 0, claim.request if claim.lends else minimum)
+        self._divide(total)
         gain = self._exceptions.get(name)
         if gain is None:
             gain = self._gains.get(claim.weight, 0)
         gain = min(gain, needs)
         return Share(minimum, needs, gain, minimum + gain)
 
+    def allows(self, name: str, amount: int, total: int) -> bool:
+        """Returns whether the child may use as much. Who wants no more than the first round alone gives is told so
+        without a division.
+        """
+        if self._is_divided != total:
+            self._scale_for(total)
+            claim = self.claim(name)
+            minimum = self._minimum(claim)
+            if claim.request > minimum and self._weights and total > self._taken:
+                first = (total - self._taken) * claim.weight // self._weights
+                if amount <= min(claim.request, minimum + first):
+                    return True
+        return amount <= self.runtime(name, total)
+
     def summary(self, total: int) -> Summary:
         self._divide(total)
         needs = sum(room for rooms in self._rooms.values() for room, _ in rooms)
-        weights = sum(weight * len(rooms) for weight, rooms in self._rooms.items())
-        return Summary(total, self._minima, self._scale is not None, total - self._taken, needs, weights)
+        return Summary(total, self._minima, self._scale is not None, total - self._taken, needs, self._weights)
 
     def _goes_short_alike(self, name: str, before: Claim, after: Claim) -> bool:
         """Returns whether the child gets less than it requests, of the one and of the other claim: what it requests
@@ -181,6 +200,7 @@ class Division:
             self._taken += sign * (claim.request if claim.lends else minimum)
             return
         self._taken += sign * minimum
+        self._weights += sign * claim.weight
         entry = claim.request - minimum, name
         rooms = self._rooms.setdefault(claim.weight, [])
         if sign > 0:
@@ -191,18 +211,24 @@ class Division:
                 del self._rooms[claim.weight]
 
     def _divide(self, total: int) -> None:
+        self._scale_for(total)
         if self._is_divided == total:
             return
-        scale = (max(total, 0), self._minima) if self.scales and self._minima > max(total, 0) else None
-        if scale != self._scale:
-            self._scale, self._taken, self._rooms = scale, 0, {}
-            for name, claim in self._claims.items():
-                self._count_taken(name, claim)
         levels = [_Level(weight, rooms) for weight, rooms in self._rooms.items() if weight > 0]
         made = _in_rounds(total - self._taken, levels)
         self._gains = {each.weight: each.gain for each in levels}
         self._exceptions = {name: level.gain for level in made for _, name in level.rooms}
         self._is_divided = total
+
+    def _scale_for(self, total: int) -> None:
+        """Minima are scaled where they come to more than ``total``."""
+        if not self.scales:
+            return
+        scale = (max(total, 0), self._minima) if self._minima > max(total, 0) else None
+        if scale != self._scale:
+            self._scale, self._taken, self._weights, self._rooms, self._is_divided = scale, 0, 0, {}, None
+            for name, claim in self._claims.items():
+                self._count_taken(name, claim)
 
 
 def divide(total: int, claims: Mapping[str, Claim], scales: bool = True) -> dict[str, int]:

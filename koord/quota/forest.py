@@ -192,6 +192,16 @@ class Forest:
         division = quota.parent.divisions.get(resource)
         return 0 if division is None else division.runtime(quota.name, total)
 
+    def allows(self, quota: Quota, resource: str, amount: int) -> bool:
+        """Returns whether the quota may use as much now; costs less than its runtime where it is well within."""
+        division = None if quota.parent is None else quota.parent.divisions.get(resource)
+        if quota.parent is None or quota.problem or division is None:
+            runtime = self.runtime(quota, resource)
+            return runtime is None or amount <= runtime
+        total = self.runtime(quota.parent, resource)
+        assert total is not None
+        return division.allows(quota.name, amount, total)
+
     def runtimes(self, quota: Quota) -> dict[str, int]:
         """Returns what it may use of each resource that its maximum names."""
         return {resource: self.runtime(quota, resource) or 0 for resource in quota.spec.maximum}

@@ -16,6 +16,7 @@ from koord.model import readable
 from koord.model.priority import CPU, MEMORY
 from koord.scheduling.framework import Framework
 from koord.scheduling.plugin import Plugin, Rejection
+from koord.scheduling.plugins.elasticquota import ElasticQuota
 from koord.scheduling.plugins.nodes import NodeAffinity, NodeUnschedulable, TaintToleration
 from koord.scheduling.plugins.resources import NodeResourcesFit
 from koord.scheduling.podinfo import PodInfo
@@ -27,7 +28,7 @@ _BYTES = (MEMORY, "ephemeral-storage", "hugepages-")
 
 class Obstacle(NamedTuple):
     """``node_count``: nodes that ``plugin`` rejects for ``reason`` and none before it. ``examples``: some of them, with
-    figures. ``is_of_pod``: it is the pod's own, whatever the nodes.
+    figures. ``is_of_pod``: it is the pod's own, whatever the nodes; ``examples`` are then its quotas, if it is for one.
     """
 
     plugin: str
@@ -63,7 +64,10 @@ def of(framework: Framework, pod: PodInfo) -> Obstacles:
         rejections = plugin.rejections(state, pod)
         for each in rejections:
             if each.is_of_pod:
-                return Obstacles(count, 0, (Obstacle(plugin.name, each.reason, count, (), True),), (each.reason,))
+                helps, figures = (each.reason,), tuple[tuple[str, str], ...]()
+                if isinstance(plugin, ElasticQuota):
+                    helps, figures = tuple(plugin.helps(state, pod)), tuple(plugin.figures(state, pod))
+                return Obstacles(count, 0, (Obstacle(plugin.name, each.reason, count, figures, True),), helps)
         rows = np.zeros(state.length, np.bool_)
         for each in rejections:
             rows |= each.rows & exists

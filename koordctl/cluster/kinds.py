@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from koord.kube.client import Client
-from koord.kube.kind import CLUSTER_COLOCATION_PROFILE, NODE_METRIC, NODE_SLO, Key, Kind, Unstructured
+from koord.kube.kind import CLUSTER_COLOCATION_PROFILE, ELASTIC_QUOTA, NODE_METRIC, NODE_SLO, Key, Kind, Unstructured
 from koord.model.documents import at
+from koord.quota import names as quota_names
 from koordctl.fields import Listing, ListingField, ListingLayout
 from koordctl.values import NONE
 
@@ -17,13 +20,16 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class KindRow:
+    """``aliases``: names that kubectl does not know."""
+
     kind: Kind[Any]
     fields: tuple[ListingField[Object], ...]
+    aliases: tuple[str, ...] = ()
 
     @property
-    def names(self) -> tuple[str, str]:
-        """Returns its names as kubectl takes them."""
-        return self.kind.plural, self.kind.name.lower()
+    def names(self) -> tuple[str, ...]:
+        """Returns its names as kubectl takes them, and others."""
+        return self.kind.plural, self.kind.name.lower(), *self.aliases
 
     def table(self, items: Sequence[Object], width: int | None = None) -> str:
         """Renders objects, without a final line break. ``width``: of a terminal."""
@@ -46,6 +52,23 @@ def _text(value: Any) -> str:
 def _field(header: str, path: str, text: Callable[[Any], str] = _text) -> ListingField[Object]:
     """``path``: where the value is (``status.updateTime``); ``text``: of it, for people."""
     return ListingField(path, header, lambda item: text(at(item, *path.split("."))))
+
+
+def _annotated(header: str, key: str) -> ListingField[Object]:
+    """An annotation that is a list of amounts."""
+
+    def text(item: Object) -> str:
+        value = (at(item, "metadata", "annotations") or {}).get(key)
+        try:
+            return _text(value and msgspec.json.decode(value, type=dict[str, Any]))
+        except (msgspec.DecodeError, TypeError):
+            return _text(value)
+
+    return ListingField(key, header, text)
+
+
+def _parent(item: Object) -> str:
+    return (at(item, "metadata", "labels") or {}).get(quota_names.LABEL_PARENT) or NONE
 
 
 _USAGE = "status.nodeMetric.nodeUsage.resources"
@@ -84,6 +107,19 @@ KINDS = (
             _field("PODS", "spec.selector.matchLabels"),
         ),
     ),
+    KindRow(
+        ELASTIC_QUOTA,
+        (
+            _field("NAMESPACE", "metadata.namespace"),
+            ListingField("parent", "PARENT", _parent),
+            _field("MIN", "spec.min"),
+            _field("MAX", "spec.max"),
+            _annotated("REQUEST", quota_names.ANNOTATION_REQUEST),
+            _field("USED", "status.used"),
+            _annotated("RUNTIME", quota_names.ANNOTATION_RUNTIME),
+        ),
+        ("quotas", "quota"),
+    ),
 )
 
 
@@ -97,10 +133,13 @@ def names() -> list[str]:
 
 
 async def read(client: Client, row: KindRow, name: str) -> list[Object]:
-    """Returns the object ``name``, or all, sorted by name. Raises KubeError."""
+    """Returns the object ``name``, or all, sorted by name; where names are in namespaces, all of that name. Raises
+    KubeError.
+    """
     whole = row.kind.decoded_as(Unstructured)
-    if name:
+    if name and not row.kind.namespaced:
         return [(await client.get(whole, Key("", name))).content]
     page = await client.list(whole)
     items = [entry.object.content for entry in page.entries if entry.object is not None]
-    return sorted(items, key=lambda item: str(at(item, "metadata", "name")))
+    named = [item for item in items if not name or at(item, "metadata", "name") == name]
+    return sorted(named, key=lambda item: str(at(item, "metadata", "name")))

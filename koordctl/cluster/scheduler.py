@@ -21,13 +21,15 @@ from koord.model.schedulerpages import (
     DEFAULT_PORT,
     POD_PAGE,
     QUEUE_PAGE,
+    QUOTA_PAGE,
     ErrorPage,
     PodPage,
     QueuePage,
+    QuotaPage,
 )
 
 NAME = "koord-scheduler"
-Answer = TypeVar("Answer", PodPage, QueuePage)
+Answer = TypeVar("Answer", PodPage, QueuePage, QuotaPage)
 
 
 class NotAsked(Exception):
@@ -61,6 +63,10 @@ async def pod(client: Client, choice: SchedulerChoice, key: Key) -> PodPage:
 
 async def queue(client: Client, choice: SchedulerChoice, limit: int) -> QueuePage:
     return await _ask(client, choice, f"{QUEUE_PAGE}?{urlencode({'limit': limit})}", QueuePage)
+
+
+async def quota(client: Client, choice: SchedulerChoice, name: str) -> QuotaPage:
+    return await _ask(client, choice, f"{QUOTA_PAGE}{quote(name)}", QuotaPage)
 
 
 async def _ask(client: Client, choice: SchedulerChoice, path: str, kind: type[Answer]) -> Answer:

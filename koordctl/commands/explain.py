@@ -1,4 +1,4 @@
-"""``koordctl explain pod|node|file``: asks this node's daemon, or a cluster's API server."""
+"""``koordctl explain pod|node|file|quota``: asks this node's daemon, or a cluster's API server."""
 
 from __future__ import annotations
 
@@ -86,6 +86,36 @@ def node(
 def file(path: str, output: str, socket: str, timeout_s: float) -> None:
     """Explain one kernel file, by its PATH or by cgroup and row name (/kubepods/podX/cpu_quota)."""
     _explain({"file": path}, output, socket, timeout_s)
+
+
+@explain.command(short_help=guide.summary("explain quota"), epilog=guide.examples("explain quota"))
+@click.argument("name")
+@options.output
+@options.scheduler
+@options.cluster
+@options.koord_namespace
+@options.timeout
+def quota(
+    name: str, output: str, scheduler: str, scheduler_token_file: Path | None, kubeconfig: str, context: str,
+    koord_namespace: str, timeout_s: float,
+) -> None:  # fmt: skip
+    """Say what the ElasticQuota NAME may use of each resource, and how that comes about, from the cluster down.
+
+    koordctl asks the leading koord-scheduler through the API server, as kubectl port-forward does.
+    """
+    from koordctl.cluster import connection, quotas  # noqa: PLC0415
+    from koordctl.cluster import scheduler as asking  # noqa: PLC0415
+    from koordctl.exits import Refused  # noqa: PLC0415
+    from koordctl.output import render  # noqa: PLC0415
+
+    choice = asking.SchedulerChoice(koord_namespace, scheduler, timeout_s, scheduler_token_file)
+    try:
+        page = connection.ask(
+            connection.Choice(kubeconfig, context, timeout_s), lambda client: asking.quota(client, choice, name)
+        )
+    except asking.NotAsked as error:
+        raise Refused(f"koord-scheduler: {error}.") from error
+    click.echo("\n".join(quotas.lines(page)) if output == "table" else render(quotas.document(page), output))
 
 
 def _is_daemon_absent(socket: str) -> bool:

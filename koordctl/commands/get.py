@@ -30,18 +30,21 @@ def _kinds(context: click.Context, parameter: click.Parameter, incomplete: str) 
 def get(kind: str, name: str, output: str, kubeconfig: str, context: str, timeout_s: float) -> None:
     """Show objects of one of Koord's kinds by the fields that matter; json and yaml show them whole.
 
-    KIND is nodemetrics, nodeslos or clustercolocationprofiles.
+    KIND is nodemetrics, nodeslos, clustercolocationprofiles or elasticquotas (quotas, for short).
     """
     from koordctl.cluster import kinds, names  # noqa: PLC0415
     from koordctl.cluster.connection import Choice, ask  # noqa: PLC0415
+    from koordctl.exits import Refused  # noqa: PLC0415
     from koordctl.output import render  # noqa: PLC0415
 
     row = kinds.by_name(kind)
     assert row is not None
-    if name:
+    if name and not row.kind.namespaced:
         names.check(row.kind, name, "NAME")
     items = ask(Choice(kubeconfig, context, timeout_s), lambda client: kinds.read(client, row, name))
+    if name and not items:
+        raise Refused(f"there is no {row.kind.name} {name!r}.")
     if output == "table":
         click.echo(row.table(items, options.terminal_width()))
     else:
-        click.echo(render(items[0] if name else {"items": items}, output))
+        click.echo(render(items[0] if name and len(items) == 1 else {"items": items}, output))

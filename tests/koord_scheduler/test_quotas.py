@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
+from koord.kube.kind import Key
 from koord.quota import names
 from koord.scheduling.defaults import default_plugins
 from koord.scheduling.framework import WeightedPlugin
 from koord.scheduling.plugins.elasticquota import ElasticQuota
+from koord_scheduler import quotapages
+from koord_scheduler.decisions import Decisions
+from koord_scheduler.explaining import Explainer
 from koord_scheduler.profiles import Profile
 from tests.koord_scheduler.rig import Rig, running
 from tests.kube.server import Fault
@@ -24,7 +29,7 @@ def profile(plugin: ElasticQuota | None = None, **more: Any) -> Profile:
     return Profile(plugins=plugins, preempts_in_quota=True, **more)
 
 
-def put_quota(rig: Rig, name: str, *amounts: str, **more: Any) -> None:
+def put_quota(rig: Rig, name: str, *amounts: Any, **more: Any) -> None:
     made = document(name, *amounts, **more)
     metadata = {key: value for key, value in made["metadata"].items() if key not in ("name", "namespace")}
     rig.server.put(QUOTAS, "default", name, metadata=metadata, spec=made["spec"])
@@ -167,8 +172,8 @@ async def test_what_is_used_too_much_for_long_is_given_back() -> None:
         rig.offset_s += 60
         rig.view.changed()
         revocation.changed()
-        await until(lambda: rig.stored("q") is None and rig.stored("r") is None)
-        assert rig.stored("p") is not None and revocation.evictions == 2
+        await until(lambda: rig.stored("q") is None and rig.stored("r") is None and revocation.evictions == 2)
+        assert rig.stored("p") is not None
         rig.later()
         assert await rig.placed("late") == ["n1"]
 
@@ -181,3 +186,41 @@ async def test_an_api_server_without_the_kind_has_no_quotas() -> None:
     async with running(prepare, profiles=[profile()]) as rig:
         await rig.lead()
         assert await rig.placed("p") == ["n1"]
+
+
+async def test_what_a_quota_may_use_is_explained() -> None:
+    def prepare(rig: Rig) -> None:
+        rig.node("n1", cpu="100")
+        put_quota(rig, "ml", "40", "90", annotations={"shared-weight": '{"cpu":"60"}'})
+        put_quota(rig, "a", "40", "80", parent="ml")
+        put_quota(rig, "b", "30", "80", annotations={"shared-weight": '{"cpu":"30"}'})
+        put_quota(rig, "c", "20", "80")
+        for name, of, cpu in (("p", "a", "90"), ("q", "b", "50"), ("r", "c", "5"), ("s", "none", "1")):
+            member(rig, name, of, cpu, scheduler="another")
+
+    async with running(prepare, profiles=[profile()]) as rig:
+        member(rig, "s", "none", "1", scheduler="another", nodeName="n1")
+        await until(lambda: rig.view.state.node_of(rig.uid("s")) is not None)
+        page = quotapages.quota(rig.view.state, "a")
+        assert page is not None and (page.namespace, page.parent, page.problem) == ("default", "ml", "")
+        (amounts,) = page.amounts
+        assert (amounts.minimum, amounts.maximum, amounts.request, amounts.used) == ("40", "80", "90", "0")
+        assert amounts.steps == (
+            "the tree: 99 = 100 of all nodes - 1 that koordinator-default-quota uses",
+            "ml: 56 of 99 cpu of the tree: min 40, and 16 of 24 that is left, by weight 60 of 90; it requests 24 more",
+            "a: 56 of 56 cpu of ml: min 40, and 16 of 16 that is left, by weight 80 of 80; it requests 24 more",
+        )
+        assert quotapages.quota(rig.view.state, "gone") is None
+        every = await quotapages.quotas(rig.view.state)
+        assert [each.name for each in every.quotas] == [
+            "a", "b", "c", "koordinator-default-quota", "koordinator-system-quota", "ml",
+        ]  # fmt: skip
+        member(rig, "new", cpu="60")
+        await until(lambda: rig.uid("new") in rig.view.queue)
+        explained = Explainer(rig.view, Decisions(), time.monotonic, time.time).pod(Key("default", "new"))
+        assert explained is not None and explained.waiting is not None
+        assert explained.waiting.obstacles[0].plugin == "ElasticQuota"
+        assert explained.waiting.helps == ("that quota a uses 4 less cpu, or may use so much more",)
+        examples = explained.waiting.obstacles[0].examples
+        assert [each.node for each in examples] == ["ml", "a"]
+        assert examples[0].detail.startswith("may use 56 of 99 cpu of the tree: min 40, and 16 of 24 that is left")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from koord.quota.division import Claim, Division, divide
@@ -70,3 +72,20 @@ def test_who_has_no_claim_any_more_gets_nothing() -> None:
     division.remove("B")
     division.remove("nobody")
     assert (division.runtime("A", 100_000), division.runtime("B", 100_000)) == (90_000, 0)
+
+
+def test_whether_a_child_may_use_as_much_is_by_its_runtime() -> None:
+    for seed in range(300):
+        draw = Random(seed)
+        claims = {
+            f"c{index}": Claim(draw.randrange(9), draw.randrange(30), draw.randrange(4), draw.random() < 0.7)
+            for index in range(draw.randrange(1, 7))
+        }
+        total = draw.randrange(60)
+        runtimes = divide(total, claims)
+        for name, claim in claims.items():
+            for amount in range(35):
+                division = Division()
+                for each, other in claims.items():
+                    division.put(each, other)
+                assert division.allows(name, amount, total) is (amount <= runtimes[name]), (seed, name, claim, amount)

@@ -60,7 +60,7 @@ def runtimes(made: Forest, *which: str) -> list[int | None]:
     ],
 )  # fmt: skip
 def test_up_and_down(quotas: list[QuotaSpec], requests: dict[str, int], expected: dict[str, int]) -> None:
-    made = forest(*quotas, **requests)
+    made = forest(*quotas, **requests)  # type: ignore[arg-type]
     assert dict(zip(expected, runtimes(made, *expected), strict=True)) == expected
 
 

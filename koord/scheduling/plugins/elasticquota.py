@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from koord.quota import names, spec
+from koord.quota import names, spec, words
 from koord.quota.forest import Forest, Quota, QuotaRules
 from koord.scheduling.plugin import Event, Plugin, Rejection, Scope
 from koord.scheduling.podinfo import PodInfo
@@ -89,6 +89,31 @@ class ElasticQuota(Plugin):
         found = self.obstacle(state, pod)
         return () if found is None else (Rejection(found.text, state.table.exists, True, is_of_pod=True),)
 
+    def helps(self, state: ClusterState, pod: PodInfo) -> Iterator[str]:
+        """Yields what lets the pod in."""
+        found = self.obstacle(state, pod)
+        if found is None:
+            return
+        quota = found.quota
+        if quota.problem:
+            yield f"that quota {quota.name} can be used: {quota.problem}"
+            return
+        for name in found.exceeded:
+            lacking = found.used.get(name, 0) + found.request[name] - found.limit[name]
+            most = quota.spec.maximum.get(name)
+            yield f"that quota {quota.name} uses {spec.text(name, lacking)} less {name}, or may use so much more"
+            if most is not None and found.request[name] > most:
+                yield f"a smaller request: quota {quota.name} may have {spec.text(name, most)} {name} at most"
+
+    def figures(self, state: ClusterState, pod: PodInfo) -> Iterator[tuple[str, str]]:
+        """Yields each quota from the tree down to the one that keeps the pod out, with why it may use no more."""
+        found, forest = self.obstacle(state, pod), state.quotas.forest
+        if found is None or forest is None or found.is_minimum or not self.limits_by_runtime:
+            return
+        for name in found.exceeded:
+            for level in forest.levels(found.quota, name):
+                yield level.quota, f"may use {words.line(level, name)}"
+
     def obstacle(self, state: ClusterState, pod: PodInfo) -> QuotaObstacle | None:
         """Returns what keeps the pod out; None: nothing."""
         quota, forest = state.quotas.of(pod), state.quotas.forest
@@ -106,17 +131,23 @@ class ElasticQuota(Plugin):
             if each.name == names.ROOT:
                 return
             request = {name: amount for name, amount in requests.items() if name in each.spec.maximum}
-            limit = {
-                name: (forest.runtime(each, name) or 0) if self.limits_by_runtime else each.spec.maximum[name]
-                for name in request
-            }
-            yield from _exceeded(each, limit, each.counted.used, request)
+            yield from self._beyond_limit(forest, each, request)
             if is_fixed and each is quota:
                 minimum = {name: each.spec.minimum[name] for name in requests if name in each.spec.minimum}
                 request = {name: requests[name] for name in minimum}
                 yield from _exceeded(each, minimum, each.counted.fixed_used, request, True)
             if not self.checks_parents:
                 return
+
+    def _beyond_limit(self, forest: Forest, quota: Quota, request: Mapping[str, int]) -> Iterator[QuotaObstacle]:
+        used = quota.counted.used
+        if self.limits_by_runtime:
+            if all(forest.allows(quota, name, used.get(name, 0) + amount) for name, amount in request.items()):
+                return
+            limit = {name: forest.runtime(quota, name) or 0 for name in request}
+        else:
+            limit = {name: quota.spec.maximum[name] for name in request}
+        yield from _exceeded(quota, limit, used, request)
 
 
 def _exceeded(
