@@ -79,14 +79,27 @@ class QuotaFeed:
         """Returns what may make room for the pod, in the order in which it is tried: first pods of its own quota
         leave, then any.
         """
-        found = []
-        if profile.preempts_in_quota and self.settings is not None:
-            quota = self._state.quotas.of(pod)
-            if quota is not None and not (quota.name == names.DEFAULT and self.settings.spares_default):
-                found.append(Preemptor(framework, budgets, _EVERY_NODE, self._may_leave))
+        found, quota = [], self._state.quotas.of(pod)
+        own_nodes = None if quota is None else self._nodes_of_lesser(quota.name, pod)
+        is_spared = quota is None or (
+            quota.name == names.DEFAULT and self.settings is not None and self.settings.spares_default
+        )
+        if profile.preempts_in_quota and not is_spared:
+            found.append(Preemptor(framework, budgets, _EVERY_NODE, self._may_leave, own_nodes))
         if profile.preemption is not None:
-            found.append(Preemptor(framework, budgets, profile.preemption))
+            is_kept_out = any(
+                each.obstacle(self._state, pod) is not None
+                for each in framework.filters
+                if isinstance(each, ElasticQuota)
+            )
+            nodes = own_nodes if is_kept_out else None
+            found.append(Preemptor(framework, budgets, profile.preemption, nodes=nodes))
         return found
+
+    def _nodes_of_lesser(self, quota: str, pod: PodInfo) -> frozenset[str]:
+        """Returns where pods of the quota are that are less important: no others give it room."""
+        lesser = [uid for uid, each in self._state.quotas.placed_in(quota).items() if each.priority < pod.priority]
+        return frozenset([node for uid in lesser if (node := self._state.node_of(uid)) is not None])
 
     def _may_leave(self, pod: PodInfo, other: PodInfo) -> bool:
         name_for = self._state.quotas.name_for

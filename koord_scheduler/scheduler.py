@@ -183,7 +183,7 @@ class Scheduler:
             self._view.came_back(queued)
         else:
             self._view.queue.park(queued, diagnosis.plugins, self._monotonic_s(), unplaced.event_count)
-        if not self._view.preemptors(pod):
+        if not self._view.makes_room(pod):
             return self._reporter.tell(pod, UNSCHEDULABLE, diagnosis.message)
         if unplaced.preemption is not None:
             self.metrics.preempted(len(unplaced.preemption.victims))

@@ -154,6 +154,11 @@ class ClusterView:
     def profile_of(self, pod: PodInfo) -> Profile:
         return self._profiles[pod.spec.scheduler_name]
 
+    def makes_room(self, pod: PodInfo) -> bool:
+        """Returns whether any pods may have to leave for this one."""
+        profile = self.profile_of(pod)
+        return profile.preemption is not None or profile.preempts_in_quota
+
     def preemptors(self, pod: PodInfo) -> list[Preemptor]:
         """Returns what may make room for the pod, in the order in which it is tried."""
         framework, profile = self.framework_of(pod), self.profile_of(pod)

@@ -121,6 +121,7 @@ class Framework:
         self.plugins = tuple(plugins)
         self.filters = tuple([each.plugin for each in plugins if each.filters and can_filter(each.plugin)])
         self.cluster_filters = tuple([each for each in self.filters if each.filter_scope is Scope.CLUSTER])
+        self._by_quotas = tuple([each for each in self.cluster_filters if each.goes_by_quotas])
         self._preferring = tuple([each.plugin for each in plugins if each.filters and can_prefer(each.plugin)])
         self.scoring = tuple([each for each in plugins if each.weight and can_score(each.plugin)])
         self._weights = tuple([each.weight for each in self.scoring])
@@ -134,6 +135,10 @@ class Framework:
 
         ``among``: bool[N], the nodes that others leave; ``added``: int64[N], what others add to the scores.
         """
+        for plugin in self._by_quotas:  # who is kept out so costs no evaluation
+            passed = plugin.filter(self.state, pod)
+            if passed is not None and not passed.any():
+                return None
         evaluation = self._evaluated(pod)
         feasible = self._feasible(pod, evaluation)
         if among is not None:
@@ -180,13 +185,16 @@ class Framework:
         left, is_resolvable = state.table.exists.copy(), state.table.exists.copy()
         reasons: dict[str, int] = {}
         plugins = set()
-        by_plugin = [(plugin.name, plugin.rejections(state, pod)) for plugin in self.filters]
-        for name, rejections in by_plugin:
+        by_plugin = []
+        for plugin in self.filters:
+            rejections = plugin.rejections(state, pod)
+            by_plugin.append((plugin.name, rejections))
             for rejection in rejections:
                 if rejection.is_of_pod:
                     is_resolvable &= rejection.is_resolvable
                     reasons = {rejection.reason: len(state.table)}
-                    return Diagnosis(len(state.table), reasons, frozenset((name,)), is_resolvable, rejection.reason)
+                    by = frozenset((plugin.name,))
+                    return Diagnosis(len(state.table), reasons, by, is_resolvable, rejection.reason)
         for name, rejections in (*by_plugin, (EXTENDER, by_extenders)):
             rejected = np.zeros(state.length, np.bool_)
             for rejection in rejections:
@@ -291,6 +299,8 @@ class Framework:
             passed = plugin.filter(self.state, pod)
             if passed is not None:
                 feasible &= passed
+                if not passed.any():
+                    return feasible
         for node, nominated in self.state.nominations.before(pod):
             row = self.state.table.row(node)
             if row is not None and feasible[row]:

@@ -64,10 +64,11 @@ def of(framework: Framework, pod: PodInfo) -> Obstacles:
         rejections = plugin.rejections(state, pod)
         for each in rejections:
             if each.is_of_pod:
-                helps, figures = (each.reason,), tuple[tuple[str, str], ...]()
                 if isinstance(plugin, ElasticQuota):
-                    helps, figures = tuple(plugin.helps(state, pod)), tuple(plugin.figures(state, pod))
-                return Obstacles(count, 0, (Obstacle(plugin.name, each.reason, count, figures, True),), helps)
+                    figures = tuple(plugin.figures(state, pod))
+                    found = Obstacle(plugin.name, each.reason, count, figures, True)
+                    return Obstacles(count, 0, (found,), tuple(plugin.helps(state, pod)))
+                return Obstacles(count, 0, (Obstacle(plugin.name, each.reason, count, (), True),), (each.reason,))
         rows = np.zeros(state.length, np.bool_)
         for each in rejections:
             rows |= each.rows & exists

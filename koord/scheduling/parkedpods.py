@@ -147,12 +147,25 @@ class ParkedPods:
                     yield from self._woken(helped, event.kind)
 
     def _woken(self, group: _Group, kind: EventKind, row: int = -1) -> Iterator[WokenPod]:
-        """Takes out all of the group; of a node's ``row`` no more than it has room for."""
-        for uid in tuple(group.pods) if row < 0 else self._first(group, row):
+        """Takes out all of the group for which there is room, on the node of ``row`` if that is known."""
+        for uid in self._within_quota(group) if row < 0 else self._first(group, row):
             queued = group.pods[uid]
             self.discard(uid)
             queued.woken_by_row = row
             yield WokenPod(queued, kind)
+
+    def _within_quota(self, group: _Group) -> list[str]:
+        """Returns for whom the group's quota has room, if that rejected it: first those to which a node is promised."""
+        rooms = [
+            room
+            for each in self._framework_of(group.pod).cluster_filters
+            if each.goes_by_quotas and each.name in group.rejected_by
+            if (room := each.room(self._state, group.pod)) is not None
+        ]
+        if not rooms:
+            return list(group.pods)
+        node_of = self._state.nominations.node_of
+        return sorted(group.pods, key=lambda uid: node_of(uid) is None)[: min(rooms)]
 
     def _first(self, group: _Group, row: int) -> list[str]:
         """Returns whom the node has room for: first those to which it is promised, then those that wait longest."""

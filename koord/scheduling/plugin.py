@@ -155,6 +155,12 @@ class Plugin:
         """
         return True
 
+    def room(self, state: ClusterState, pod: PodInfo) -> int | None:
+        """Returns how many pods like this one the filter lets pass one after the other, wherever they go; None: that is
+        for the nodes. Asked of plugins that ``goes_by_quotas``.
+        """
+        return None
+
     def filter(self, state: ClusterState, pod: PodInfo) -> Bools | None:
         """bool[N]: whether each node will do; None: all will."""
         rejections = self.rejections(state, pod)

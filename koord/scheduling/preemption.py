@@ -23,6 +23,7 @@ from koord.scheduling.plugin import EXTENDER
 from koord.scheduling.plugins.resources import NodeResourcesFit
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.state import ClusterState, Transaction
+from koord.scheduling.table import Bools
 
 NEVER = "Never"
 DISRUPTED, BY_PREEMPTION = "DisruptionTarget", "PreemptionByScheduler"
@@ -66,13 +67,14 @@ def _anybody(pod: PodInfo, other: PodInfo) -> bool:
 @dataclass(frozen=True)
 class Preemptor:
     """``budgets``: the cluster's, as they are now. ``may_leave``: whether for the first pod the second one, of a lower
-    priority, may have to leave.
+    priority, may have to leave. ``nodes``: where pods that may help can be; None: anywhere.
     """
 
     framework: Framework
     budgets: Sequence[PodDisruptionBudget] = ()
     candidates: CandidateCount = _DEFAULT_COUNT
     may_leave: Callable[[PodInfo, PodInfo], bool] = _anybody
+    nodes: frozenset[str] | None = None
 
     def why_not(self, pod: PodInfo, diagnosis: Diagnosis) -> str:
         """Returns why the pod must not preempt now; "" if it may."""
@@ -99,6 +101,8 @@ class Preemptor:
         is true of one that a filter rejects, too, for which pods do not matter, after the one that the diagnosis names.
         """
         is_resolvable = diagnosis.is_resolvable
+        if self.nodes is not None:
+            is_resolvable = is_resolvable & self._rows(self.nodes)
         for each in self.framework.filters if is_resolvable.any() else ():
             if not each.goes_by_pods(self.framework.state, pod):
                 passed = each.filter(self.framework.state, pod)
@@ -118,6 +122,12 @@ class Preemptor:
                 found.append(preemption)
                 if len(found) >= wanted and any(not each.violations for each in found):
                     break
+        return found
+
+    def _rows(self, nodes: Iterable[str]) -> Bools:
+        table = self.framework.state.table
+        found = np.zeros(table.length, np.bool_)
+        found[[row for name in nodes if (row := table.row(name)) is not None]] = True
         return found
 
     def helps(self, pod: PodInfo, preemption: Preemption) -> bool:

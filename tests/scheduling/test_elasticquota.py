@@ -10,9 +10,11 @@ import pytest
 from koord.quota import names
 from koord.scheduling.defaults import default_plugins
 from koord.scheduling.framework import Framework, WeightedPlugin
+from koord.scheduling.plugin import Event, EventKind
 from koord.scheduling.plugins.elasticquota import ElasticQuota
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import CandidateCount, Preemptor
+from koord.scheduling.queue import SchedulingQueue
 from koord.scheduling.quotas import is_fixed
 from koord.scheduling.state import ClusterState
 from tests.scheduling.clusters import pod
@@ -189,3 +191,82 @@ def test_a_gang_is_in_its_quota_whole_or_not_at_all(count: int, is_placed: bool)
             transaction.commit()
     assert used(state, "a") == (2000 * count if is_placed else 0)
     assert bool(state.assumed) is is_placed
+
+
+# who wakes
+
+
+def parked(state: ClusterState, *pods: PodInfo) -> tuple[Framework, SchedulingQueue]:
+    """A queue in which the pods wait, each rejected by what rejects it now."""
+    decides = framework(state)
+    queue = SchedulingQueue(state, lambda _: decides)
+    for each in pods:
+        state.quotas.put_pod(each)
+        queue.put(each, 0.0)
+    while (queued := queue.pop(0.0)) is not None:
+        assert decides.place(queued.pod) is None
+        queue.park(queued, decides.diagnose(queued.pod).plugins, 0.0)
+    return decides, queue
+
+
+def woken(queue: SchedulingQueue, *events: Event) -> list[str]:
+    for event in events:
+        queue.note(event)
+    found = []
+    while (queued := queue.pop(100.0)) is not None:
+        found.append(queued.pod.name)
+    return found
+
+
+QUOTA = Event(EventKind.QUOTA)
+
+
+def test_pods_wake_for_the_room_that_their_quota_has_and_no_more_of_them() -> None:
+    state = put(cluster(quota("a", "0", "3"), nodes=2), member("x", "a", "3", "n1"))
+    _, queue = parked(state, *[member(f"w{index}", "a") for index in range(5)])
+    assert woken(queue, QUOTA) == [], "nothing has changed"
+    state.quotas.put(quota("a", "0", "5"))
+    assert woken(queue, QUOTA) == ["w0", "w1"]
+    left = state.pod("x")
+    state.remove_pod("x")
+    state.quotas.remove_pod("x")
+    assert woken(queue, Event(EventKind.POD_LEFT, 0, left)) == ["w2", "w3", "w4"]
+
+
+def test_pods_that_no_quota_keeps_out_do_not_wake_for_quotas() -> None:
+    state = cluster(quota("a", "0", "100"), cpu="2")
+    _, queue = parked(state, member("large", "a", "3"))
+    state.quotas.put(quota("a", "0", "90"))
+    assert woken(queue, QUOTA) == []
+
+
+def test_a_pod_that_is_like_one_that_waits_for_room_wakes_for_its_quota() -> None:
+    """The first one was rejected by the nodes, the second one by the quota."""
+    state = put(cluster(quota("a", "0", "4"), cpu="4"), member("x", cpu="4", node_name="n1"))
+    decides, queue = parked(state, member("first", "a", "4"))
+    state.remove_pod("x")
+    put(state, member("y", "a", "3", "n1"))
+    second = member("second", "a", "4")
+    state.quotas.put_pod(second)
+    queue.put(second, 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    queue.park(queued, decides.diagnose(second).plugins, 0.0)
+    state.remove_pod("y")
+    state.quotas.remove_pod("y")
+    assert woken(queue, QUOTA) == ["first"]
+
+
+def test_how_many_pods_a_quota_has_room_for() -> None:
+    state = put(
+        cluster(quota("p", "10", "10"), quota("a", "6", "9", parent="p")), member("x", "a", "3", "n1", fixed=True)
+    )
+    for waiting, plugin, room in (
+        (member("w", "a", "2"), ElasticQuota(), 1),
+        (member("w", "a", "1"), ElasticQuota(limits_by_runtime=False), 6),
+        (member("w", "a", "1", fixed=True), ElasticQuota(limits_by_runtime=False), 3),
+        (member("w", "none"), ElasticQuota(), None),
+    ):
+        state.quotas.put_pod(waiting)
+        assert plugin.room(state, waiting) == room
+        state.quotas.remove_pod(waiting.uid)

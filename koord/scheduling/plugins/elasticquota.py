@@ -82,6 +82,19 @@ class ElasticQuota(Plugin):
     def is_helped_by(self, state: ClusterState, pod: PodInfo, event: Event) -> bool:
         return self.obstacle(state, pod) is None
 
+    def room(self, state: ClusterState, pod: PodInfo) -> int | None:
+        quota, forest = state.quotas.of(pod), state.quotas.forest
+        if quota is None or forest is None:
+            return None
+        if quota.problem:
+            return 0
+        rooms = [
+            (limit[name] - used.get(name, 0)) // request[name]
+            for _, limit, used, request, _ in self._limits(forest, quota, pod.requests, is_fixed(pod))
+            for name in limit
+        ]
+        return max(0, min(rooms)) if rooms else None
+
     def filter(self, state: ClusterState, pod: PodInfo) -> Bools | None:
         return None if self.obstacle(state, pod) is None else np.zeros(state.length, np.bool_)
 
@@ -127,40 +140,48 @@ class ElasticQuota(Plugin):
         if quota.problem:
             yield QuotaObstacle(quota, {}, {}, requests, ())
             return
+        if self._is_well_within(forest, quota, requests, is_fixed):
+            return
+        for each, limit, used, request, is_minimum in self._limits(forest, quota, requests, is_fixed):
+            exceeded = tuple([name for name, most in limit.items() if used.get(name, 0) + request[name] > most])
+            if exceeded:
+                of_limit = {name: used.get(name, 0) for name in limit}
+                yield QuotaObstacle(each, limit, of_limit, request, exceeded, is_minimum)
+
+    def _is_well_within(self, forest: Forest, quota: Quota, requests: Mapping[str, int], is_fixed: bool) -> bool:
+        """Returns whether the pod is let in without that each limit has to be known; False: that is not known."""
+        used = quota.counted.used
+        return (
+            self.limits_by_runtime
+            and not self.checks_parents
+            and not is_fixed
+            and all(
+                forest.allows(quota, name, used.get(name, 0) + amount)
+                for name, amount in requests.items()
+                if name in quota.spec.maximum
+            )
+        )
+
+    def _limits(
+        self, forest: Forest, quota: Quota, requests: Mapping[str, int], is_fixed: bool
+    ) -> Iterator[tuple[Quota, dict[str, int], Mapping[str, int], dict[str, int], bool]]:
+        """Yields each quota that counts, its limit, what it uses, what the pod requests of that, and whether the limit
+        is its minimum.
+        """
         for each in quota.upward():
             if each.name == names.ROOT:
                 return
             request = {name: amount for name, amount in requests.items() if name in each.spec.maximum}
-            yield from self._beyond_limit(forest, each, request)
+            limit = {
+                name: (forest.runtime(each, name) or 0) if self.limits_by_runtime else each.spec.maximum[name]
+                for name in request
+            }
+            yield each, limit, each.counted.used, request, False
             if is_fixed and each is quota:
                 minimum = {name: each.spec.minimum[name] for name in requests if name in each.spec.minimum}
-                request = {name: requests[name] for name in minimum}
-                yield from _exceeded(each, minimum, each.counted.fixed_used, request, True)
+                yield each, minimum, each.counted.fixed_used, {name: requests[name] for name in minimum}, True
             if not self.checks_parents:
                 return
-
-    def _beyond_limit(self, forest: Forest, quota: Quota, request: Mapping[str, int]) -> Iterator[QuotaObstacle]:
-        used = quota.counted.used
-        if self.limits_by_runtime:
-            if all(forest.allows(quota, name, used.get(name, 0) + amount) for name, amount in request.items()):
-                return
-            limit = {name: forest.runtime(quota, name) or 0 for name in request}
-        else:
-            limit = {name: quota.spec.maximum[name] for name in request}
-        yield from _exceeded(quota, limit, used, request)
-
-
-def _exceeded(
-    quota: Quota,
-    limit: Mapping[str, int],
-    used: Mapping[str, int],
-    request: Mapping[str, int],
-    is_minimum: bool = False,
-) -> Iterator[QuotaObstacle]:
-    exceeded = tuple([name for name, most in limit.items() if used.get(name, 0) + request[name] > most])
-    if exceeded:
-        of_limit = {name: used.get(name, 0) for name in limit}
-        yield QuotaObstacle(quota, limit, of_limit, request, exceeded, is_minimum)
 
 
 def _text(amounts: Mapping[str, int]) -> str:
