@@ -87,12 +87,13 @@ class ParkedPods:
         if group is None:
             group = self._groups[name] = _Group()
             self._needs.put(self._table.add(name), self._framework_of(queued.pod).needed(queued.pod))
-        if not group.pods or not queued.rejected_by <= group.rejected_by:
-            if group.pods:
-                self._index.remove(name)
-            group.rejected_by |= queued.rejected_by
-            self._index.add(name, queued.pod, self._framework_of(queued.pod).cluster_filters)
+        is_new = not group.pods
         group.pods[queued.pod.uid] = queued
+        if is_new:
+            group.rejected_by = queued.rejected_by
+            self._index.add(name, queued.pod, self._framework_of(queued.pod).cluster_filters, group.rejected_by)
+        else:
+            self._note_rejection(name, group, queued.rejected_by)
         self._note_what_they_go_by(name, queued)
 
     def discard(self, uid: str) -> None:
@@ -140,6 +141,8 @@ class ParkedPods:
             for group in self._groups_that_fit(row, row in changed or row in spared):
                 if self._may_fit(group.pod, row):
                     yield from self._woken(group, kind, row)
+                else:
+                    self._note_rejection(self._group_of[group.pod.uid], group, self._quotas_against(group.pod))
         for event in events.values():
             for name in self._index.candidates(event):
                 helped = self._groups.get(name)
@@ -182,6 +185,18 @@ class ParkedPods:
             if need
         ]
         return min(rooms, default=None)
+
+    def _quotas_against(self, pod: PodInfo) -> frozenset[str]:
+        """Returns the plugins that keep the pod out for its quota, so that it is for that alone that it waits."""
+        filters = self._framework_of(pod).cluster_filters
+        return frozenset([each.name for each in filters if each.goes_by_quotas and each.goes_by_pods(self._state, pod)])
+
+    def _note_rejection(self, name: str, group: _Group, rejected_by: frozenset[str]) -> None:
+        """Further plugins reject nodes for the group: it may be helped by more than before."""
+        if not rejected_by <= group.rejected_by:
+            group.rejected_by |= rejected_by
+            self._index.remove(name)
+            self._index.add(name, group.pod, self._framework_of(group.pod).cluster_filters, group.rejected_by)
 
     def _note_what_they_go_by(self, name: str, queued: QueuedPod) -> None:
         """A pod that leaves a node may let the group on that node, whatever the labels of either, if one of the plugins

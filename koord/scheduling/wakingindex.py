@@ -8,7 +8,7 @@ Invariant: what is returned has every group that a plugin would say is helped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from koord.scheduling.plugin import Event, EventKind, LabelPair, Plugin
@@ -36,9 +36,15 @@ class WakingIndex:
         self._by_pair: dict[LabelPair, _Names] = {}
         self._by_own: dict[LabelPair, _Names] = {}
 
-    def add(self, name: str, pod: PodInfo, filters: Iterable[Plugin]) -> None:
-        """``filters``: those of the whole cluster."""
-        asked = [each.helped_by(self._state, pod) for each in filters if each.goes_by_pods(self._state, pod)]
+    def add(self, name: str, pod: PodInfo, filters: Iterable[Plugin], rejected_by: Collection[str] = ()) -> None:
+        """``filters``: those of the whole cluster; ``rejected_by``: the names of those that rejected nodes for any of
+        the group, which says of a quota's whether they matter.
+        """
+        asked = [
+            each.helped_by(self._state, pod)
+            for each in filters
+            if (each.name in rejected_by if each.goes_by_quotas else each.goes_by_pods(self._state, pod))
+        ]
         pairs = None if None in asked else tuple(dict.fromkeys(pair for each in asked for pair in each or ()))
         place = self._places[name] = _Place(pairs, tuple(pod.labels.items()))
         if place.pairs is None:
