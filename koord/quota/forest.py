@@ -6,8 +6,8 @@ among the children, each resource by itself. A tree's root has what the cluster,
 The system's quota and that of pods of no quota are in no tree: they may use their maximum, and what they use is not
 divided.
 
-A change costs by the depth of its quota, that of a quota itself by all of them once; what follows is computed when it
-is asked for.
+A change costs by the depth of its quota, that of who is below whom by all of them once; what follows is computed when
+it is asked for.
 
 Invariant: everything equals what a forest says that is made anew of the same quotas, in any order, and the same
 requests and uses. A quota that cannot be in its tree, as its parent is missing, in another tree or below it, may use
@@ -47,6 +47,10 @@ class Counted:
 
     def __init__(self) -> None:
         self.request, self.used, self.fixed_request, self.fixed_used = _Counts(), _Counts(), _Counts(), _Counts()
+
+    @property
+    def is_anything(self) -> bool:
+        return bool(self.request or self.used)
 
 
 class Quota:
@@ -118,9 +122,15 @@ class Forest:
     # quotas
 
     def put(self, spec: QuotaSpec) -> None:
-        if self._specs.get(spec.name) != spec:
-            self._specs[spec.name] = spec
-            self._changed(is_stale=True)
+        before = self._specs.get(spec.name)
+        if before == spec:
+            return
+        self._specs[spec.name] = spec
+        is_stale = self._is_stale or before is None or _place(before) != _place(spec)
+        self._changed(is_stale)
+        quota = None if is_stale else self._quotas.get(spec.name)
+        if quota is not None:
+            self._limit(quota, spec)
 
     def remove(self, name: str) -> None:
         if self._specs.pop(name, None) is not None:
@@ -146,38 +156,29 @@ class Forest:
 
     def request(self, name: str, amounts: Mapping[str, int], is_fixed: bool = False, sign: int = 1) -> None:
         """A pod of the quota requests ``amounts``; of ``sign`` -1: no longer. ``is_fixed``: it is not preemptible."""
-        own = self._own.setdefault(name, Counted())
-        _add(own.request, amounts, sign)
-        if is_fixed:
-            _add(own.fixed_request, amounts, sign)
-        self._changed()
-        quota = None if self._is_stale else self._quotas.get(name)
-        if quota is None:
-            return
-        for each in quota.upward():
-            _add(each.counted.request, amounts, sign)
-            if is_fixed:
-                _add(each.counted.fixed_request, amounts, sign)
-        for resource, amount in amounts.items():
-            self._rise(quota, resource, sign * amount)
+        quota = self._count(name, ("request", "fixed_request") if is_fixed else ("request",), amounts, sign)
+        if quota is not None:
+            for resource, amount in amounts.items():
+                self._rise(quota, resource, sign * amount)
 
     def use(self, name: str, amounts: Mapping[str, int], is_fixed: bool = False, sign: int = 1) -> None:
         """A pod of the quota is on a node; of ``sign`` -1: no longer."""
-        own = self._own.setdefault(name, Counted())
-        _add(own.used, amounts, sign)
-        if is_fixed:
-            _add(own.fixed_used, amounts, sign)
-        self._changed()
-        quota = None if self._is_stale else self._quotas.get(name)
-        if quota is None:
-            return
-        for each in quota.upward():
-            _add(each.counted.used, amounts, sign)
-            if is_fixed:
-                _add(each.counted.fixed_used, amounts, sign)
-        if self.rules.guarantees_usage:
+        quota = self._count(name, ("used", "fixed_used") if is_fixed else ("used",), amounts, sign)
+        if quota is not None and self.rules.guarantees_usage:
             for resource, amount in amounts.items():
                 self._rise_in_use(quota, resource, sign * amount)
+
+    def _count(self, name: str, kinds: tuple[str, ...], amounts: Mapping[str, int], sign: int) -> Quota | None:
+        """Counts what the quota's own pods come to, and of the quotas above it. Returns the quota if it is built."""
+        own = self._own.setdefault(name, Counted())
+        quota = None if self._is_stale else self._quotas.get(name)
+        for kind in kinds:
+            for counted in (own, *([each.counted for each in quota.upward()] if quota is not None else ())):
+                _add(getattr(counted, kind), amounts, sign)
+        if not own.is_anything and name not in self._specs:
+            del self._own[name]
+        self._changed()
+        return quota
 
     # what follows
 
@@ -275,6 +276,15 @@ class Forest:
             if quota.parent is None:
                 self._fill(quota)
 
+    def _limit(self, quota: Quota, spec: QuotaSpec) -> None:
+        """The quota has other limits, in the same place."""
+        resources = dict.fromkeys(quota.resources())
+        quota.spec = spec
+        for resource in dict.fromkeys((*resources, *quota.resources())):
+            if self.rules.guarantees_usage:
+                self._rise_in_use(quota, resource, 0)
+            self._rise(quota, resource, 0, is_first=True)
+
     def _problem(self, quota: Quota) -> str:
         """Returns why the quota is in no tree; "" if it is."""
         seen, each = {quota.name}, quota.spec
@@ -340,6 +350,11 @@ class Forest:
         else:
             weight = spec.weight.get(resource, 0)
             division.put(quota.name, Claim(minimum, limited, weight, spec.lends, guarantee))
+
+
+def _place(spec: QuotaSpec) -> tuple[object, ...]:
+    """What decides which tree looks how."""
+    return spec.parent, spec.tree, spec.total, spec.ignores_default_tree
 
 
 def _add(counts: _Counts, amounts: Mapping[str, int], sign: int = 1) -> None:
