@@ -40,6 +40,8 @@ from koord.model.scheduling.pods import Node, Pod
 from koord.model.scheduling.policies import PodDisruptionBudget
 from koord.scheduling.defaults import default_plugins
 from koord.scheduling.framework import Framework
+from koord.scheduling.plugin import Event, EventKind
+from koord.scheduling.plugins.spread import PodTopologySpread
 from koord.scheduling.plugins.volumebinding import binding
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import CandidateCount, Preemption, Preemptor, best
@@ -59,12 +61,15 @@ _TAKEN = re.compile(r'"(?:Update event for node" node="|Add event for scheduled 
 """A node is updated once, when its taints are put right."""
 _FAILED = "SchedulerError"
 _FIT = "NodeResourcesFit"
+_SPREAD = PodTopologySpread()
 _WEIGHTS = {each.plugin.name: each.weight for each in default_plugins()}
 
 
 @dataclass
 class Counts:
-    """How many answers were compared, of each kind; ``placed``: pods with a node, ``left``: pods that ours left."""
+    """How many answers were compared, of each kind; ``placed``: pods with a node, ``left``: pods that ours left.
+    ``miscounted``: nodes whose victims were passed over.
+    """
 
     pods: int = 0
     placed: int = 0
@@ -73,6 +78,7 @@ class Counts:
     claims: int = 0
     preemptors: int = 0
     victims: int = 0
+    miscounted: int = 0
     ours: int = 0
     left: int = 0
 
@@ -80,7 +86,8 @@ class Counts:
         return (
             f"{self.pods} pods of which {self.placed} have a node, {self.nodes} answers of filters, {self.scores} "
             f"scores, {self.claims} claims bound with their pods, {self.preemptors} preemptors with {self.victims} "
-            f"sets of victims, {self.ours} pods of koord-scheduler of which it left {self.left}"
+            f"sets of victims, {self.miscounted} nodes that kube-scheduler miscounts, {self.ours} pods of "
+            f"koord-scheduler of which it left {self.left}"
         )
 
 
@@ -262,14 +269,19 @@ class Comparison:
         ours = {each.node: Victims(tuple([one.uid for one in each.victims]), each.violations) for each in candidates}
         theirs = self.extender.victims.get(pod.name, {})
         self.counts.victims += len(theirs)
-        if ours != theirs:
-            different = {node for node in ours.keys() | theirs.keys() if ours.get(node) != theirs.get(node)}
+        different = {node for node in ours.keys() | theirs.keys() if ours.get(node) != theirs.get(node)}
+        miscounted = {node for node in different if _is_miscounted(framework, pod, node)}
+        self.counts.miscounted += len(miscounted)
+        different -= miscounted
+        if different:
             return [
                 f"preemptor {pod.name} on {node}: {ours.get(node)}, by kube-scheduler {theirs.get(node)}"
                 for node in sorted(different)
             ]
         taken = decided["status"].get("nominatedNodeName", "")
         by_node = {each.node: each for each in candidates}
+        if taken in miscounted:
+            return []
         if not taken:
             return [f"preemptor {pod.name}: on {sorted(by_node)}, by kube-scheduler nowhere"] if by_node else []
         self._wait_until_evicted(by_node[taken])
@@ -372,6 +384,21 @@ class Comparison:
 
 def _path(pod: Mapping[str, Any]) -> str:
     return f"{collection('pods', pod['metadata']['namespace'])}/{pod['metadata']['name']}"
+
+
+def _is_miscounted(framework: Framework, pod: PodInfo, node: str) -> bool:
+    """Returns whether kube-scheduler may be wrong about who has to leave the node for the pod.
+
+    A pod that is being deleted counts for no spread constraint, but kube-scheduler 1.34 takes it from the constraint's
+    count all the same when it tries the node without it (``updateWithPod``): it finds room that its leaving does not
+    make.
+    """
+    return _SPREAD.goes_by_pods(framework.state, pod) and any(
+        each.is_terminating
+        and each.priority < pod.priority
+        and _SPREAD.is_helped_by(framework.state, pod, Event(EventKind.POD_LEFT, pod=each))
+        for each in framework.state.pods_on(node)
+    )
 
 
 def _of_containers(pod: PodInfo) -> PodInfo:

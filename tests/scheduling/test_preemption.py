@@ -261,6 +261,28 @@ def test_who_is_apart_of_whom_leaves_too() -> None:
     assert chosen(waiting, pods) == ("n1", "a", 0)
 
 
+@pytest.mark.parametrize(("is_terminating", "expected"), [(False, ("n1", "a", 0)), (True, None)])
+def test_one_that_is_leaving_anyhow_counts_for_no_spread_constraint(
+    is_terminating: bool, expected: tuple[str, str, int] | None
+) -> None:
+    """n2 has none of the pods and no room, so n1 must have none either; its other one is too important to go."""
+    labels = {"app": "web"}
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": HOSTNAME,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": labels},
+    }
+    metadata = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if is_terminating else {}
+    pods = [
+        running("a", "n1", labels=labels, metadata=metadata),
+        *([running("b", "n1", priority=10, labels=labels)] if is_terminating else []),
+        running("c", "n2", "4", 10),
+    ]
+    waiting = pod("p", {"cpu": "1"}, priority=10, labels=labels, topologySpreadConstraints=[constraint])
+    assert chosen(waiting, pods, nodes=2) == expected
+
+
 @pytest.mark.parametrize(
     ("policy", "victim", "expected"),
     [
