@@ -2,8 +2,8 @@
 
 A quota is over its limit from when that is first seen until it is not; after ``overuse_s`` pods are evicted, and the
 time begins anew. Nothing is asked in a rhythm: it looks when something has changed, no more often than each
-``revoke_interval_s``, and when a quota's time is over. A budget that forbids an eviction is obeyed; the pod is chosen
-again after the next ``overuse_s``. Of a gang all pods are evicted, or none is chosen.
+``revoke_interval_s``, and when a quota's time is over. Whose leaving would break a disruption budget is not chosen; who
+is refused all the same is chosen again after the next ``overuse_s``. Of a gang all pods are chosen, or none.
 
 Invariant: only pods leave that their quota's own use, as the state has it then, makes leave.
 """
@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from koord.kube.client import Client
 from koord.kube.errors import KubeError
 from koord.kube.kind import Key
 from koord.kube.recorder import EventRecorder, EventType, Subject
 from koord.kube.schedulingkinds import POD
+from koord.model.scheduling.policies import PodDisruptionBudget
 from koord.quota.forest import Forest, Quota
 from koord.scheduling.overuse import GangOf, leaving, no_gangs, overused
 from koord.scheduling.plugins.elasticquota import ElasticQuota
@@ -40,11 +41,12 @@ class QuotaRevocation:
         settings: ElasticQuota,
         recorder: EventRecorder,
         monotonic_s: Callable[[], float],
+        budgets: Callable[[], Sequence[PodDisruptionBudget]],
         gang_of: GangOf = no_gangs,
     ) -> None:
         self._client, self._state, self._settings = client, state, settings
         self._recorder, self._monotonic_s, self._gang_of = recorder, monotonic_s, gang_of
-        self._changed = asyncio.Event()
+        self._budgets, self._changed = budgets, asyncio.Event()
         self._since_s: dict[str, float] = {}
         """By quota: since when it uses more than it may."""
         self.evictions = 0
@@ -93,7 +95,7 @@ class QuotaRevocation:
             resource: quota.counted.used.get(resource, 0) - sum([each.requests.get(resource, 0) for each in going])
             for resource in quota.spec.maximum
         }
-        return leaving(staying, used, forest.runtimes(quota), self._gang_of)
+        return leaving(staying, used, forest.runtimes(quota), self._gang_of, self._budgets())
 
     async def _evict(self, pod: PodInfo, quota: str) -> None:
         if self._state.node_of(pod.uid) is None:

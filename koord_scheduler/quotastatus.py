@@ -2,7 +2,8 @@
 
 kubectl, dashboards and Koordinator's manager read it. Level-triggered: what is desired follows from the state, and is
 compared with the object. Nothing is written while nothing changes; of a quota, at most once a second; of all, at most
-``_RATE`` a second, those first that waited longest. A write that fails is made again with the next round.
+``_RATE`` a second, those first that waited longest. A write that fails ends its round, and is made again after a pause,
+which grows as long as writes fail.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from koord.quota.forest import Forest, Quota
 from koord.scheduling.state import ClusterState
 
 _log = logging.getLogger(__name__)
-_PAUSE_S = 1.0
+_PAUSE_S, _MOST_PAUSE_S = 1.0, 64.0
 _RATE = 50
 _SLICE = 100
 """Quotas that are compared before the event loop goes on: some milliseconds."""
@@ -34,7 +35,8 @@ class QuotaStatusWriter:
         self._client, self._state, self._sleep = client, state, sleep
         self._changed = asyncio.Event()
         self._changed.set()
-        self._next = ""
+        self._last = ""
+        """Written last: the ones after it are next."""
         self.writes = 0
 
     def changed(self) -> None:
@@ -43,16 +45,23 @@ class QuotaStatusWriter:
 
     async def run(self) -> None:
         """Writes until it is cancelled."""
+        pause_s = _PAUSE_S
         while True:
             await self._changed.wait()
             self._changed.clear()
-            if not await self._round():
+            try:
+                if not await self._round():
+                    self._changed.set()
+                pause_s = _PAUSE_S
+            except KubeError as error:
+                _log.info("an ElasticQuota cannot be written: %s", error)
                 self._changed.set()
-            await self._sleep(_PAUSE_S)
+                pause_s = min(2 * pause_s, _MOST_PAUSE_S)
+            await self._sleep(pause_s)
 
     async def _round(self) -> bool:
-        """Returns whether all objects say what they should."""
-        left, is_done = _RATE, True
+        """Returns False where more was to be written than may be at once. Raises KubeError."""
+        left = _RATE
         for number, name in enumerate(self._in_turn()):
             if number % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
@@ -60,16 +69,16 @@ class QuotaStatusWriter:
             if patch is None:
                 continue
             if not left:
-                self._next = name
                 return False
             left -= 1
-            is_done &= await self._write(name, patch)
-        return is_done
+            self._last = name
+            await self._write(name, patch)
+        return True
 
     def _in_turn(self) -> list[str]:
         forest = self._state.quotas.up_to_date()
         found = [each.name for each in forest] if forest is not None else []
-        return [each for each in found if each >= self._next] + [each for each in found if each < self._next]
+        return [each for each in found if each > self._last] + [each for each in found if each <= self._last]
 
     def _patch(self, name: str) -> dict[str, Any] | None:
         """Returns what changes the object into what it should be; None: it is so."""
@@ -88,24 +97,21 @@ class QuotaStatusWriter:
             **({"status": {"used": {**used, **gone}}} if status else {}),
         }
 
-    async def _write(self, name: str, patch: dict[str, Any]) -> bool:
+    async def _write(self, name: str, patch: dict[str, Any]) -> None:
+        """Raises KubeError."""
         written = self._state.quotas.object(name)
         if written is None:
-            return True
+            return
         metadata = written.metadata
         body = {**patch, "metadata": {**patch.get("metadata", {}), "uid": metadata.uid}}
         self.writes += 1
         try:
             await self._client.patch(ELASTIC_QUOTA, Key(metadata.namespace, metadata.name), body, PatchType.MERGE)
         except NotLeader:
-            return True
+            return
         except APIError as error:
-            _log.info("ElasticQuota %s/%s cannot be written: %s", metadata.namespace, name, error)
-            return error.is_not_found
-        except KubeError as error:
-            _log.info("ElasticQuota %s/%s cannot be written: %s", metadata.namespace, name, error)
-            return False
-        return True
+            if not error.is_not_found:
+                raise
 
 
 def desired(forest: Forest, quota: Quota) -> tuple[dict[str, str], dict[str, str]]:

@@ -22,7 +22,9 @@ class QuotaWork:
         self.status = None if settings is None else QuotaStatusWriter(client, view.state)
         self.revocation: QuotaRevocation | None = None
         if settings is not None and revokes(settings):
-            self.revocation = QuotaRevocation(client, view.state, settings, recorder, monotonic_s)
+            self.revocation = QuotaRevocation(
+                *(client, view.state, settings, recorder, monotonic_s, view.current_budgets)
+            )
 
     def happened(self) -> None:
         """Something has changed, perhaps what quotas come to."""

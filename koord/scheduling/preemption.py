@@ -254,7 +254,7 @@ def _by_budget(pods: Iterable[PodInfo], budgets: Sequence[PodDisruptionBudget]) 
     for pod in pods:
         breaks = False
         for index, budget in enumerate(budgets):
-            if not _is_about(budget, pod) or pod.name in budget.status.disrupted_pods:
+            if not is_about(budget, pod) or pod.name in budget.status.disrupted_pods:
                 continue
             left[index] -= 1
             breaks |= left[index] < 0
@@ -262,8 +262,10 @@ def _by_budget(pods: Iterable[PodInfo], budgets: Sequence[PodDisruptionBudget]) 
     return breaking, others
 
 
-def _is_about(budget: PodDisruptionBudget, pod: PodInfo) -> bool:
-    """A budget with an empty selector is about no pod, and none is about a pod without labels."""
+def is_about(budget: PodDisruptionBudget, pod: PodInfo) -> bool:
+    """Returns whether the pod's leaving counts in the budget. One with an empty selector is about no pod, and none is
+    about a pod without labels.
+    """
     selector = budget.spec.selector
     return (
         selector is not None

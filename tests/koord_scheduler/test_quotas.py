@@ -16,6 +16,7 @@ from koord_scheduler import quotapages
 from koord_scheduler.decisions import Decisions
 from koord_scheduler.explaining import Explainer
 from koord_scheduler.profiles import Profile
+from koord_scheduler.quotastatus import QuotaStatusWriter
 from tests.koord_scheduler.rig import Rig, running
 from tests.kube.server import Fault
 from tests.scheduling.quotaobjects import document
@@ -150,6 +151,28 @@ async def test_a_write_that_fails_is_made_again() -> None:
         assert not rig.server.faults
 
 
+async def test_one_quota_that_cannot_be_written_keeps_no_other_from_being_written() -> None:
+    def prepare(rig: Rig) -> None:
+        rig.node("n1", cpu="8")
+        for name in "abc":
+            put_quota(rig, name, "1", "4")
+        rig.server.faults.append(Fault("patch", 422, "Invalid"))
+
+    async with running(prepare, profiles=[profile()]) as rig:
+        sleeps: list[float] = []
+
+        async def sleep(seconds: float) -> None:
+            sleeps.append(seconds)
+            await asyncio.sleep(0)
+
+        writer = QuotaStatusWriter(rig.scheduler.binding._binder._client, rig.view.state, sleep)
+        task = asyncio.create_task(writer.run())
+        await until(lambda: all(said(rig, names.ANNOTATION_RUNTIME, name) for name in "abc"))
+        assert writer.writes == 4
+        assert sleeps[0] == 2.0, "longer than after a success"
+        task.cancel()
+
+
 async def test_what_is_used_too_much_for_long_is_given_back() -> None:
     plugin = ElasticQuota(monitors=True, overuse_s=60.0, revoke_interval_s=0.01)
 
@@ -224,3 +247,23 @@ async def test_what_a_quota_may_use_is_explained() -> None:
         examples = explained.waiting.obstacles[0].examples
         assert [each.node for each in examples] == ["ml", "a"]
         assert examples[0].detail.startswith("may use 56 of 99 cpu of the tree: min 40, and 16 of 24 that is left")
+
+
+async def test_nobody_of_another_quota_leaves_for_a_pod_that_its_quota_keeps_out() -> None:
+    """Kubernetes' preemption goes by nodes: it would evict pods whose room the quota does not let the pod have."""
+
+    def prepare(rig: Rig) -> None:
+        rig.node("n1")
+        put_quota(rig, "a", "0", "2")
+        member(rig, "equal", cpu="2", nodeName="n1", priority=10)
+        member(rig, "others", "b", cpu="2", nodeName="n1")
+        member(rig, "high", cpu="1", priority=10)
+
+    async with running(prepare, profiles=[profile()]) as rig:
+        await rig.lead()
+        await until(lambda: "Insufficient quotas" in rig.condition("high")[2])
+        assert rig.condition("high")[2].endswith(
+            "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+        )
+        await asyncio.sleep(0.1)
+        assert rig.stored("others") is not None and not rig.events("Preempted")

@@ -10,6 +10,7 @@ import pytest
 from koord.scheduling.overuse import leaving
 from koord.scheduling.podinfo import PodInfo
 from tests.scheduling.quotaobjects import member
+from tests.scheduling.test_preemption import budget
 
 GANG = "gang"
 
@@ -66,3 +67,34 @@ def test_who_leaves(pods: Sequence[PodInfo], limit: Mapping[str, int], expected:
     assert (
         " ".join(each.name for each in leaving(pods, used, limit, lambda each: each.labels.get(GANG, ""))) == expected
     )
+
+
+@pytest.mark.parametrize(
+    ("pods", "limit", "allowed", "expected"),
+    [
+        pytest.param(["x", "y"], 3000, 0, "", id="nobody may leave"),
+        pytest.param(["x", "y", "other"], 4000, 0, "other", id="one that no budget is about"),
+        pytest.param(["x", "y", "z"], 2000, 1, "z", id="as many as the budget allows"),
+    ],
+)
+def test_disruption_budgets_are_obeyed(pods: Sequence[str], limit: int, allowed: int, expected: str) -> None:
+    made = [
+        member(name, "a", "2", "n1", priority=9 - index, labels={} if name == "other" else {"app": "db"})
+        for index, name in enumerate(pods)
+    ]
+    found = leaving(made, {"cpu": 2000 * len(made)}, {"cpu": limit}, budgets=[budget(allowed, app="db")])
+    assert " ".join(each.name for each in found) == expected
+
+
+def test_a_gang_that_would_break_a_budget_stays_whole() -> None:
+    gang = [member(f"g{index}", "a", "2", "n1", labels={GANG: "g", "app": "db"}) for index in range(2)]
+    one = member("x", "a", "2", "n1", priority=1)
+    for allowed, expected in ((1, ["x"]), (2, ["g0", "g1"])):
+        found = leaving(
+            [*gang, one],
+            {"cpu": 6000},
+            {"cpu": 4000},
+            lambda each: each.labels.get(GANG, ""),
+            [budget(allowed, app="db")],
+        )
+        assert [each.name for each in found] == expected
