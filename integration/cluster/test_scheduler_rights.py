@@ -28,6 +28,21 @@ PODS = objects.pods_of("default")
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+QUOTAS = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/default/elasticquotas"
+QUOTA_LABEL = "quota.scheduling.koordinator.sh/name"
+CONFIGURATION = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "profiles": [
+        {
+            "schedulerName": ACCOUNT,
+            "plugins": {"preFilter": {"enabled": [{"name": "ElasticQuota"}]}},
+            "pluginConfig": [
+                {"name": "ElasticQuota", "args": {"monitorAllQuotas": True, "delayEvictTime": "1s"}},
+            ],
+        }
+    ],
+}
 FOR_RARE_CASES = {("pods", "get"), ("pods", "patch")}
 """A pod whose node went while it was bound; what a plugin has decided. tests/koord_scheduler has both."""
 AUDIT = {
@@ -53,6 +68,9 @@ def plane(tmp_path_factory: pytest.TempPathFactory, log: Path) -> Iterator[Contr
     options = Options(api_server_flags=flags, feature_gates=("WatchList=false",))
     with controlplane.private(tmp_path_factory.mktemp("rights") / "plane", options) as made:
         manager.make_namespace(made)
+        crd = str(MANIFESTS / "crds" / "scheduling.sigs.k8s.io_elasticquotas.yaml")
+        made.kubectl("apply", "-f", crd)
+        made.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", crd)
         made.kubectl("apply", "-f", str(MANIFESTS / "koord-scheduler"))
         made.kubectl("apply", "-f", str(MANIFESTS / "koord-manager" / "priorityclasses.yaml"))
         objects.create_nodes(made.api, [objects.node("n1", {"cpu": "1", "memory": "8Gi", "pods": "110"})])
@@ -62,7 +80,10 @@ def plane(tmp_path_factory: pytest.TempPathFactory, log: Path) -> Iterator[Contr
 @contextlib.contextmanager
 def scheduler(plane: ControlPlane) -> Iterator[Process]:
     (port,) = free_ports(1)
+    configuration = plane.directory / "scheduler.json"
+    configuration.write_text(json.dumps(CONFIGURATION))
     argv = [sys.executable, "-m", "koord_scheduler", f"--kubeconfig={plane.kubeconfig(USER)}"]
+    argv.append(f"--config={configuration}")
     process = Process([*argv, f"--metrics-addr=127.0.0.1:{port}"], plane.directory / "scheduler.log")
     try:
         yield process
@@ -91,9 +112,30 @@ def storage(api: Api) -> None:
     api.merge(f"{VOLUMES}/local/status", {"status": {"phase": "Available"}})  # as its controller would
 
 
+def overuse(api: Api) -> None:
+    """A pod whose quota is cut down to less than it uses: it has to leave."""
+    limits = {"spec": {"max": {"cpu": "1"}}}
+    kind = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "ElasticQuota"}
+    api.create(QUOTAS, {**kind, "metadata": {"name": "team"}, **limits})
+    made = pod("over", "1m")
+    made["metadata"].setdefault("labels", {})[QUOTA_LABEL] = "team"
+    api.create(PODS, made)
+    wait_for(
+        lambda: api.get(QUOTAS + "/team").get("status") == {"used": {"cpu": "1m"}}, SOON_S, "its use to be written"
+    )
+    api.merge(f"{QUOTAS}/team", {"spec": {"max": {"cpu": "0"}}})
+    wait_for(lambda: _is_going(api, "over"), SOON_S, "the pod to be evicted")
+
+
+def _is_going(api: Api, name: str) -> bool:
+    path = f"{PODS}/{name}"
+    return not api.exists(path) or "deletionTimestamp" in api.get(path)["metadata"]
+
+
 def test_each_right_is_used_and_nothing_is_refused(plane: ControlPlane, log: Path) -> None:
     with plane.api() as api, scheduler(plane):
         storage(api)
+        overuse(api)
         for name in ("local", "made"):
             api.create(PODS, pod(name, "1m", name))
         api.create(PODS, pod("first", "900m"))
