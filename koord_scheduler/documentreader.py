@@ -27,7 +27,9 @@ class DocumentReader:
         self.missing: dict[str, None] = {}
 
     def wrong(self, path: str, value: object, why: str) -> None:
-        self.problems.append(schema.wrong(path, value, why))
+        """Says what is wrong with a value; of one that could not be read, which counts as absent, that was said."""
+        if all(each.path != path for each in self.problems):
+            self.problems.append(schema.wrong(path, value, why))
 
     def read(self, cls: type[T], document: object, path: str) -> T:
         """Returns the document as ``cls``; of one that cannot be read at all, what an empty one says.

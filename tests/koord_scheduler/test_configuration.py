@@ -341,8 +341,9 @@ ARGUMENTS = "profiles[0].pluginConfig[0].args"
         (FIT, {"scoring": 3}, ["scoring: 3 has no meaning: there is no such field"]),
         (FIT, {"scoringStrategy": {"types": "LeastAllocated", "type": "Least"}},
          ["scoringStrategy.types: 'LeastAllocated' has no meaning: there is no such field",
-          "scoringStrategy.type: 'Least' is not one of LeastAllocated, MostAllocated, RequestedToCapacityRatio",
-          "scoringStrategy.type: '' is not one of LeastAllocated, MostAllocated, RequestedToCapacityRatio"]),
+          "scoringStrategy.type: 'Least' is not one of LeastAllocated, MostAllocated, RequestedToCapacityRatio"]),
+        (FIT, {"scoringStrategy": {}},
+         ["scoringStrategy.type: '' is not one of LeastAllocated, MostAllocated, RequestedToCapacityRatio"]),
         (FIT, {"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 101}, {"weight": 1}]
                                    }},
          ["scoringStrategy.resources[0].weight: 101 is not in 0..100", "scoringStrategy.resources[1]: an object lacks "
