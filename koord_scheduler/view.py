@@ -37,7 +37,7 @@ from koord.model.scheduling.policies import PodDisruptionBudget
 from koord.model.selector import LabelSelector
 from koord.scheduling.defaults import at_minor
 from koord.scheduling.framework import Framework, WeightedPlugin
-from koord.scheduling.owners import ControllerKey
+from koord.scheduling.owners import ControllerKey, ServicePods
 from koord.scheduling.plugin import Event, EventKind
 from koord.scheduling.plugins.unsupported import UNSUPPORTED
 from koord.scheduling.podinfo import PodInfo
@@ -215,8 +215,12 @@ class ClusterView:
         self.storage_changed()
 
     def _take_service(self, event: ObjectEvent[Service]) -> None:
-        selector = None if event.after is None else event.after.spec.selector
-        self.state.owners.put_service(event.key.namespace, event.key.name, selector)
+        before, after = (None if each is None else each.spec.selector for each in (event.before, event.after))
+        self.state.owners.put_service(event.key.namespace, event.key.name, after)
+        for selector in (before, after):
+            if selector and before != after:
+                pods = ServicePods(event.key.namespace, frozenset(selector.items()))
+                self.queue.note(Event(EventKind.OWNER, owner=pods))
 
     def _take_old(self, event: ObjectEvent[ReplicationController]) -> None:
         selector = None if event.after is None else LabelSelector(match_labels=event.after.spec.selector)
@@ -227,6 +231,8 @@ class ClusterView:
 
     def _put_controller(self, kind: Kind[Object], key: Key, selector: LabelSelector | None) -> None:
         controller = ControllerKey(kind.name, key.namespace, key.name)
+        if selector != self.state.owners.selector_of_controller(controller):
+            self.queue.note(Event(EventKind.OWNER, owner=controller))
         if selector is None:
             self.state.owners.remove_controller(controller)
         else:

@@ -20,6 +20,13 @@ class ControllerKey(NamedTuple):
     name: str
 
 
+class ServicePods(NamedTuple):
+    """The pods of ``namespace`` that have all ``labels``, which are a Service's selector."""
+
+    namespace: str
+    labels: frozenset[tuple[str, str]]
+
+
 class Owners:
     def __init__(self) -> None:
         self._services: dict[str, dict[str, Mapping[str, str]]] = {}
@@ -43,6 +50,9 @@ class Owners:
 
     def remove_controller(self, controller: ControllerKey) -> None:
         self._controllers.pop(controller, None)
+
+    def selector_of_controller(self, controller: ControllerKey) -> LabelSelector | None:
+        return self._controllers.get(controller)
 
     def selector_of(self, pod: PodInfo) -> LabelSelector | None:
         """Returns what the pod's Services and its controller select together; None if it has neither."""

@@ -68,7 +68,7 @@ class ParkedPods:
         self._index = WakingIndex(state)
         self._spared: dict[int, EventKind] = {}
         """The rows of nodes that pods woke for and did not take."""
-        self._events: dict[tuple[EventKind, int, str], Event] = {}
+        self._events: dict[tuple[EventKind, int, object], Event] = {}
 
     def __len__(self) -> int:
         return len(self._since)
@@ -119,7 +119,7 @@ class ParkedPods:
     def note(self, event: Event) -> None:
         """Something happened, of which ``wake`` makes use."""
         if len(self):
-            self._events[event.kind, event.row, event.pod.uid if event.pod else ""] = event
+            self._events[event.kind, event.row, event.pod.uid if event.pod else event.owner] = event
 
     def leave_room(self, queued: QueuedPod) -> None:
         """The pod does not take the node that it woke for, if it did for one: others are to try that one."""
@@ -223,7 +223,7 @@ class ParkedPods:
 
     def _may_help(self, event: Event, group: _Group) -> bool:
         """Returns whether a plugin that goes by more than one node may let the group pass now."""
-        if event.kind is EventKind.OTHER:
+        if event.kind in (EventKind.OWNER, EventKind.OTHER):
             return True
         if event.kind is EventKind.VOLUME:
             return group.pod.has_volumes

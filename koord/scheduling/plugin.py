@@ -20,6 +20,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from koord.scheduling.owners import ControllerKey, ServicePods
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.state import ClusterState
 from koord.scheduling.table import Bools, Int64s
@@ -55,16 +56,21 @@ class EventKind(Enum):
     """What volumes are made of has changed: only pods with claims go by that."""
     QUOTA = auto()
     """Other pods of quotas request something, or a quota has changed."""
+    OWNER = auto()
+    """What a Service or a controller selects has changed, by which pods are spread that do not say how."""
     OTHER = auto()
     """Another object that plugins go by: a namespace."""
 
 
 class Event(NamedTuple):
-    """``row``: of the node, -1 where it is about none. ``pod``: which came or left."""
+    """``row``: of the node, -1 where it is about none. ``pod``: which came or left. ``owner``: whose pods it is about:
+    a Service's, before it changed or now, or a controller's.
+    """
 
     kind: EventKind
     row: int = -1
     pod: PodInfo | None = None
+    owner: ServicePods | ControllerKey | None = None
 
 
 class Rejection(NamedTuple):
@@ -138,6 +144,12 @@ class Plugin:
     def goes_by_pods(self, state: ClusterState, pod: PodInfo) -> bool:
         """Returns whether its filter may let a node pass that it rejects now, once pods have left some node."""
         return self.filter_scope is not Scope.OBJECT
+
+    def goes_by_owners(self, pod: PodInfo) -> bool:
+        """Returns whether its filter goes by the Services and the controller that the pod belongs to
+        (``state.owners``). Asked of plugins of ``Scope.CLUSTER``.
+        """
+        return False
 
     def helped_by(self, state: ClusterState, pod: PodInfo) -> Sequence[LabelPair] | None:
         """Returns labels of which a pod must have one, so that its coming or leaving may let the filter pass any node

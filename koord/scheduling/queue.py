@@ -35,6 +35,7 @@ _EVENTS = {
     EventKind.POD_CAME: "AssignedPodAdd",
     EventKind.VOLUME: "PersistentVolumeUpdate",
     EventKind.QUOTA: "ElasticQuotaUpdate",
+    EventKind.OWNER: "ServiceUpdate",
     EventKind.OTHER: "NamespaceUpdate",
 }
 """Upstream's names of what brings a pod to a part of the queue."""

@@ -5,7 +5,7 @@ an assumed pod: it counts from then on, and the pod's own event confirms it, mov
 it back. A pod whose node is not known counts as soon as the node comes.
 
 ``version`` grows with each change, and ``changed_rows`` says which nodes a version differs in from an older one;
-``objects_version`` grows when the object of a node, a namespace or an owner changes.
+``objects_version`` grows when the object of a node or a namespace changes.
 ``Transaction`` undoes what was assumed in it unless it is committed.
 
 Invariant: the state equals one that is made anew of the same nodes, pods and assumptions, in any order.

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from koord.kube.errors import NotLeader
+from koord.model.scheduling.pods import TopologySpreadConstraint
 from koord.scheduling.framework import WeightedPlugin
+from koord.scheduling.plugins.nodes import NodeUnschedulable
 from koord.scheduling.plugins.resources import NodeResourcesFit, most_allocated
+from koord.scheduling.plugins.spread import PodTopologySpread
 from koord_scheduler.profiles import Profile
 from tests.koord_scheduler.rig import BUDGETS, HOSTNAME, Rig, running
 from tests.kube.server import Fault
@@ -423,6 +426,43 @@ async def test_a_profile_wakes_its_own_pods() -> None:
         rig.offset_s += 20
         assert await rig.placed("b") == ["n1"]
         assert rig.view.queue.counts()["unschedulable"] == 1
+
+
+SERVICES, REPLICA_SETS = "/api/v1/services", "/apis/apps/v1/replicasets"
+OF_SET = {"ownerReferences": [{"kind": "ReplicaSet", "name": "web", "uid": "w", "controller": True}]}
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "metadata"),
+    [
+        (SERVICES, {"selector": {"app": "web"}}, {}),
+        (REPLICA_SETS, {"selector": {"matchLabels": {"app": "web"}}}, OF_SET),
+    ],
+)
+@pytest.mark.parametrize("is_gone", [False, True])
+async def test_a_pod_wakes_when_its_owner_spreads_it_no_longer(
+    path: str, before: dict[str, Any], metadata: dict[str, Any], is_gone: bool
+) -> None:
+    default = TopologySpreadConstraint(max_skew=1, topology_key=HOSTNAME, when_unsatisfiable="DoNotSchedule")
+    plugins = (NodeUnschedulable(), PodTopologySpread((default,), False))
+    after = {"selector": {"x": "y"}} if path == SERVICES else {"selector": {"matchLabels": {"x": "y"}}}
+
+    def prepare(rig: Rig) -> None:
+        rig.server.put(path, "default", "web", spec=before)
+        rig.node("n1").node("n2", unschedulable=True)
+        for name in ("there", "p"):
+            place = {"nodeName": "n1"} if name == "there" else {}
+            rig.pod(name, metadata={**metadata, "labels": {"app": "web", "x": name}}, **place)
+
+    async with running(prepare, profiles=[Profile(plugins=tuple(map(WeightedPlugin, plugins)))]) as rig:
+        await rig.lead()
+        await until(lambda: rig.condition()[1] == "Unschedulable")
+        if is_gone:
+            rig.server.delete(path, "default", "web")
+        else:
+            rig.server.put(path, "default", "web", spec=after)
+        rig.offset_s += 20
+        assert await rig.placed("p") == ["n1"]
 
 
 def _patches_of_pods(rig: Rig) -> int:

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from koord.model.scheduling.pods import TopologySpreadConstraint
 from koord.scheduling.defaults import default_plugins
 from koord.scheduling.framework import Framework, WeightedPlugin
+from koord.scheduling.owners import ControllerKey, ServicePods
 from koord.scheduling.plugin import EXTENDER, Event, EventKind
 from koord.scheduling.plugins.nodes import NodeUnschedulable
 from koord.scheduling.plugins.resources import NodeResourcesFit
+from koord.scheduling.plugins.spread import PodTopologySpread
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.queue import PARKED_S, SchedulingQueue
 from koord.scheduling.queuedpod import BackoffTimes
@@ -347,6 +350,56 @@ def test_another_object_wakes_all() -> None:
     rig.queue.note(Event(EventKind.OTHER))
     rig.run(20.0)
     assert sorted(rig.tried) == ["p", "q"]
+
+
+BY_DEFAULT = PodTopologySpread(
+    (TopologySpreadConstraint(max_skew=1, topology_key=HOSTNAME, when_unsatisfiable="DoNotSchedule"),), False
+)
+SET = {"ownerReferences": [{"kind": "ReplicaSet", "name": "set", "uid": "s", "controller": True}]}
+WEB, A_WEB = ("app", "web"), ("tier", "a")
+
+
+@pytest.mark.parametrize(
+    ("owner", "plugin", "woken"),
+    [
+        pytest.param(ServicePods("default", frozenset((WEB,))), BY_DEFAULT, ["web", "a-web"], id="a service"),
+        pytest.param(ServicePods("default", frozenset((WEB, A_WEB))), BY_DEFAULT, ["a-web"], id="of two labels"),
+        pytest.param(ServicePods("other", frozenset((WEB,))), BY_DEFAULT, ["elsewhere"], id="of another namespace"),
+        pytest.param(ServicePods("default", frozenset((("app", "none"),))), BY_DEFAULT, [], id="of no pod"),
+        pytest.param(ServicePods("default", frozenset()), BY_DEFAULT, [], id="without a selector"),
+        pytest.param(ControllerKey("ReplicaSet", "default", "set"), BY_DEFAULT, ["of-set"], id="a controller"),
+        pytest.param(ControllerKey("StatefulSet", "default", "set"), BY_DEFAULT, [], id="of another kind"),
+        pytest.param(ServicePods("default", frozenset((WEB,))), PodTopologySpread(), [], id="defaults are preferences"),
+    ],
+)
+def test_a_service_wakes_the_pods_whose_constraints_follow_from_it(
+    owner: ServicePods | ControllerKey, plugin: PodTopologySpread, woken: list[str]
+) -> None:
+    rig = Rig(node("n1", cpu="1"))
+    rig.framework = Framework(rig.state, (WeightedPlugin(NodeResourcesFit(), 0), WeightedPlugin(plugin, 0)))
+    own = [{"maxSkew": 1, "topologyKey": HOSTNAME, "whenUnsatisfiable": "DoNotSchedule"}]
+    web, large = dict((WEB,)), {"cpu": "2"}
+    rig.put(
+        pod("web", large, labels=web), pod("a-web", large, labels=dict((WEB, A_WEB))),
+        pod("elsewhere", large, labels=web, namespace="other"),
+        pod("own", large, labels=web, topologySpreadConstraints=own), pod("of-set", large, metadata=SET),
+    )  # fmt: skip
+    rig.run()
+    rig.queue.note(Event(EventKind.OWNER, owner=owner))
+    rig.run(20.0)
+    assert rig.tried == woken
+
+
+def test_a_service_that_is_gone_lets_a_pod_have_a_node() -> None:
+    """Its pods are spread no more: one that waits for that has a node."""
+    rig = Rig(node("n1"), node("n2", unschedulable=True))
+    rig.framework = Framework(rig.state, (WeightedPlugin(NodeUnschedulable(), 0), WeightedPlugin(BY_DEFAULT, 0)))
+    rig.state.owners.put_service("default", "s", {"app": "web"})
+    rig.put(*[pod(name, labels=dict((WEB,))) for name in ("p1", "p2")])
+    assert rig.run() == ["p1"]
+    rig.state.owners.remove_service("default", "s")
+    rig.queue.note(Event(EventKind.OWNER, owner=ServicePods("default", frozenset((WEB,)))))
+    assert rig.run(20.0) == ["p2"]
 
 
 def test_what_volumes_are_made_of_wakes_pods_with_claims_alone() -> None:

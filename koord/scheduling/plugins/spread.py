@@ -50,6 +50,9 @@ class PodTopologySpread(Plugin):
     def goes_by_pods(self, state: ClusterState, pod: PodInfo) -> bool:
         return bool(self._constraints(state, pod, _REQUIRED))
 
+    def goes_by_owners(self, pod: PodInfo) -> bool:
+        return not pod.spec.topology_spread_constraints and self._has_default(_REQUIRED)
+
     def helped_by(self, state: ClusterState, pod: PodInfo) -> Sequence[LabelPair] | None:
         found: list[LabelPair] = []
         for each in self._constraints(state, pod, _REQUIRED):
@@ -101,11 +104,14 @@ class PodTopologySpread(Plugin):
             return np.where(labelled, MOST_SCORE, 0)
         return np.where(labelled, np.floor(MOST_SCORE * (most + least - scores) / most), 0).astype(np.int64)
 
+    def _has_default(self, kind: str) -> bool:
+        return any(each.when_unsatisfiable == kind for each in self.defaults)
+
     def _constraints(self, state: ClusterState, pod: PodInfo, kind: str) -> tuple[TopologySpreadConstraint, ...]:
         own = pod.spec.topology_spread_constraints
         if own:
             return tuple([each for each in _with_label_keys(pod, own) if each.when_unsatisfiable == kind])
-        if not any(each.when_unsatisfiable == kind for each in self.defaults):
+        if not self._has_default(kind):
             return ()
         selector = state.owners.selector_of(pod)
         if selector is None:
