@@ -34,8 +34,9 @@ async def run(options: Options, configuration: Configuration, environ: Mapping[s
 class SchedulerComponent(Component):
     def __init__(self, frame: Frame, options: Options, configuration: Configuration) -> None:
         profiles, backoff = configuration.profiles, configuration.backoff
-        self._client, counted = frame.client, SchedulingMetrics()
-        extenders, kept = Extenders(configuration.extenders), Decisions(options.debug_scores, options.debug_filters)
+        self._client, own, counted = frame.client, Metrics(), SchedulingMetrics()
+        extenders = Extenders(configuration.extenders, own.extender_told)
+        kept = Decisions(options.debug_scores, options.debug_filters)
         best_count = max(decisions.BEST, options.debug_scores)
         view = self._view = ClusterView(
             frame.client, profiles, time.monotonic, options.seed, backoff, extenders.need_nodes, best_count
@@ -43,11 +44,14 @@ class SchedulerComponent(Component):
         self._scheduler = Scheduler(
             frame.leaders_client, view, frame.recorder, metrics=counted, extenders=extenders, decisions=kept
         )
-        super().__init__(view.informers, self._own_metrics(), {UPSTREAMS_PREFIX: counted})
+        super().__init__(view.informers, own, {UPSTREAMS_PREFIX: counted})
         served = SchedulerPages(Explainer(view, kept, time.monotonic, time.time), view.state, lambda: frame.leads)
         self.local_pages = served.makers(configuration_page(options, configuration))
         port = options.metrics_addr.rpartition(":")[2]
         frame.lease_annotations = lambda: {ANNOTATION_STATUS_PORT: port}
+        window = self._scheduler.binding.window
+        own.binding_window, own.bindings_under_way = lambda: window.size, lambda: float(window.under_way)
+        own.unreadable_pods = lambda: float(len(view.problems))
         counted.pending_pods, counted.cache_size = view.queue.counts, view.state.counts
         counted.queue_incoming_pods = lambda: view.queue.incoming
         counted.unschedulable_pods = lambda: view.queue.rejected
@@ -62,14 +66,6 @@ class SchedulerComponent(Component):
 
     async def lead(self) -> None:
         await self._scheduler.run()
-
-    def _own_metrics(self) -> Metrics:
-        window = self._scheduler.binding.window
-        return Metrics(
-            binding_window=lambda: window.size,
-            bindings_under_way=lambda: float(window.under_way),
-            unreadable_pods=lambda: float(len(self._view.problems)),
-        )
 
 
 def tell(configuration: Configuration) -> None:

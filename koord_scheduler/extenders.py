@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -93,11 +94,20 @@ class VictimPods(Protocol):
         """Returns the pods as JSON, without those that are gone. Raises KubeError."""
 
 
-class Extender:
-    """``name``: its address, for people."""
+Told = Callable[[str, str, bool, float], None]
 
-    def __init__(self, settings: ExtenderSettings) -> None:
-        self.settings, self.name = settings, settings.url
+
+def unheard(extender: str, verb: str, is_answered: bool, seconds: float) -> None:
+    pass
+
+
+class Extender:
+    """``name``: its address, for people. ``told``: called after each request with that, the verb, whether it was
+    answered, and the seconds that it took.
+    """
+
+    def __init__(self, settings: ExtenderSettings, told: Told) -> None:
+        self.settings, self.name, self._told = settings, settings.url, told
         self._bindings = asyncio.Semaphore(_MOST_BINDINGS)
 
     def is_interested_in(self, pod: PodInfo) -> bool:
@@ -204,6 +214,18 @@ class Extender:
     async def _send(
         self, session: aiohttp.ClientSession, verb: str, question: object, check: Callable[[], None] | None = None
     ) -> Any:
+        begun_s = time.monotonic()
+        try:
+            answer = await self._exchanged(session, verb, question, check)
+        except ExtenderError:
+            self._told(self.name, verb, False, time.monotonic() - begun_s)
+            raise
+        self._told(self.name, verb, True, time.monotonic() - begun_s)
+        return answer
+
+    async def _exchanged(
+        self, session: aiohttp.ClientSession, verb: str, question: object, check: Callable[[], None] | None
+    ) -> Any:
         body, timeout_s = msgspec.json.encode(question), self.settings.timeout_s
         try:
             async with (
@@ -256,8 +278,8 @@ class Extender:
 class Extenders:
     """All of a scheduler, in the order in which they are asked; to be ``connected``."""
 
-    def __init__(self, settings: Sequence[ExtenderSettings] = ()) -> None:
-        self._all = tuple([Extender(each) for each in settings])
+    def __init__(self, settings: Sequence[ExtenderSettings] = (), told: Told = unheard) -> None:
+        self._all = tuple([Extender(each, told) for each in settings])
         self._session: aiohttp.ClientSession | None = None
 
     def __bool__(self) -> bool:

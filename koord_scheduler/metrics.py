@@ -50,6 +50,15 @@ class Metrics(ComponentMetrics):
     unreadable_pods: Callable[[], float] = gauge(
         "Pods of this scheduler that cannot be placed as they are; the log says why.", factory=lambda: zero
     )
+    extender_duration_seconds: dict[tuple[str, str, str], Histogram] = histogram(
+        "Time of a request to an extender, by its address and its verb: answered, or failed, as one that is not "
+        "answered in time does.",
+        "extender", "verb", "result", bounds=_doubled(0.001, 15),
+    )  # fmt: skip
+
+    def extender_told(self, extender: str, verb: str, is_answered: bool, seconds: float) -> None:
+        """A request to an extender has ended."""
+        self.extender_duration_seconds[extender, verb, "answered" if is_answered else "failed"].observe(seconds)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from koord_scheduler.decisions import Decisions
-from koord_scheduler.extenders import Extenders
+from koord_scheduler.extenders import Extenders, Told, unheard
 from koord_scheduler.extendersettings import ExtenderSettings
 from koord_scheduler.profiles import Profile
 from koord_scheduler.scheduler import Scheduler
@@ -128,6 +128,7 @@ async def running(
     tries: int = 4,
     profiles: Sequence[Profile] = (Profile(),),
     extenders: Sequence[ExtenderSettings] = (),
+    told: Told = unheard,
     best_count: int = 0,
     decisions: Decisions | None = None,
 ) -> AsyncIterator[Rig]:
@@ -139,7 +140,7 @@ async def running(
         def monotonic_s() -> float:
             return time.monotonic() + rig.offset_s
 
-        asked = Extenders(extenders)
+        asked = Extenders(extenders, told)
         view = ClusterView(api, profiles, monotonic_s, has_documents=asked.need_nodes, best_count=best_count)
         scheduler = Scheduler(api.guarded(check), view, recorder, monotonic_s, extenders=asked, decisions=decisions)
         rig = Rig(server, view, scheduler, recorder)

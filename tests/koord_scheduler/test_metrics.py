@@ -9,9 +9,10 @@ from koord.cluster.frame import Frame
 from koord.service import metrics
 from koord_scheduler.component import SchedulerComponent
 from koord_scheduler.configuration import Configuration
-from koord_scheduler.metrics import UPSTREAMS_PREFIX
+from koord_scheduler.metrics import PREFIX, UPSTREAMS_PREFIX, Metrics
 from koord_scheduler.options import PROGRAM
 from koord_scheduler.window import FIRST
+from tests.koord_scheduler.extenderserver import ExtenderServer
 from tests.koord_scheduler.rig import NAME, Rig, running
 from tests.kube.server import Fault, Server
 from tests.kube.support import client
@@ -47,6 +48,27 @@ async def test_a_pod_that_is_bound_at_its_second_try() -> None:
         "scheduler_preemption_attempts_total 0.0",
     ):
         assert line in lines
+
+
+async def test_requests_to_extenders_are_timed(extender: ExtenderServer) -> None:
+    own, answers = Metrics(), iter((500, {"NodeNames": ["n1"]}, {"Error": "no license"}))
+    extender.answers["filter"] = lambda _: next(answers)
+    said = [extender.settings("filter", "prioritize", weight=1)]
+    async with running(lambda rig: rig.node(), extenders=said, told=own.extender_told) as rig:
+        rig.pod("p")
+        await rig.lead()
+        await until(lambda: rig.attempts("error") == 1)
+        rig.offset_s += 20
+        rig.view.changed()
+        await rig.placed("p")
+        rig.pod("q")
+        await until(lambda: rig.attempts("error") == 2)
+    lines = metrics.render(PREFIX, metrics.take(own)).decode().splitlines()
+    name, at = f"{PREFIX}extender_duration_seconds_count", f'extender="{extender.url}"'
+    assert sorted(each for each in lines if each.startswith(name)) == [
+        f'{name}{{{at},result="answered",verb="filter"}} 2.0',
+        f'{name}{{{at},result="failed",verb="filter"}} 1.0',
+    ]
 
 
 async def test_an_attempt_that_the_api_server_refuses_is_an_error() -> None:
