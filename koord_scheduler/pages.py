@@ -1,7 +1,10 @@
 """The scheduler's pages for people and tools: upstream's paths, and why pods wait or are where they are, as JSON.
 
-Only the leader knows: another replica answers 503. Invariant: what a page costs, at most a tenth of the event loop's
-time is spent on, whoever asks how often; a caller waits for its turn, and the server cuts those off that wait too long.
+Only the leader knows: another replica answers 503. Invariant: pages are made one at a time, whoever asks how often, and
+after each is a rest nine times as long as it took, two seconds at most: pages of up to 0.2 s have a tenth of the time,
+and longer ones, such as the queue of 20,000 pods on a busy machine with half a second, a fifth of it. What it takes to
+read requests and to send answers is beside that. A caller waits for its turn, and the server cuts those off that wait
+too long.
 """
 
 from __future__ import annotations
