@@ -14,6 +14,7 @@ from random import Random
 from koord.kube.errors import APIError, Unreachable
 from koord.scheduling.queue import PARKED_S
 from tests.koord_scheduler.simulation.apiserver import PODS, APIServer, Call, Watch
+from tests.koord_scheduler.simulation.kinds import FATES, KINDS
 from tests.koord_scheduler.simulation.replica import LEASES_ROOT, Decision, Replica, Violation
 from tests.koord_scheduler.simulation.rules import Truth, check_pods, check_replica
 from tests.koord_scheduler.simulation.world import World
@@ -34,25 +35,22 @@ _NOT_ANSWERED = (
     (503, "ServiceUnavailable", "the server is shutting down"),
     (504, "Timeout", "the request timed out"),
 )
-FATES = (
-    "ok", "ok, answered late", "answer lost", "request lost", "lost and late", "never answered", "refused", "not done",
-)  # fmt: skip
-_WEIGHTS = (60, 12, 5, 5, 4, 3, 3, 8)
 
 
 class Life:
-    """``number`` decides everything that happens; ``steps`` so far."""
+    """``number`` decides everything that happens, and what kind of life it is; ``steps`` so far."""
 
     def __init__(self, number: int, counts: Counter[str]) -> None:
         self.number, self.counts = number, counts
+        self.kind = kind = KINDS[number % len(KINDS)]
         self.chance = chance = Random(number)
         random.seed(number)
         self.steps = 0
         self.loop = SimLoop()  # type: ignore[abstract]  # of what a loop has it has what the scheduler uses
-        self._trouble = chance.choice((0.0, 0.03, 0.1, 0.2))
+        self._trouble = chance.choice(kind.troubles)
         self._is_calm = False
         self.server = APIServer(self.loop, self._refusal, chance.randrange(2) == 0)
-        self.world = World(self.server, chance, counts)
+        self.world = World(self.server, chance, counts, kind)
         self.replicas: list[Replica] = []
         self._former: dict[str, Decision] = {}
         self._most_replicas = chance.choice((1, 2, 2))
@@ -84,16 +82,16 @@ class Life:
     def step(self) -> None:
         self.steps += 1
         (do,) = self.chance.choices(
-            (self.world.happen, self._tell, self._answer, self._pass_time, self._replica), (20, 28, 36, 15, 0.6)
+            (self.world.happen, self._tell, self._answer, self._pass_time, self._replica), self.kind.steps
         )
         do()
         self._go_on(self.chance.randrange(12) if self.chance.randrange(8) == 0 else None)
         if self.steps >= self._next_rest:
             self._next_rest = self.steps + self._drawn_rest()
-            self._rest(is_long=self.chance.randrange(4) == 0)
+            self._rest(is_long=self.chance.random() < self.kind.long_rests)
 
     def _drawn_rest(self) -> int:
-        return self.chance.randrange(100, 700)
+        return self.chance.randrange(*self.kind.rest_steps)
 
     def _go_on(self, most: int | None = None) -> None:
         """The replicas do what there is to do, or a part of it; and what they did is looked at."""
@@ -107,6 +105,8 @@ class Life:
                 raise replica.failure
             if replica.is_leading:
                 replica.books.check_kept()
+            elif replica.sender.is_alive and replica.view.state.assumed:
+                raise Violation(f"{replica.name} assumes {sorted(replica.view.state.assumed)} and does not lead")
         self.replicas = [each for each in self.replicas if not each.is_over]
 
     # what happens to replicas
@@ -210,8 +210,9 @@ class Life:
         if call in self._held or not call.is_awaited:
             self._finish(call)
             return
-        (fate,) = self.chance.choices(FATES, _WEIGHTS)
-        if self.chance.random() >= 5 * self._trouble:
+        (fate,) = self.chance.choices(FATES, list(self.kind.fates.values()))
+        trouble = 5 * self._trouble * (1.0 if call.is_bind else self.kind.other_trouble)
+        if self.chance.random() >= trouble:
             fate = "ok"
         if call.is_bind:
             self.counts[f"bindings {fate}"] += 1
@@ -284,9 +285,10 @@ class Life:
 
     def _answer_leases(self) -> None:
         """Mostly at once: a leader that is late with its Lease is one no longer."""
+        trouble = self._trouble * self.kind.lease_trouble
         while True:
             calls = [each for each in self.server.calls if each.request.path.startswith(LEASES_ROOT)]
-            calls = [each for each in calls if self._is_calm or self.chance.random() >= self._trouble / 5]
+            calls = [each for each in calls if self._is_calm or self.chance.random() >= trouble]
             if not calls:
                 return
             for call in calls:
@@ -296,7 +298,7 @@ class Life:
             self.loop.run_ready()
 
     def _pass_time(self) -> None:
-        self._pass(self.chance.choice((0.001, 0.01, 0.05, 0.2, 0.5, 1.0, 1.0, 3.0, 12.0)))
+        self._pass(self.chance.choice(self.kind.times_s))
         self._finish_late()
 
     def _pass(self, seconds: float) -> None:

@@ -21,6 +21,7 @@ from koord.kube.stream import ObjectEvent
 from koord.model.quantity import QuantityError
 from koord.model.scheduling.pods import Node, Pod
 from koord.scheduling.podinfo import PodInfo
+from koord.scheduling.preemption import DISRUPTED
 from koord.scheduling.queuedpod import QueuedPod
 from koord_scheduler.profiles import Profile
 from koord_scheduler.scheduler import Scheduler
@@ -33,6 +34,7 @@ SECOND = "second-scheduler"
 EPOCH_S = 1_790_000_000.0
 LEASE = Key("koord", "koord-scheduler")
 LEASES_ROOT = LEASES.removesuffix("/leases")
+_LEAST_PRIORITY = -(1 << 31)
 _ONE_CALL = CallLimits(tries=1, timeout_s=3.0)
 
 
@@ -105,6 +107,7 @@ class Books:
         self.namespaces: dict[str, dict[str, str]] = {}
         self.decisions: dict[str, Decision] = {}
         self._waiting: dict[str, int] = {}
+        self._preemptors: dict[str, list[Key]] = {}
         self._victims: set[str] = set()
 
     def take_node(self, event: ObjectEvent[Node]) -> None:
@@ -179,6 +182,12 @@ class Books:
                 raise Violation(f"pod {pod.name} is placed on {node}, and {sorted(others)} may yet be bound to it")
             self._counts["decisions that miss a former leader's"] += 1
 
+    def begin_term(self) -> None:
+        """Raises Violation where what another leader has sent is still to be carried out."""
+        for uid, each in self._former.items():
+            if each.may_hold(self._server) and not each.is_carried_out:
+                raise Violation(f"a term begins, and {uid} may yet be bound to {each.node}")
+
     def end_term(self) -> None:
         self._former |= self.decisions
         self.decisions.clear()
@@ -195,12 +204,23 @@ class Books:
             raise Violation(f"pod {decision.pod.name} is bound twice at a time")
         decision.calls.append(call)
 
+    def sent_disruption(self, uid: str, message: str) -> None:
+        """The pod says for whom it is to leave; several may want that."""
+        self._preemptors.setdefault(uid, []).append(Key(*message.rpartition(" ")[2].split("/")))
+
     def sent_delete(self, uid: str, priority: int) -> None:
         if uid in self._victims:
             return  # it is sent again, since no answer came
         self._victims.add(uid)
-        if priority >= max(self._waiting.values(), default=priority):
-            raise Violation(f"a pod of priority {priority} is preempted, for whom?")
+        if priority >= max(map(self._priority, self._preemptors[uid])):
+            raise Violation(f"a pod of priority {priority} is preempted, for whom of {self._preemptors[uid]}?")
+
+    def _priority(self, key: Key) -> int:
+        """Returns that of a pod that waits; less than any of one that does not."""
+        pod = self._view.pods.objects.get(key)
+        if pod is None or self._view.state.is_assumed(pod.metadata.uid):
+            return _LEAST_PRIORITY
+        return self._waiting.get(pod.metadata.uid, _LEAST_PRIORITY)
 
     def check_kept(self) -> None:
         """Raises Violation if a decision was forgotten that a binding may carry out."""
@@ -278,6 +298,7 @@ class Replica:
 
     async def _lead_for(self, _: Term) -> None:
         self.counts["terms"] += 1
+        self.books.begin_term()
         self.is_leading = True
         try:
             await self.scheduler.run()
@@ -306,6 +327,10 @@ class Replica:
         if call.is_bind:
             self.counts["bindings sent"] += 1
             self.books.sent_bind(call, body["metadata"]["uid"], body["target"]["name"])
+        elif request.path.endswith("/status"):
+            for each in body["status"].get("conditions", ()):
+                if each["type"] == DISRUPTED:
+                    self.books.sent_disruption(body["metadata"]["uid"], each["message"])
         elif request.method == "DELETE":
             *_, namespace, _, name = request.path.split("/")
             pod = self._server.get(PODS, (namespace, name))

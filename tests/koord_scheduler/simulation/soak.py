@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tests.koord_scheduler.simulation.life import FATES, STEPS_OF_A_LIFE, Life
+from tests.koord_scheduler.simulation.kinds import FATES, KINDS, Kind
+from tests.koord_scheduler.simulation.life import STEPS_OF_A_LIFE, Life
 
 LIVES_OF_A_SEED = 1 << 32
 
@@ -19,7 +20,8 @@ EXERCISED = (
     *(f"bindings {fate}" for fate in FATES), "other writes with faults", "requests carried out late",
     "lists and watches refused", "watches cut", "watches expired", "events missed", "events told twice",
     "replicas started", "replicas killed", "replicas ended", "terms", "decisions that miss a former leader's",
-    "pods created", "pods deleted", "pods resized", "pods placed by others", "nodes gone", "claims bound",
+    "pods created", "pods deleted", "promised pods deleted", "pods resized", "pods placed by others",
+    "nodes gone", "claims bound",
     "events Scheduled", "events FailedScheduling", "events Preempted",
 )  # fmt: skip
 """What a long run has to have met, each at least once."""
@@ -56,16 +58,20 @@ class Result:
         return f"{self.counts['decisions']:,} decisions, {self.counts['bindings sent']:,} bindings, {faults:,} faults"
 
 
-def lives(seed: int, steps: int) -> Result:
-    """Run lives until there were ``steps``, or something went wrong. The same seed gives the same lives."""
-    result, number = Result(), seed * LIVES_OF_A_SEED
+def lives(seed: int, steps: int, kind: Kind | None = None) -> Result:
+    """Run lives of the kind, or of one kind after the other, until there were ``steps``, or something went wrong. The
+    same seed gives the same lives.
+    """
+    result, number, stride = Result(), seed * LIVES_OF_A_SEED, 1
+    if kind is not None:
+        number, stride = (number // len(KINDS)) * len(KINDS) + KINDS.index(kind), len(KINDS)
     with quiet():
         while result.steps < steps and not result.failure:
             life = Life(number, result.counts)
             result.failure = outcome(life, min(STEPS_OF_A_LIFE, steps - result.steps))
             result.steps += life.steps
             result.lives += 1
-            number += 1
+            number += stride
     return result
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
-from typing import Any
 
 import msgspec
 
@@ -22,8 +21,9 @@ from tests.koord_scheduler.simulation.apiserver import (
     APIServer,
     Document,
 )
+from tests.koord_scheduler.simulation.kinds import Kind
 from tests.koord_scheduler.simulation.replica import SECOND
-from tests.scheduling.clusters import APPS, HOSTNAME, ZONE, Generator
+from tests.scheduling.clusters import APPS, HOSTNAME, Generator
 from tests.scheduling.volumehistory import CLASSES as STORAGE_CLASSES
 from tests.scheduling.volumehistory import NAMES as CLAIM_NAMES
 from tests.scheduling.volumehistory import VOLUMES as VOLUME_NAMES
@@ -33,39 +33,16 @@ from tests.scheduling.volumeoracle import BOUND, SELECTED
 OTHERS = "default-scheduler"
 MOST_PODS, MOST_NODES = 60, 10
 TEAMS = ("a", "b")
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
-def _spread(key: str) -> Document:
-    selector = {"matchLabels": {"app": "web"}}
-    return {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
-
-
-def _near(key: str, kind: str = "podAffinity", **term: Any) -> Document:
-    return {kind: {_REQUIRED: [{"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": key, **term}]}}
-
-
-SPECS: tuple[Document, ...] = (
-    {},
-    {},
-    {"preemptionPolicy": "Never"},
-    {"topologySpreadConstraints": [_spread(ZONE)]},
-    {"topologySpreadConstraints": [_spread(HOSTNAME)]},
-    {"affinity": _near(HOSTNAME, "podAntiAffinity")},
-    {"affinity": _near(ZONE, "podAntiAffinity", namespaceSelector={"matchLabels": {"team": "a"}})},
-    {"affinity": _near(ZONE)},
-    {"nodeSelector": {"disk": "ssd"}},
-    {"tolerations": [{"key": "t1", "operator": "Exists"}]},
-    {"terminationGracePeriodSeconds": 0},
-)
 PORTS = [{"containerPort": 80, "hostPort": 8080}]
 
 
 class World:
-    """``chance`` decides what happens. ``stuck``: pods that no kubelet lets go for now, by their uids."""
+    """``chance`` decides what happens, as often as in lives of the ``kind``. ``stuck``: pods that no kubelet lets go
+    for now, by their uids.
+    """
 
-    def __init__(self, server: APIServer, chance: Random, counts: Counter[str]) -> None:
-        self.server, self.chance, self.counts = server, chance, counts
+    def __init__(self, server: APIServer, chance: Random, counts: Counter[str], kind: Kind) -> None:
+        self.server, self.chance, self.counts, self.kind = server, chance, counts, kind
         self._generator = Generator(chance.randrange(1 << 30))
         self._names = 0
         self.stuck: set[str] = set()
@@ -74,21 +51,14 @@ class World:
         for each in STORAGE_CLASSES:
             server.put(CLASSES, _document(each))
         for _ in range(chance.randrange(3, MOST_NODES)):
-            self._add_node()
+            self.add_node()
         self._templates = [self._template() for _ in range(6)]
 
     def happen(self) -> None:
         """One thing."""
-        doers = (
-            (self._add_pods, 40), (self._delete_pods, 14), (self._let_pods_go, 14), (self._end_pod, 10),
-            (self._relabel_pod, 4), (self._resize_pod, 5), (self._ungate_pod, 3), (self._place_pod_elsewhere, 5),
-            (self._replace_pod, 2), (self._mend_pod, 1),
-            (self._add_node, 4), (self._remove_node, 3), (self._change_node, 8),
-            (self._change_namespace, 1), (self._change_owner, 2), (self._change_budget, 2),
-            (self._change_volumes, 4), (self.bind_claims, 8), (self._change_templates, 1),
-        )  # fmt: skip
-        (do,) = self.chance.choices([each for each, _ in doers], [weight for _, weight in doers])
-        do()
+        happenings = self.kind.happenings
+        (name,) = self.chance.choices(list(happenings), list(happenings.values()))
+        getattr(self, name)()
 
     def calm(self) -> None:
         """Kubelets and controllers do what is left to do."""
@@ -100,27 +70,29 @@ class World:
     # pods
 
     def _template(self) -> Document:
-        chance = self.chance
+        chance, kind = self.chance, self.kind
         container: Document = {"name": "main", "resources": {"requests": {
-            "cpu": chance.choice(("100m", "250m", "500m", "2")), "memory": chance.choice(("64Mi", "500Mi", "2Gi")),
+            "cpu": chance.choice(kind.cpus), "memory": chance.choice(("64Mi", "500Mi", "2Gi")),
         }}}  # fmt: skip
         if chance.randrange(6) == 0:
             container["ports"] = PORTS
-        spec = {"containers": [container], **chance.choice(SPECS), "priority": chance.choice((0, 0, 100, 1000))}
+        spec = {"containers": [container], **chance.choice(kind.specs), "priority": chance.choice(kind.priorities)}
         labels = {"app": chance.choice(APPS), "tier": chance.choice("ab")}
-        if chance.randrange(3) == 0:
+        if self._is_one_of(kind.other_specs):
             made = self._generator.pod().pod
             spec, labels = _document(made.spec), dict(made.metadata.labels)
         scheduler = chance.choice((*[NAME] * 8, SECOND, SECOND, OTHERS))
         namespace = chance.choice(("default", "default", "other"))
-        has_claim = namespace == "default" and chance.randrange(4) == 0
         return {
             "metadata": {"namespace": namespace, "labels": labels},
             "spec": {**spec, "schedulerName": scheduler},
-            "has_claim": has_claim,
+            "has_claim": namespace == "default" and self._is_one_of(kind.claims),
         }
 
-    def _change_templates(self) -> None:
+    def _is_one_of(self, count: int) -> bool:
+        return count > 0 and self.chance.randrange(count) == 0
+
+    def change_templates(self) -> None:
         self._templates[self.chance.randrange(len(self._templates))] = self._template()
 
     def _pods(self, *, is_placed: bool | None = None) -> list[Document]:
@@ -134,11 +106,11 @@ class World:
         pods = self._pods(is_placed=is_placed)
         return self.chance.choice(pods) if pods else None
 
-    def _add_pods(self) -> None:
+    def add_pods(self) -> None:
         template = self.chance.choice(self._templates)
         for _ in range(self.chance.choice((1, 1, 1, 2, 4, 8))):
             if len(self.server.collection(PODS).objects) >= MOST_PODS:
-                self._delete_pods()
+                self.delete_pods()
                 return
             self._names += 1
             self._add_pod(f"p{self._names}", template)
@@ -161,14 +133,21 @@ class World:
         self.counts["pods created"] += 1
         self.server.put(PODS, document)
 
-    def _delete_pods(self) -> None:
+    def delete_pods(self) -> None:
         for _ in range(self.chance.choice((1, 1, 2, 6))):
             pod = self._some_pod()
             if pod is not None:
                 self.counts["pods deleted"] += 1
                 self.server.delete(pod)
 
-    def _let_pods_go(self) -> None:
+    def delete_promised_pod(self) -> None:
+        """One for which others make room."""
+        promised = [each for each in self._pods(is_placed=False) if each["status"].get("nominatedNodeName")]
+        if promised:
+            self.counts["promised pods deleted"] += 1
+            self.server.delete(self.chance.choice(promised))
+
+    def let_pods_go(self) -> None:
         """Kubelets let some go that are deleted."""
         for pod in self._pods(is_placed=True):
             if "deletionTimestamp" in pod["metadata"]:
@@ -182,7 +161,7 @@ class World:
     def _remove_pod(self, pod: Document) -> None:
         self.server.remove(PODS, (pod["metadata"]["namespace"], pod["metadata"]["name"]))
 
-    def _replace_pod(self) -> None:
+    def replace_pod(self) -> None:
         """Another pod gets the name of one that has gone at once."""
         pod = self._some_pod()
         if pod is not None and pod["spec"].get("schedulerName") != OTHERS:
@@ -191,19 +170,19 @@ class World:
             spec = {name: value for name, value in pod["spec"].items() if name != "nodeName"}
             self._add_pod(pod["metadata"]["name"], {"metadata": metadata, "spec": spec, "has_claim": False})
 
-    def _end_pod(self) -> None:
+    def end_pod(self) -> None:
         pod = self._some_pod(is_placed=True)
         if pod is not None:
             phase = self.chance.choice(("Succeeded", "Failed"))
             self.server.put(PODS, {**pod, "status": {**pod["status"], "phase": phase}})
 
-    def _relabel_pod(self) -> None:
+    def relabel_pod(self) -> None:
         pod = self._some_pod()
         if pod is not None:
             labels = {"app": self.chance.choice(APPS), "tier": self.chance.choice("ab")}
             self.server.put(PODS, {**pod, "metadata": {**pod["metadata"], "labels": labels}})
 
-    def _resize_pod(self) -> None:
+    def resize_pod(self) -> None:
         """In place, as far as its node has set aside, or not yet."""
         pod = self._some_pod(is_placed=self.chance.choice((True, True, False)))
         if pod is not None:
@@ -213,20 +192,20 @@ class World:
             self.server.put(PODS, {**pod, "spec": {**pod["spec"], "containers": [first, *others]}})
             self.counts["pods resized"] += 1
 
-    def _ungate_pod(self) -> None:
+    def ungate_pod(self) -> None:
         gated = [each for each in self._pods(is_placed=False) if each["spec"].get("schedulingGates")]
         if gated:
             pod = self.chance.choice(gated)
             self.server.put(PODS, {**pod, "spec": {**pod["spec"], "schedulingGates": []}})
 
-    def _mend_pod(self) -> None:
+    def mend_pod(self) -> None:
         """What cannot be read of it can be."""
         for pod in self._pods(is_placed=False):
             if pod["spec"]["containers"][0].get("resources", {}).get("requests", {}).get("cpu") == "many":
                 containers = [{"name": "main", "resources": {"requests": {"cpu": "100m"}}}]
                 self.server.put(PODS, {**pod, "spec": {**pod["spec"], "containers": containers}})
 
-    def _place_pod_elsewhere(self) -> None:
+    def place_pod_elsewhere(self) -> None:
         """Another scheduler places a pod, of its own or of ours, wherever it likes."""
         pod, nodes = self._some_pod(is_placed=False), self.server.documents(NODES)
         if pod is not None and nodes and not pod["spec"].get("schedulingGates"):
@@ -236,7 +215,7 @@ class World:
 
     # nodes and what else there is
 
-    def _add_node(self) -> None:
+    def add_node(self) -> None:
         nodes = {each["metadata"]["name"] for each in self.server.documents(NODES)}
         free = [name for index in range(MOST_NODES) if (name := f"n{index}") not in nodes]
         if free:
@@ -245,7 +224,7 @@ class World:
     def _put_node(self, name: str) -> None:
         self.server.put(NODES, _document(self._generator.node(name)))
 
-    def _remove_node(self) -> None:
+    def remove_node(self) -> None:
         nodes = self.server.documents(NODES)
         if len(nodes) > 1:
             name = self.chance.choice(nodes)["metadata"]["name"]
@@ -256,7 +235,7 @@ class World:
                     if pod["spec"]["nodeName"] == name:
                         self._remove_pod(pod)
 
-    def _change_node(self) -> None:
+    def change_node(self) -> None:
         nodes = self.server.documents(NODES)
         if not nodes:
             return
@@ -271,11 +250,11 @@ class World:
             allocatable = {**node["status"]["allocatable"], "cpu": self.chance.choice(("1", "4", "8"))}
             self.server.put(NODES, {**node, "status": {**node["status"], "allocatable": allocatable}})
 
-    def _change_namespace(self) -> None:
+    def change_namespace(self) -> None:
         name = self.chance.choice(("default", "other"))
         self.server.put(NAMESPACES, {"metadata": {"name": name, "labels": {"team": self.chance.choice(TEAMS)}}})
 
-    def _change_owner(self) -> None:
+    def change_owner(self) -> None:
         metadata = {"name": f"s{self.chance.randrange(3)}", "namespace": "default"}
         selector = {"app": self.chance.choice(APPS)}
         if self.chance.randrange(2):
@@ -283,7 +262,7 @@ class World:
         else:
             self.server.put(REPLICA_SETS, {"metadata": metadata, "spec": {"selector": {"matchLabels": selector}}})
 
-    def _change_budget(self) -> None:
+    def change_budget(self) -> None:
         metadata = {"name": f"b{self.chance.randrange(3)}", "namespace": "default"}
         selector = {"matchLabels": {"app": self.chance.choice(APPS)}}
         status = {"disruptionsAllowed": self.chance.randrange(3)}
@@ -307,7 +286,7 @@ class World:
         })  # fmt: skip
         return name
 
-    def _change_volumes(self) -> None:
+    def change_volumes(self) -> None:
         """Claims that no pod uses any more go, with their volumes; others of a node come."""
         used = {
             volume["persistentVolumeClaim"]["claimName"]
