@@ -23,12 +23,16 @@ from bench.table import Line, summary
 from koord.kube.interner import Interner
 from koord.model import core
 from koord.model.elasticquota import ElasticQuota as ElasticQuotaObject
+from koord.model.nodemetric import NodeMetric
+from koord.model.problem import Problem
 from koord.model.scheduling.pods import Node, Pod
 from koord.quota import names
 from koord.quota.forest import QuotaRules
+from koord.scheduling import nodeusage
 from koord.scheduling.defaults import default_plugins
-from koord.scheduling.framework import Framework
+from koord.scheduling.framework import Framework, WeightedPlugin
 from koord.scheduling.plugins.elasticquota import ElasticQuota
+from koord.scheduling.plugins.loadaware import LoadAwareScheduling
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import Preemptor
 from koord.scheduling.state import ClusterState
@@ -41,6 +45,8 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _SMALL = {"cpu": "100m", "memory": "500Mi"}
 _MIB = 1 << 20
 _QUOTAS = 1000
+_NOW_S = 1_767_225_630.0
+"""Half a minute after the nodes were measured."""
 
 
 def node(index: int, cpu: str = "4", memory: str = "32Gi") -> Node:
@@ -76,10 +82,16 @@ class Case:
     pods: int
     aim: int
     running: int = 5000
+    is_measured: bool = False
+    """Whether each node has a NodeMetric, and pods are placed by load, too."""
 
     def measure(self) -> Line:
         state = filled(self.running)
-        framework = Framework(state, default_plugins(), best_count=BEST)
+        plugins = default_plugins()
+        if self.is_measured:
+            measure_nodes(state)
+            plugins = (*plugins, WeightedPlugin(LoadAwareScheduling()))
+        framework = Framework(state, plugins, best_count=BEST)
         waiting = [PodInfo.of(self.make(index)) for index in range(self.pods)]
         gc.collect()
         begin_s = time.process_time()
@@ -103,6 +115,28 @@ def filled(running: int, cpu: str = "100m") -> ClusterState:
     return state
 
 
+def measure_nodes(state: ClusterState) -> None:
+    """Each node uses a tenth to three tenths of what it has, and its pod is in what was measured."""
+    state.loads.advance(_NOW_S)
+    for index in range(NODES):
+        cpu, memory = f"{400 + index * 7 % 800}m", f"{3 + index * 5 % 7}Gi"
+        pods = [{"namespace": "default", "name": f"running-{index}", "podUsage": {"resources": _SMALL}}]
+        document = {
+            "metadata": {"name": f"node-{index}"},
+            "status": {
+                "updateTime": "2026-01-01T00:00:00Z",
+                "nodeMetric": {"nodeUsage": {"resources": {"cpu": cpu, "memory": memory}}},
+                "podsMetric": pods,
+            },
+        }
+        metric = core.read(NodeMetric, msgspec.json.encode(document))
+        state.loads.put_metric(f"node-{index}", nodeusage.of_metric(metric, problem_found))
+
+
+def problem_found(problem: Problem) -> None:
+    raise ValueError(str(problem))
+
+
 def affinity(kind: str, key: str, app: str) -> dict[str, Any]:
     return {kind: {_REQUIRED: [{"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}]}}
 
@@ -124,6 +158,14 @@ def cases() -> Iterator[Case]:
         lambda index: pod(f"p{index}", {"cpu": f"{50 + index}m", "memory": "64Mi"}),
         2000,
         1000,
+    )
+    yield Case("SchedulingBasic, by load", lambda index: pod(f"p{index}", _SMALL), 10_000, 5000, is_measured=True)
+    yield Case(
+        "SchedulingBasic, all different, by load",
+        lambda index: pod(f"p{index}", {"cpu": f"{50 + index}m", "memory": "64Mi"}),
+        2000,
+        1000,
+        is_measured=True,
     )
     for name, made in (
         ("SchedulingPodAffinity", affinity("podAffinity", ZONE, "near")),

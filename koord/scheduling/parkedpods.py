@@ -27,7 +27,7 @@ from koord.scheduling.state import ClusterState
 from koord.scheduling.table import Table
 from koord.scheduling.wakingindex import WakingIndex
 
-_ON_A_NODE = (EventKind.NODE, EventKind.POD_LEFT)
+_ON_A_NODE = (EventKind.NODE, EventKind.POD_LEFT, EventKind.USAGE)
 
 
 class WokenPod(NamedTuple):
@@ -134,8 +134,8 @@ class ParkedPods:
             yield WokenPod(queued, next(iter(events.values())).kind)
         spared, self._spared = self._spared, {}
         on_nodes = {event.row: event.kind for event in events.values() if event.kind in _ON_A_NODE and event.row >= 0}
-        changed = {event.row for event in events.values() if event.kind is EventKind.NODE}
-        if changed:
+        changed = {event.row for event in events.values() if event.kind in (EventKind.NODE, EventKind.USAGE)}
+        if any(event.kind is EventKind.NODE for event in events.values()):
             self._go_by_room.values |= self._go_by_objects.values
         for row, kind in (spared | on_nodes).items():
             for group in self._groups_that_fit(row, row in changed or row in spared):

@@ -52,6 +52,8 @@ class EventKind(Enum):
     """A pod left its node, or holds less of it; of no pod: none is nominated to the node any more that was."""
     POD_CAME = auto()
     """A pod came to a node, or has other labels there."""
+    USAGE = auto()
+    """A node uses less than it did, or its measurement does not keep pods off it any more."""
     VOLUME = auto()
     """What volumes are made of has changed: only pods with claims go by that."""
     QUOTA = auto()

@@ -15,6 +15,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from koord.model import podrequests, priority, qos
+from koord.model.core import unix_s
+from koord.model.priority import PriorityClass
 from koord.model.scheduling.pods import Pod, PodAffinityTerm, PodSpec
 from koord.model.selector import LabelSelector, Operator, Requirement
 from koord.scheduling import amounts, csivolumes
@@ -137,6 +140,40 @@ class PodInfo:
     def is_finished(self) -> bool:
         """Returns whether it holds nothing of its node any more."""
         return self.pod.status.phase in _FINISHED
+
+    @cached_property
+    def limits(self) -> Mapping[str, int]:
+        """What it may use, by the name of the resource, in the units of its requests. Raises QuantityError."""
+        return podrequests.limits(self.spec)
+
+    @cached_property
+    def priority_class(self) -> PriorityClass:
+        """The class that it is treated by: what it says, else prod, or batch for one of BE."""
+        derived = qos.derive(qos.labelled(self.labels), podrequests.kube_qos(self.pod))
+        return priority.effective(self.labels, self.spec.priority, derived.qos)
+
+    @cached_property
+    def is_prod(self) -> bool:
+        return self.priority_class is PriorityClass.PROD
+
+    @cached_property
+    def scheduled_s(self) -> float | None:
+        """When it got its node, in seconds since 1970; None: its object does not say so yet."""
+        return self._became_true_s("PodScheduled")
+
+    @cached_property
+    def initialized_s(self) -> float | None:
+        """When its init containers had ended, in seconds since 1970; None: they have not."""
+        return self._became_true_s("Initialized")
+
+    @cached_property
+    def created_s(self) -> float:
+        """When its object was made, in seconds since 1970; 0: it does not say."""
+        return unix_s(self.pod.metadata.creation_timestamp) or 0.0
+
+    def _became_true_s(self, type: str) -> float | None:
+        condition = self.pod.status.condition(type)
+        return unix_s(condition.last_transition_time) if condition is not None and condition.status == "True" else None
 
     @cached_property
     def counted(self) -> Mapping[str, int]:

@@ -33,6 +33,7 @@ _EVENTS = {
     EventKind.NODE: "NodeUpdate",
     EventKind.POD_LEFT: "AssignedPodDelete",
     EventKind.POD_CAME: "AssignedPodAdd",
+    EventKind.USAGE: "NodeMetricUpdate",
     EventKind.VOLUME: "PersistentVolumeUpdate",
     EventKind.QUOTA: "ElasticQuotaUpdate",
     EventKind.OWNER: "ServiceUpdate",

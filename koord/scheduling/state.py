@@ -22,6 +22,7 @@ import numpy as np
 from koord.model.problem import Problem
 from koord.model.scheduling.pods import Node
 from koord.scheduling.nodecolumns import Amounts, NodeColumns, is_alike
+from koord.scheduling.nodeload import NodeLoads
 from koord.scheduling.nominations import Nominations
 from koord.scheduling.owners import Owners
 from koord.scheduling.podcounts import Namespaces, PodCounts
@@ -38,7 +39,7 @@ class ClusterState:
     """``nodes``: what nodes say of themselves. ``requested``: the sum over each node's pods, ``pods`` among the
     resources. ``pod_counts``, ``held_*``: for terms of affinity and constraints of spread. ``volumes``: claims, what
     they are bound to and what pods use of them; ``quotas``: what teams request and use. No change of these is one of
-    ``version``.
+    ``version``. ``loads``: what nodes use.
     """
 
     def __init__(self) -> None:
@@ -60,6 +61,7 @@ class ClusterState:
         self.nominations = Nominations(self._pods)
         self._by_node: dict[str, dict[str, PodInfo]] = {}
         self._assumed: set[str] = set()
+        self.loads = NodeLoads(self.table, self.nodes, self.pods_on, self._changed)
         self._ports: dict[tuple[str, int], dict[str, dict[int, int]]] = {}
         self._changes: deque[int] = deque(maxlen=_MOST_CHANGES)
 
@@ -130,7 +132,7 @@ class ClusterState:
         self.objects_version += 1
         is_new = row is None
         row = self.table.add(name)
-        problems = self.nodes.put(row, node)
+        problems = list(self.nodes.put(row, node))
         self.quotas.nodes_changed()
         self._changed(row)
         if is_new:
@@ -138,7 +140,8 @@ class ClusterState:
             self.volumes.attached.node_came(row, name)
             for pod in self._by_node.get(name, {}).values():
                 self._count(row, pod)
-        return problems
+        self.loads.put_node(row, node.metadata.annotations, problems.append)
+        return tuple(problems)
 
     def remove_node(self, name: str) -> None:
         """Its pods count again when the node comes back, until their own events say that they are gone."""
@@ -149,6 +152,7 @@ class ClusterState:
             self._count(row, pod, -1)
         self.objects_version += 1
         self.nodes.remove(row)
+        self.loads.remove_node(row)
         self.table.remove(name)
         self.quotas.nodes_changed()
         self._changed(row)
@@ -174,6 +178,7 @@ class ClusterState:
         self._assumed.discard(uid)
         self.nominations.remove(uid)
         self.volumes.forget(uid)
+        self.loads.forget_pod(uid)
         self._displace(uid)
 
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
@@ -193,6 +198,7 @@ class ClusterState:
         if pod.uid in self._pods:
             raise ValueError(f"pod {pod.namespace}/{pod.name} is on {self._pods[pod.uid][1]} already")
         self._assumed.add(pod.uid)
+        self.loads.assumed(pod.uid)
         if volumes is not None:
             self.volumes.assume(pod.uid, volumes)
         self._place(pod, node)
@@ -202,6 +208,7 @@ class ClusterState:
         if uid in self._assumed:
             self._assumed.discard(uid)
             self.volumes.forget(uid)
+            self.loads.forget_pod(uid)
             self._displace(uid)
 
     @contextmanager
@@ -237,6 +244,8 @@ class ClusterState:
         if before is not None and before[1] == node and counts_alike(before[0], pod):
             self._pods[pod.uid] = pod, node
             self._by_node[node][pod.uid] = pod
+            if (row := self.table.row(node)) is not None:
+                self.loads.renew_pod(row, pod)
             return
         self._displace(pod.uid)
         self._pods[pod.uid] = pod, node
@@ -266,6 +275,7 @@ class ClusterState:
         self._assumed_memory_bytes.values[row] += sign * pod.assumed_memory_bytes
         if pod.has_volumes:
             self.volumes.users.count(row, pod, sign)
+        (self.loads.put_pod if sign > 0 else self.loads.remove_pod)(row, pod)
         for port in pod.host_ports:
             self._count_port(row, port, sign)
         (self.pod_counts.add if sign > 0 else self.pod_counts.remove)(row, pod.pod_labels)
