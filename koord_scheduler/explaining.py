@@ -55,6 +55,7 @@ class Explainer:
         pod = self._view.pods.objects.get(key)
         if pod is None:
             return None
+        self._view.tell_time()
         uid, spec = pod.metadata.uid, pod.spec
         page = PodPage(key.namespace, key.name, uid, spec.scheduler_name, spec.priority or 0)
         if not self._view.is_ours(pod):

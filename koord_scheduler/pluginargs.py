@@ -26,6 +26,7 @@ from koord.scheduling.labels import NO_NUMBER, integer
 from koord.scheduling.plugin import Plugin
 from koord.scheduling.plugins.elasticquota import ElasticQuota
 from koord.scheduling.plugins.koordinator import NodeResourcesFitPlus, ResourceScore, ScarceResourceAvoidance
+from koord.scheduling.plugins.loadaware import LoadAwareScheduling
 from koord.scheduling.plugins.nodes import NodeAffinity
 from koord.scheduling.plugins.podaffinity import InterPodAffinity
 from koord.scheduling.plugins.resources import (
@@ -39,6 +40,7 @@ from koord.scheduling.plugins.resources import (
 from koord.scheduling.plugins.schedulinghint import SchedulingHint
 from koord.scheduling.plugins.spread import PodTopologySpread
 from koord.scheduling.preemption import CandidateCount
+from koord_scheduler import loadargs
 from koord_scheduler.documentreader import DocumentReader
 
 _SHAPE_SCALE = 10
@@ -395,5 +397,6 @@ PLUGINS: Mapping[str, Callable[[object, str, DocumentReader], Plugin]] = {
     ScarceResourceAvoidance.name: _scarce_resource_avoidance,
     SchedulingHint.name: _scheduling_hint,
     ElasticQuota.name: _elastic_quota,
+    LoadAwareScheduling.name: loadargs.load_aware,
 }
 """By name, what makes the plugin of its arguments; None: it has none."""

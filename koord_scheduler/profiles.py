@@ -18,6 +18,7 @@ from koord.scheduling.framework import WeightedPlugin, can_filter, can_prefer, c
 from koord.scheduling.plugin import Plugin
 from koord.scheduling.plugins.elasticquota import ElasticQuota
 from koord.scheduling.plugins.koordinator import NodeResourcesFitPlus, ScarceResourceAvoidance
+from koord.scheduling.plugins.loadaware import LoadAwareScheduling
 from koord.scheduling.plugins.resources import NodeResourcesFit
 from koord.scheduling.plugins.schedulinghint import SchedulingHint
 from koord.scheduling.preemption import CandidateCount
@@ -60,7 +61,7 @@ _PARTS = {
 # fmt: off
 _MISSING = frozenset((
     "DynamicResources", "GangScheduling",
-    "NodeDeclaredFeatures", "Coscheduling", "Reservation", "LoadAwareScheduling",
+    "NodeDeclaredFeatures", "Coscheduling", "Reservation",
     "NodeNUMAResource", "DeviceShare", "CompatibleDefaultPreemption",
 ))
 # fmt: on
@@ -152,7 +153,14 @@ class _ProfileReader:
     def __init__(self, document: ProfileDocument, path: str, reader: DocumentReader, users: UserPlugins) -> None:
         self._path, self._reader, self._users = path, reader, users
         self._made: dict[str, Plugin] = {each.plugin.name: each.plugin for each in default_plugins()}
-        for plugin in (NodeResourcesFitPlus(), ScarceResourceAvoidance(), SchedulingHint(), ElasticQuota()):
+        added = (
+            NodeResourcesFitPlus(),
+            ScarceResourceAvoidance(),
+            SchedulingHint(),
+            ElasticQuota(),
+            LoadAwareScheduling(),
+        )
+        for plugin in added:
             self._made[plugin.name] = plugin
         self._ours = frozenset(self._made)
         self._tried: set[str] = set()

@@ -94,6 +94,7 @@ class Scheduler:
     def _decide_for_a_while(self, group: asyncio.TaskGroup) -> None:
         until_s = self._monotonic_s() + _SLICE_S
         self._wake.clear()
+        self._view.tell_time()
         while (now_s := self._monotonic_s()) < until_s:
             queued = self._view.queue.pop(now_s)
             if queued is None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
@@ -39,6 +40,7 @@ from koord.scheduling.defaults import at_minor
 from koord.scheduling.framework import Framework, WeightedPlugin
 from koord.scheduling.owners import ControllerKey, ServicePods
 from koord.scheduling.plugin import Event, EventKind
+from koord.scheduling.plugins.loadaware import LoadAwareScheduling
 from koord.scheduling.plugins.unsupported import UNSUPPORTED
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import Preemptor
@@ -50,6 +52,7 @@ from koord_scheduler.nodedocuments import NodeDocuments
 from koord_scheduler.profiles import Profile
 from koord_scheduler.quotafeed import QuotaFeed, settings_of
 from koord_scheduler.storageview import storage_informers
+from koord_scheduler.usageview import UsageView
 
 _log = logging.getLogger(__name__)
 _BATCH = 512
@@ -82,7 +85,7 @@ class ClusterView:
     """``profiles``: by their names this scheduler has its pods; ``seed``: decides among equally good nodes, of which a
     placement names ``best_count``. ``has_documents``: nodes are followed whole, too, as ``node_documents``.
     ``changed``, ``storage_changed``: called after each batch of events, and after each that volumes go by; the leader's
-    to set.
+    to set. ``wall_s``: seconds since 1970.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class ClusterView:
         backoff: BackoffTimes = _DEFAULT_BACKOFF,
         has_documents: bool = False,
         best_count: int = 0,
+        wall_s: Callable[[], float] = time.time,
     ) -> None:
         self.state = ClusterState()
         self._profiles = {profile.name: profile for profile in profiles}
@@ -107,7 +111,7 @@ class ClusterView:
         """Of pods that cannot be placed as they are, by uid."""
         self.state.nominations.ended = self._nomination_ended
         self.changed: Callable[[], None] = _unheard
-        self._monotonic_s = monotonic_s
+        self._monotonic_s, self._wall_s = monotonic_s, wall_s
         self._stream, self._delivered = EventStream(), asyncio.Event()
         stream, now = self._stream, monotonic_s
         self.nodes = Informer(client, NODE, now, stream=stream, pace=_PACE, transform=as_read, handle=self._take_node)
@@ -129,6 +133,9 @@ class ClusterView:
         old = Informer(client, REPLICATION_CONTROLLER, now, stream=stream, transform=as_read, handle=self._take_old)
         sets = Informer(client, REPLICA_SET, now, stream=stream, transform=as_read, handle=self._take_controller)
         stateful = Informer(client, STATEFUL_SET, now, stream=stream, transform=as_read, handle=self._take_controller)
+        self.state.loads.helped = self._usage_fell
+        goes_by_load = any(isinstance(each.plugin, LoadAwareScheduling) for each in self._plugins())
+        self.usage = UsageView(client, self.state.loads, stream, now) if goes_by_load else None
         self.informers: tuple[Followed, ...] = (
             *(self.nodes, self.pods, namespaces, self.budgets),
             *(services, old, sets, stateful),
@@ -142,6 +149,10 @@ class ClusterView:
         for name, framework in self._frameworks.items():
             plugins = at_minor(framework.plugins, minor)
             self._frameworks[name] = Framework(self.state, plugins, self._seed, self._best_count)
+
+    def tell_time(self) -> None:
+        """Has what goes by time be as of now: to be called before a pod is decided about or explained."""
+        self.state.loads.advance(self._wall_s())
 
     def is_ours(self, pod: Pod) -> bool:
         """Returns whether a profile has the pod's name of a scheduler."""
@@ -172,12 +183,16 @@ class ClusterView:
         async with asyncio.TaskGroup() as group:
             for informer in self.informers:
                 group.create_task(informer.run())
+            if self.usage is not None:
+                group.create_task(self.usage.informer.run())
             group.create_task(self._deliver())
 
     async def synced(self) -> None:
         """Returns once the state has all that there was."""
         for informer in self.informers:
             await informer.synced.wait()
+        if self.usage is not None:
+            await self.usage.synced()
         while len(self._stream):
             self._delivered.clear()
             await self._delivered.wait()
@@ -249,6 +264,12 @@ class ClusterView:
         row = self.state.table.row(node)
         if row is not None:
             self.queue.note(Event(EventKind.POD_LEFT, row))
+
+    def _usage_fell(self, row: int) -> None:
+        self.queue.note(Event(EventKind.USAGE, row))
+
+    def _plugins(self) -> Iterable[WeightedPlugin]:
+        return (each for profile in self._profiles.values() for each in profile.plugins)
 
     def _remove(self, uid: str) -> None:
         self.problems.pop(uid, None)

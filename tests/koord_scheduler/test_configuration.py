@@ -14,9 +14,11 @@ from koord.model.scheduling import pods
 from koord.model.scheduling.pods import TopologySpreadConstraint
 from koord.quota.forest import QuotaRules
 from koord.scheduling.defaults import default_plugins
+from koord.scheduling.loadsettings import LoadSettings
 from koord.scheduling.plugin import Plugin
 from koord.scheduling.plugins.elasticquota import ElasticQuota
 from koord.scheduling.plugins.koordinator import NodeResourcesFitPlus, ResourceScore, ScarceResourceAvoidance
+from koord.scheduling.plugins.loadaware import LoadAwareScheduling
 from koord.scheduling.plugins.nodes import NodeAffinity
 from koord.scheduling.plugins.podaffinity import InterPodAffinity
 from koord.scheduling.plugins.resources import (
@@ -562,14 +564,17 @@ def test_the_profile_of_koordinators_chart_is_accepted() -> None:
     (only,) = found.profiles
     assert (only.name, only.preemption, found.lease) == ("koord-scheduler", CandidateCount(), "ks")
     assert {each.plugin.name: each.weight for each in only.plugins} == {
-        "SchedulingHint": 1, "ElasticQuota": 1, **DEFAULTS,
-    }  # fmt: skip
+        **{"SchedulingHint": 1, "ElasticQuota": 1, "LoadAwareScheduling": 1},
+        **DEFAULTS,
+    }
     assert only.preempts_in_quota
+    load = next(each.plugin for each in only.plugins if isinstance(each.plugin, LoadAwareScheduling))
+    assert load.settings == LoadSettings(filters_expired=False)
     fit = next(each.plugin for each in only.plugins if each.plugin.name == FIT)
     batch = {"kubernetes.io/batch-cpu": 1, "kubernetes.io/batch-memory": 1}
     assert fit == NodeResourcesFit({"cpu": 1, "memory": 1, **batch})
     assert sorted(found.missing) == [
-        *("Coscheduling", "DeviceShare", "LoadAwareScheduling", "NodeNUMAResource", "Reservation"),
+        *("Coscheduling", "DeviceShare", "NodeNUMAResource", "Reservation"),
     ]
     assert found.notes == ()
 
