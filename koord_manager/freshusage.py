@@ -38,18 +38,19 @@ class FreshFigures:
         oldest_s = self._clock() - STALE_S
         return sum(latest.arrival_s >= oldest_s for latest in self._latest.values())
 
-    def take(self, message: bytes, report: pb.NodeReport) -> None:
-        """Takes a report. ``message``: the bytes that ``report`` was read from."""
+    def take(self, message: bytes, report: pb.NodeReport) -> bool:
+        """Takes a report; False: a newer one of that run was taken. ``message``: the bytes that it was read from."""
         before = self._latest.get(report.node)
         if before is None:
             before = self._latest[report.node] = _Latest(message, report.instance, report.sequence, self._clock())
         elif report.instance == before.instance and report.sequence <= before.sequence:
-            return
+            return False
         else:
             before.message, before.instance, before.sequence = message, report.instance, report.sequence
             before.arrival_s = self._clock()
         if self.listener is not None and _exceeds(report, before.ceiling):
             self.listener(report.node)
+        return True
 
     def usage(self, node: str) -> FreshUsage | None:
         """Returns the node's use; None if it has reported nothing for ``STALE_S``."""

@@ -135,6 +135,7 @@ class Manager(Component):
         metrics.work_handled = lambda: {queue.name: queue.handled for queue in queues}
         metrics.work_failed = lambda: {queue.name: queue.failed for queue in queues}
         metrics.nodelink_nodes = lambda: len(self._fresh)
+        metrics.nodelink_followers = lambda: self._nodelink.followers
         metrics.nodelink_calls = lambda: self._nodelink.calls
         metrics.nodelink_certificate_requests = lambda: self._nodelink.requests
         return metrics

@@ -28,6 +28,7 @@ class Metrics(ComponentMetrics):
     work_handled: ByName = gauge("Nodes that a controller has looked at.", "controller", factory=lambda: none)
     work_failed: ByName = gauge("Looks that failed, and are repeated.", "controller", factory=lambda: none)
     nodelink_nodes: Callable[[], float] = gauge("Nodes of which fresh figures are known.", factory=lambda: zero)
+    nodelink_followers: Callable[[], float] = gauge("Schedulers that follow what nodes report.", factory=lambda: zero)
     nodelink_calls: ByName = gauge("Calls on NodeLink, by what became of them.", "result", factory=lambda: none)
     nodelink_certificate_requests: ByName = gauge(
         "Certificate requests of nodes that this replica answered, or left for newer ones (superseded), by the result.",

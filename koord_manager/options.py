@@ -83,6 +83,8 @@ class Options(ComponentOptions):
         parse=optionvalues.optional_listen_address)
     nodelink_service_account: str = option("koordlet",
         "the account of node agents that run as pods, in --config-namespace")
+    scheduler_service_account: str = option("koord-scheduler",
+        "the account of schedulers that may follow what nodes use, in --config-namespace; '' = none may")
     advertise_address: str = option("", "host:port that the Lease names for this replica: where nodes reach NodeLink",
         parse=optionvalues.optional_host_port)
     sync_period: str = option("", "has no effect: caches follow watches")

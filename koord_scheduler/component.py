@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from koord_scheduler.metrics import UPSTREAMS_PREFIX, Metrics, SchedulingMetrics
 from koord_scheduler.options import NAME, Options
 from koord_scheduler.pages import SchedulerPages, configuration_page
 from koord_scheduler.scheduler import Scheduler
+from koord_scheduler.usagestream import UsageStream
 from koord_scheduler.view import ClusterView
 
 _log = logging.getLogger(__name__)
@@ -41,6 +43,12 @@ class SchedulerComponent(Component):
         view = self._view = ClusterView(
             frame.client, profiles, time.monotonic, options.seed, backoff, extenders.need_nodes, best_count
         )
+        self._stream: UsageStream | None = None
+        if view.usage is not None and options.cluster_state:
+            user = f"system:serviceaccount:{options.config_namespace}:{options.service_account}"
+            self._stream = UsageStream(
+                frame.client, view.state.loads, view.usage_changed, user, options.config_namespace, time.time
+            )
         self._scheduler = Scheduler(
             frame.leaders_client, view, frame.recorder, metrics=counted, extenders=extenders, decisions=kept
         )
@@ -51,13 +59,18 @@ class SchedulerComponent(Component):
         frame.lease_annotations = lambda: {ANNOTATION_STATUS_PORT: port}
         window = self._scheduler.binding.window
         own.binding_window, own.bindings_under_way = lambda: window.size, lambda: float(window.under_way)
+        own.usage_stream = lambda: float(self._stream is not None and bool(self._stream.source))
+        own.measured_nodes = lambda: {source.value: count for source, count in view.state.loads.sources().items()}
         own.unreadable_pods = lambda: float(len(view.problems))
         counted.pending_pods, counted.cache_size = view.queue.counts, view.state.counts
         counted.queue_incoming_pods = lambda: view.queue.incoming
         counted.unschedulable_pods = lambda: view.queue.rejected
 
     async def follow(self) -> None:
-        await self._view.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._view.run())
+            if self._stream is not None:
+                group.create_task(self._stream.run())
 
     async def synced(self) -> None:
         """Asks for the API server's version before any pod is scored."""

@@ -47,6 +47,12 @@ class Metrics(ComponentMetrics):
         factory=lambda: zero,
     )
     bindings_under_way: Callable[[], float] = gauge("Bindings that are under way now.", factory=lambda: zero)
+    usage_stream: Callable[[], float] = gauge(
+        "1 while koord-manager's stream says what nodes use; 0: NodeMetrics do.", factory=lambda: zero
+    )
+    measured_nodes: ByName = gauge(
+        "Nodes of which it is known what they use, by what said it last.", "source", factory=lambda: none
+    )
     unreadable_pods: Callable[[], float] = gauge(
         "Pods of this scheduler that cannot be placed as they are; the log says why.", factory=lambda: zero
     )

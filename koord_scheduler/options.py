@@ -24,6 +24,8 @@ class Options(ComponentOptions):
     debug_scores: int = option(0, "log so many of the best nodes for each pod, with their scores",
         bounds=(lambda count: count >= 0, "must not be below 0"), short="s")
     debug_filters: bool = option(False, "log each node that is rejected for a pod, and why", short="f")
+    cluster_state: bool = option(True, "go by what nodes tell koord-manager, too, which is fresher than NodeMetrics")
+    service_account: str = option(NAME, "the account that this is, in --config-namespace, as koord-manager knows it")
     metrics_addr: str = option("127.0.0.1:10251",
         "/metrics, /healthz and /readyz: host:port, or :port for every address; '' = none",
         parse=optionvalues.optional_listen_address)

@@ -154,6 +154,10 @@ class ClusterView:
         """Has what goes by time be as of now: to be called before a pod is decided about or explained."""
         self.state.loads.advance(self._wall_s())
 
+    def usage_changed(self) -> None:
+        """Somebody has told ``state.loads`` something."""
+        self.changed()
+
     def is_ours(self, pod: Pod) -> bool:
         """Returns whether a profile has the pod's name of a scheduler."""
         return pod.spec.scheduler_name in self._profiles

@@ -19,6 +19,9 @@ CERTIFICATE_LIFETIME_S = 86_400
 NODE_USER, NODE_GROUP = "system:node:", "system:nodes"
 """Who a node is to the API server: the prefix of its name, and its group."""
 
+SCHEDULER_GROUP = "koord.sh:schedulers"
+"""The organization of schedulers' certificates, for ClusterState on the same port; the name is their account's."""
+
 REPORT_INTERVAL_S = 5.0
 STALE_S = 3 * REPORT_INTERVAL_S
 """An older figure counts as none."""

@@ -83,13 +83,13 @@ class RowFigures(NamedTuple):
 
 class RowLoad:
     """A node's figures. ``filtered``, ``of_prod``, ``scored``: None: it is not measured, or the figure is not needed.
-    ``parts``: what each pod adds to the three, one after the other, by uid.
+    ``anomaly``: why it scores nothing. ``parts``: what each pod adds to the three, one after the other, by uid.
     """
 
-    __slots__ = ("filtered", "of_prod", "parts", "scored", "thresholds")
+    __slots__ = ("anomaly", "filtered", "of_prod", "parts", "scored", "thresholds")
 
     def __init__(self, thresholds: Thresholds) -> None:
-        self.thresholds = thresholds
+        self.thresholds, self.anomaly = thresholds, ""
         self.filtered: Figure | None = None
         self.of_prod: Figure | None = None
         self.scored: Figure | None = None
@@ -226,6 +226,7 @@ class LoadColumns:
     def _choose_figures(self, load: RowLoad, found: Measurements) -> None:
         load.filtered = _figure(found, load.thresholds.window)
         load.scored = _figure(found, self.settings.score_window)
+        load.anomaly = found.anomaly
         if found.newest is not None and (load.thresholds.prod or self.settings.scores_prod):
             load.of_prod = Figure(found.newest, found.newest.system if self.settings.prod_includes_system else {})
 
@@ -302,7 +303,7 @@ class LoadColumns:
             (self._prods, by_prod, load.of_prod if self.settings.scores_prod else load.scored),
         ):
             self._write_filtered(view, row, filtered, limits)
-            self._write_scored(view, row, scored)
+            self._write_scored(view, row, None if load.anomaly else scored)
         for parts in load.parts.values():
             self._add(row, load, parts)
         self._note_expiry(row, load)

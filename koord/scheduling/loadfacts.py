@@ -20,15 +20,16 @@ from koord.scheduling.podinfo import PodInfo
 
 class Measurements(NamedTuple):
     """Of one node. ``metric``: its NodeMetric; ``fresh``: what the manager's stream says. ``newest``: what is used now,
-    by the newer of both; None: neither is there.
+    by the newer of both; None: neither is there. ``anomaly``: why the manager does not trust the node with more pods.
     """
 
     metric: NodeUsage | None = None
     fresh: NodeUsage | None = None
     newest: NodeUsage | None = None
+    anomaly: str = ""
 
     @classmethod
-    def of(cls, metric: NodeUsage | None, fresh: NodeUsage | None) -> Measurements:
+    def of(cls, metric: NodeUsage | None, fresh: NodeUsage | None, anomaly: str = "") -> Measurements:
         """The stream leaves batch pods out, which the NodeMetric has; how often an agent writes that stays what a pod
         has to be older than.
         """
@@ -38,7 +39,7 @@ class Measurements(NamedTuple):
             if metric is not None:
                 pods = {**metric.pods, **fresh.pods}
                 newest = fresh._replace(pods=pods, report_interval_s=metric.report_interval_s)
-        return cls(metric, fresh, newest)
+        return cls(metric, fresh, newest, anomaly)
 
 
 _UNKNOWN = Measurements()
@@ -73,12 +74,12 @@ class LoadFacts:
             return pod.scheduled_s
         return self._assumed_s.get(pod.uid, pod.created_s)
 
-    def put(self, node: str, metric: NodeUsage | None, fresh: NodeUsage | None) -> None:
+    def put(self, node: str, metric: NodeUsage | None, fresh: NodeUsage | None, anomaly: str) -> None:
         """The node's measurements are these now."""
-        if metric is None and fresh is None:
+        if metric is None and fresh is None and not anomaly:
             self._measurements.pop(node, None)
         else:
-            self._measurements[node] = Measurements.of(metric, fresh)
+            self._measurements[node] = Measurements.of(metric, fresh, anomaly)
 
     def put_node(self, row: int, annotations: Mapping[str, str], bad: Bad) -> None:
         """``bad`` is told what cannot be read."""

@@ -14,7 +14,7 @@ from koord.scheduling.loadcolumns import LoadColumns
 from koord.scheduling.loadfacts import LoadFacts, Measurements
 from koord.scheduling.loadsettings import LoadSettings
 from koord.scheduling.nodecolumns import NodeColumns
-from koord.scheduling.nodeusage import NodeUsage
+from koord.scheduling.nodeusage import NodeUsage, UsageSource
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.table import Table
 
@@ -53,6 +53,15 @@ class NodeLoads:
     def measurements(self, node: str) -> Measurements:
         return self._facts.measurements(node)
 
+    def sources(self) -> dict[UsageSource, int]:
+        """How many nodes are judged by which source."""
+        found = dict.fromkeys(UsageSource, 0)
+        for row in np.flatnonzero(self._table.exists).tolist():
+            newest = self.measurements(self._table.name(row)).newest
+            if newest is not None:
+                found[newest.source] += 1
+        return found
+
     # what others tell
 
     def advance(self, now_s: float) -> None:
@@ -64,12 +73,15 @@ class NodeLoads:
 
     def put_metric(self, node: str, usage: NodeUsage | None) -> None:
         """The node's NodeMetric says this; None: there is none any more."""
-        self._facts.put(node, usage, self.measurements(node).fresh)
+        before = self.measurements(node)
+        self._facts.put(node, usage, before.fresh, before.anomaly)
         self._renew_node(node)
 
-    def put_fresh(self, node: str, usage: NodeUsage | None) -> None:
-        """The manager's stream says this; None: it says nothing of the node any more."""
-        self._facts.put(node, self.measurements(node).metric, usage)
+    def put_fresh(self, node: str, usage: NodeUsage | None, anomaly: str = "") -> None:
+        """The manager's stream says this; None: it says nothing of the node any more. ``anomaly``: why the manager does
+        not trust the node with more pods: then it scores nothing.
+        """
+        self._facts.put(node, self.measurements(node).metric, usage, anomaly)
         self._renew_node(node)
 
     def put_node(self, row: int, annotations: Mapping[str, str], bad: Bad) -> None:

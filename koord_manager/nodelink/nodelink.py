@@ -16,6 +16,8 @@ from koord_manager.nodelink.server import SECRET_NAME, NodeLinkServer
 from koord_manager.nodelink.service import Leadership, NodeLinkService
 from koord_manager.nodelink.signer import Signer
 from koord_manager.nodelink.signing import Agents
+from koord_manager.nodelink.watching import StateWatcher
+from koord_manager.nodestates import NodeStates
 from koord_manager.options import Options
 from koord_manager.view import ClusterView
 
@@ -33,10 +35,16 @@ class NodeLinkEndpoint:
         leadership: Leadership,
     ) -> None:
         namespace = options.config_namespace
-        self._service = NodeLinkService(leaders, view, fresh, leadership, time.time)
+        states = NodeStates()
+        self._service = NodeLinkService(leaders, view, fresh, leadership, time.time, states)
+        self._watcher = StateWatcher(states, leadership, time.monotonic)
         store = CertificateStore(client, Key(namespace, SECRET_NAME), {}, may_be_provided=False)
-        self._server = NodeLinkServer(self._service, store, namespace)
-        agents = Agents(f"system:serviceaccount:{namespace}:{options.nodelink_service_account}", view.pods.get)
+        self._server = NodeLinkServer(self._service, store, namespace, self._watcher)
+        agent, scheduler = (
+            f"system:serviceaccount:{namespace}:{name}" if name else ""
+            for name in (options.nodelink_service_account, options.scheduler_service_account)
+        )
+        agents = Agents(agent, view.pods.get, scheduler)
         self._signer = Signer(leaders, self._server.read_ca, agents, time.monotonic, lambda: datetime.now(UTC))
         self._endpoint = options.nodelink_endpoint
 
@@ -44,6 +52,11 @@ class NodeLinkEndpoint:
     def calls(self) -> Mapping[str, float]:
         """Calls of nodes, by what became of them."""
         return self._service.results
+
+    @property
+    def followers(self) -> int:
+        """Schedulers that follow what nodes report."""
+        return self._watcher.followers
 
     @property
     def requests(self) -> Mapping[str, float]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,6 +38,7 @@ from koord.tls.servingcerts import Service
 from koord_manager.nodelink import identity
 from koord_manager.nodelink.gate import ConnectionGate
 from koord_manager.nodelink.service import NodeLinkService
+from koord_manager.nodelink.watching import WATCH, StateWatcher
 
 _log = logging.getLogger(__name__)
 SECRET_NAME = "koordinator-nodelink-certs"  # a name, not a password
@@ -77,7 +78,14 @@ def options() -> list[tuple[str, int]]:
 class NodeLinkServer:
     """``store``: of the Secret ``SECRET_NAME``."""
 
-    def __init__(self, service: NodeLinkService, store: CertificateStore, namespace: str) -> None:
+    def __init__(
+        self,
+        service: NodeLinkService,
+        store: CertificateStore,
+        namespace: str,
+        watcher: StateWatcher | None = None,
+    ) -> None:
+        self._watcher = watcher
         self._service, self._store = service, store
         self._identity = Service("koordinator-nodelink", namespace, (SERVER_NAME,))
         self._calls = Counter[str]()
@@ -154,7 +162,10 @@ class NodeLinkServer:
             return None
 
     def _methods(self) -> Mapping[str, grpc.RpcMethodHandler[bytes, bytes]]:
-        return {path: self._handler(path, answer) for path, answer in self._service.methods.items()}
+        found = {path: self._handler(path, answer) for path, answer in self._service.methods.items()}
+        if self._watcher is not None:
+            found[WATCH] = self._stream_handler(self._watcher)
+        return found
 
     def _handler(self, path: str, answer: Answer) -> grpc.RpcMethodHandler[bytes, bytes]:
         async def handle(message: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
@@ -170,19 +181,39 @@ class NodeLinkServer:
 
         return grpc.unary_unary_rpc_method_handler(handle)
 
+    def _stream_handler(self, watcher: StateWatcher) -> grpc.RpcMethodHandler[bytes, bytes]:
+        async def handle(message: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> AsyncIterator[bytes]:
+            try:
+                scheduler = identity.scheduler_of(context.auth_context(), self._service.wall_s())
+                with self._call_of(scheduler, context):
+                    async for update in watcher.watch(message):
+                        yield update
+                return
+            except Refusal as refusal:
+                code, text = refusal.code, refusal.message[:_MESSAGE_CHARACTERS]
+            await context.abort(_STATUS[code], text)
+
+        return grpc.unary_stream_rpc_method_handler(handle)
+
     async def _answered(self, answer: Answer, message: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         """Raises Refusal."""
         node = identity.node_of(context.auth_context(), self._service.wall_s())
-        self._gate.prove(int(context.peer().rpartition(":")[2]), node)
-        if self._calls[node] >= MAX_CALLS:
-            raise Refusal(RESOURCE_EXHAUSTED, f"{MAX_CALLS} calls of node {node} are under way")
-        self._calls[node] += 1
-        try:
+        with self._call_of(node, context):
             return await answer(node, message)
+
+    @contextlib.contextmanager
+    def _call_of(self, name: str, context: grpc.aio.ServicerContext[bytes, bytes]) -> Iterator[None]:
+        """Counts the call of a node or scheduler. Raises Refusal."""
+        self._gate.prove(int(context.peer().rpartition(":")[2]), name)
+        if self._calls[name] >= MAX_CALLS:
+            raise Refusal(RESOURCE_EXHAUSTED, f"{MAX_CALLS} calls of {name} are under way")
+        self._calls[name] += 1
+        try:
+            yield
         finally:
-            self._calls[node] -= 1
-            if not self._calls[node]:
-                del self._calls[node]
+            self._calls[name] -= 1
+            if not self._calls[name]:
+                del self._calls[name]
 
 
 class _Handlers(grpc.GenericRpcHandler):

@@ -29,6 +29,7 @@ from koord.kube.kind import Key
 from koord.kube.ratelimit import RateLimit
 from koord.pb.koord import nodelink_pb2 as pb
 from koord_manager.freshusage import FreshFigures
+from koord_manager.nodestates import NodeStates
 from koord_manager.view import ClusterView
 
 _log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class Leadership:
 
 
 class NodeLinkService:
-    """``wall_s``: seconds since 1970."""
+    """``wall_s``: seconds since 1970. ``states``: is told of each report, for schedulers."""
 
     def __init__(
         self,
@@ -63,11 +64,13 @@ class NodeLinkService:
         fresh: FreshFigures,
         leadership: Leadership,
         wall_s: Callable[[], float],
+        states: NodeStates | None = None,
     ) -> None:
         rate = RateLimit(EVICTION_QPS, EVICTION_BURST, time.monotonic)
         self._client = client.with_limits(CallLimits(rate, tries=1, timeout_s=EVICTION_TIMEOUT_S))
         self._view, self._fresh = view, fresh
         self._leadership, self.wall_s = leadership, wall_s
+        self._states = NodeStates() if states is None else states
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By node; an eviction keeps it until it is over."""
         self._evictions: set[asyncio.Task[bytes | Refusal]] = set()
@@ -89,8 +92,11 @@ class NodeLinkService:
             raise Refusal(INVALID_ARGUMENT, f"pods: {len(report.pods)} are more than the {MAX_PODS} of a report")
         if not self._has_node(node):
             self._fresh.forget(node)
+            self._states.remove(node)
             raise Refusal(NOT_FOUND, f"there is no Node {node}")
-        self._fresh.take(message, report)
+        if self._fresh.take(message, report):
+            sampled_s = report.sampled_unix_ns / 1e9
+            self._states.put(node, message, sampled_s, time.monotonic(), self.wall_s())
         self.results["reported"] += 1
         return REPORTED
 

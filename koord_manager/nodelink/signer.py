@@ -129,7 +129,7 @@ class Signer:
             return
         version = request.version
         if not request.is_approved:
-            message = f"node {verdict.node} requested it"
+            message = f"{verdict.user} requested it"
             version = await self._record(request, "Approved", "NodeItself", message, "approval")
         await self._sign(request, version, verdict)
 

@@ -1,10 +1,12 @@
-"""Which CertificateSigningRequests of nodes are signed, and the certificate.
+"""Which CertificateSigningRequests of nodes and schedulers are signed, and the certificate.
 
 A node requests with kubelet's credential, or its agent's pod with its account's token, of which the API server knows
-the node: since 1.30 by a claim, before by the pod that it names, which the manager's cache knows.
+the node: since 1.30 by a claim, before by the pod that it names, which the manager's cache knows. A scheduler requests
+with its account's token.
 
-Pure. Invariant: what is signed makes its bearer the node as which the API server knew who requested it, a client of
-NodeLink and nothing else: only subject and key are taken over, and the subject must say exactly that node.
+Pure. Invariant: what is signed makes its bearer the node or the account as which the API server knew who requested it,
+a client of NodeLink's port and nothing else: only subject and key are taken over, and the subject must say exactly
+that.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from cryptography.x509.oid import NameOID
 
 from koord.kube.kind import Key, Unstructured
 from koord.model.core import Pod
-from koord.model.nodelink import CERTIFICATE_LIFETIME_S, NODE_GROUP, NODE_USER, SIGNER
+from koord.model.nodelink import CERTIFICATE_LIFETIME_S, NODE_GROUP, NODE_USER, SCHEDULER_GROUP, SIGNER
 from koord.tls import certificates
 from koord.tls.certificates import KeyPair
 
@@ -70,9 +72,9 @@ class _Head(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """To be signed with this subject and key."""
+    """To be signed with this subject and key. ``user``: the subject's name."""
 
-    node: str
+    user: str
     request: x509.CertificateSigningRequest
     lifetime: timedelta
 
@@ -115,6 +117,8 @@ class Agents:
 
     user: str
     pod: Callable[[Key], Pod | None]
+    scheduler: str = ""
+    """The account of schedulers; "": none is certified."""
 
     def node(self, spec: _Spec) -> str:
         """The node of the pod whose token requested; "" of one that names neither a node nor a known pod."""
@@ -151,15 +155,18 @@ def judge(request: CertificateRequest, agents: Agents) -> Approved | Denied:
     if request.fault is not None:
         return request.fault
     spec = request.spec
-    node = _node(spec, agents)
-    if not node:
+    if agents.scheduler and spec.username == agents.scheduler:
+        user, group = spec.username, SCHEDULER_GROUP
+    elif node := _node(spec, agents):
+        user, group = NODE_USER + node, NODE_GROUP
+    else:
         return Denied(_brief(_no_node(spec, agents)))
     try:
         wanted = x509.load_pem_x509_csr(spec.request)
-        why = _fault(spec, wanted, node)
+        why = _fault(spec, wanted, user, group)
     except Exception as error:  # noqa: BLE001 - what the library makes of a stranger's bytes: ValueError and many more
         return Denied(_brief(f"spec.request is no certificate request: {error}"))
-    return Denied(_brief(why)) if why else Approved(node, wanted, _lifetime(spec.expiration_seconds))
+    return Denied(_brief(why)) if why else Approved(user, wanted, _lifetime(spec.expiration_seconds))
 
 
 def _brief(why: str) -> str:
@@ -174,7 +181,7 @@ def requester(request: CertificateRequest, agents: Agents) -> str:
     spec = request.spec
     if spec.username == agents.user:
         return f"{spec.username} {spec.claim('node-name') or spec.claim('pod-uid')}"
-    return spec.username if _is_node(spec) else ""
+    return spec.username if _is_node(spec) or spec.username == agents.scheduler else ""
 
 
 def signed(approved: Approved, ca: KeyPair, now: datetime) -> bytes:
@@ -199,14 +206,13 @@ def _no_node(spec: _Spec, agents: Agents) -> str:
     return f"{spec.username or 'nobody'} is no node"
 
 
-def _fault(spec: _Spec, request: x509.CertificateSigningRequest, node: str) -> str:
-    """Why ``node``'s request is not signed; "" if it is. Raises whatever reading it does."""
-    user = NODE_USER + node
+def _fault(spec: _Spec, request: x509.CertificateSigningRequest, user: str, group: str) -> str:
+    """Why the request of ``user`` is not signed; "" if it is. Raises whatever reading it does."""
     if not request.is_signature_valid:
         return "spec.request is not signed by its own key"
-    if (subject := _subject(request.subject)) != {NameOID.COMMON_NAME: [user]} | _ORGANIZATION:
+    if (subject := _subject(request.subject)) != {NameOID.COMMON_NAME: [user], NameOID.ORGANIZATION_NAME: [group]}:
         names = ", ".join(name for oid, names in subject.items() if oid == NameOID.COMMON_NAME for name in names)
-        return f"{spec.username} may not be certified as {names or 'nobody'}: CN={user},O={NODE_GROUP} alone"
+        return f"{spec.username} may not be certified as {names or 'nobody'}: CN={user},O={group} alone"
     if request.extensions:
         return "spec.request has extensions, such as other names"
     if CLIENT_AUTH not in spec.usages or not USAGES.issuperset(spec.usages):
@@ -221,9 +227,6 @@ def _fault_of_key(request: x509.CertificateSigningRequest) -> str:
     if isinstance(key, rsa.RSAPublicKey) and key.key_size >= _LEAST_RSA_BITS:
         return ""
     return f"spec.request's key is neither ECDSA P-256 or P-384 nor RSA of {_LEAST_RSA_BITS} bits or more"
-
-
-_ORGANIZATION: dict[x509.ObjectIdentifier, list[Any]] = {NameOID.ORGANIZATION_NAME: [NODE_GROUP]}
 
 
 def _subject(name: x509.Name) -> dict[x509.ObjectIdentifier, list[Any]]:

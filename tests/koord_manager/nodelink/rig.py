@@ -27,6 +27,8 @@ from koord.tls.certificatestore import CertificateStore
 from koord_manager.freshusage import FreshFigures
 from koord_manager.nodelink.server import SECRET_NAME, NodeLinkServer
 from koord_manager.nodelink.service import Leadership, NodeLinkService
+from koord_manager.nodelink.watching import StateWatcher
+from koord_manager.nodestates import NodeStates
 from koord_manager.view import ClusterView
 from qosd.cluster.certificaterequest import key_and_request
 from qosd.cluster.nodelink import encoded
@@ -75,6 +77,8 @@ class Rig:
     service: NodeLinkService
     fresh: FreshFigures
     state: State
+    states: NodeStates
+    watcher: StateWatcher
 
     @property
     def ca(self) -> str:
@@ -160,15 +164,17 @@ async def rig(nodes: tuple[str, ...] = ("n1", "n2"), server: APIServer | None = 
         view = ClusterView(api, Key(NAMESPACE, "none"), NAMESPACE, {}, time.monotonic, time.time)
         fresh = FreshFigures(lambda: state.now_s)
         leadership = Leadership(lambda: state.leads, lambda: state.leader)
-        service = NodeLinkService(api, view, fresh, leadership, lambda: time.time() + state.ahead_s)
+        states = NodeStates()
+        service = NodeLinkService(api, view, fresh, leadership, lambda: time.time() + state.ahead_s, states)
         store = CertificateStore(api, Key(NAMESPACE, SECRET_NAME), {}, may_be_provided=False)
-        link = NodeLinkServer(service, store, NAMESPACE)
+        watcher = StateWatcher(states, leadership, time.monotonic, tick_s=0.05)
+        link = NodeLinkServer(service, store, NAMESPACE, watcher)
         following = asyncio.create_task(view.run())
         try:
             async with link.serving("127.0.0.1", 0):
                 await view.synced()
                 await until(lambda: bool(link.annotations()))
-                yield Rig(server, api, view, link, service, fresh, state)
+                yield Rig(server, api, view, link, service, fresh, state, states, watcher)
         finally:
             following.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -264,7 +264,7 @@ async def test_a_node_has_some_calls_at_a_time_and_not_the_others() -> None:
         calls = [asyncio.create_task(nodes[index % 2].evict("web", "u1")) for index in range(MAX_CALLS)]
         await until(lambda: made.link.calls_of("n1") == MAX_CALLS and made.server.count("evict") > 0)
         for node in nodes:
-            with pytest.raises(UnaryError, match=f"{MAX_CALLS} calls of node n1 are under way") as refused:
+            with pytest.raises(UnaryError, match=f"{MAX_CALLS} calls of n1 are under way") as refused:
                 await node.evict("web", "u1")
             assert refused.value.code == RESOURCE_EXHAUSTED
         with made.client(await made.context("n2")) as other:

@@ -20,7 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from koord.kube.kind import Key as KubeKey
 from koord.kube.kind import Unstructured
 from koord.model.core import ObjectMeta, Pod, PodSpec
-from koord.model.nodelink import SIGNER
+from koord.model.nodelink import NODE_USER, SCHEDULER_GROUP, SIGNER
 from koord.tls import certificates
 from koord.tls.certificates import CertificateError, KeyPair
 from koord_manager.nodelink import signing as judging
@@ -175,14 +175,14 @@ def test_the_pod_of_an_agent(requester: JSONObject, why: str) -> None:
         assert why in verdict.why
     else:
         assert isinstance(verdict, Approved)
-        assert verdict.node == "n1"
+        assert verdict.user == f"{NODE_USER}n1"
 
 
 @pytest.mark.parametrize("key", [P256, ec.generate_private_key(ec.SECP384R1()), rsa.generate_private_key(65537, 2048)])
 def test_what_is_signed_is_a_client_of_that_name_and_nothing_else(key: Key) -> None:
     verdict = judge(stored(spec(pem(key=key))), AGENTS)
     assert isinstance(verdict, Approved)
-    assert verdict.node == "n1"
+    assert verdict.user == f"{NODE_USER}n1"
     certificate = x509.load_pem_x509_certificate(signed(verdict, CA, NOW))
     assert certificate.subject.rfc4514_string() == "CN=system:node:n1,O=system:nodes"
     assert certificate.public_key() == key.public_key()
@@ -412,3 +412,31 @@ async def test_a_long_list_is_never_one_answer() -> None:
     async with signing(server):
         await until(lambda: all("certificate" in status_of(server, f"r-{number:02}") for number in range(40)))
     assert all("limit" in query for verb, _, query, _ in server.requests if verb == "list")
+
+
+SCHEDULER = "system:serviceaccount:koordinator-system:koord-scheduler"
+
+
+@pytest.mark.parametrize(
+    ("username", "request_pem", "account", "why"),
+    [
+        (SCHEDULER, pem((SCHEDULER,), (SCHEDULER_GROUP,)), SCHEDULER, ""),
+        (SCHEDULER, pem((SCHEDULER,), (SCHEDULER_GROUP,)), "", "is no node"),
+        (SCHEDULER, pem((SCHEDULER,), ("system:nodes",)), SCHEDULER, f"CN={SCHEDULER},O={SCHEDULER_GROUP} alone"),
+        (SCHEDULER, pem(("system:node:n1",), ("system:nodes",)), SCHEDULER, "may not be certified as system:node:n1"),
+        (SCHEDULER, pem(("other",), (SCHEDULER_GROUP,)), SCHEDULER, "may not be certified as other"),
+        ("system:node:n1", pem((SCHEDULER,), (SCHEDULER_GROUP,)), SCHEDULER, "may not be certified as system:serv"),
+        ("somebody", pem((SCHEDULER,), (SCHEDULER_GROUP,)), SCHEDULER, "somebody is no node"),
+    ],
+    ids=["itself", "none is certified", "as a node's group", "as a node", "another name", "a node", "a stranger"],
+)
+def test_a_scheduler_is_certified_as_itself(username: str, request_pem: bytes, account: str, why: str) -> None:
+    agents = Agents(AGENT, AGENTS.pod, account)
+    verdict = judge(stored(spec(request_pem, username=username)), agents)
+    if why:
+        assert isinstance(verdict, Denied)
+        assert why in verdict.why
+    else:
+        assert isinstance(verdict, Approved)
+        certificate = x509.load_pem_x509_certificate(signed(verdict, CA, NOW))
+        assert certificate.subject.rfc4514_string() == f"CN={SCHEDULER},O={SCHEDULER_GROUP}"
