@@ -90,7 +90,9 @@ class Case:
         plugins = default_plugins()
         if self.is_measured:
             measure_nodes(state)
-            plugins = (*plugins, WeightedPlugin(LoadAwareScheduling()))
+            by_load = LoadAwareScheduling()
+            plugins = (*plugins, WeightedPlugin(by_load))
+            state.loads.of(by_load.settings)
         framework = Framework(state, plugins, best_count=BEST)
         waiting = [PodInfo.of(self.make(index)) for index in range(self.pods)]
         gc.collect()

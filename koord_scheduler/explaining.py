@@ -50,12 +50,16 @@ class Explainer:
         self._view, self._decisions = view, decisions
         self._monotonic_s, self._wall_s = monotonic_s, wall_s
 
+    def tell_time(self) -> None:
+        """Has what goes by time be as of now."""
+        self._view.tell_time()
+
     def pod(self, key: Key) -> PodPage | None:
         """Explains a pod; None: there is none of that name."""
         pod = self._view.pods.objects.get(key)
         if pod is None:
             return None
-        self._view.tell_time()
+        self.tell_time()
         uid, spec = pod.metadata.uid, pod.spec
         page = PodPage(key.namespace, key.name, uid, spec.scheduler_name, spec.priority or 0)
         if not self._view.is_ours(pod):

@@ -27,11 +27,13 @@ from koord.service.statusserver import LocalMaker, Page, PageRequest
 from koord_scheduler import quotapages
 from koord_scheduler.configuration import KIND, Configuration
 from koord_scheduler.explaining import Explainer
+from koord_scheduler.loadpage import node_load
 from koord_scheduler.options import Options
 from koord_scheduler.pluginargs import API_VERSION
 from koord_scheduler.pluginsets import FILTER, PERMIT, PRE_BIND, RESERVE, SCORE
 
 CONFIG_PAGE, NODE_PAGE, SERVICES_PAGE = "/configz", "/apis/v1/nodes/", "/apis/v1/__services__"
+LOAD_PAGE = "/apis/v1/plugins/LoadAwareScheduling/node/"
 DEFAULT_LIMIT, MOST_ROWS = 100, 1000
 _NOT_LEADER = "the instance is not leader"
 _REST = 9
@@ -83,9 +85,10 @@ class SchedulerPages:
             NODE_PAGE: self._of_leader(self._node),
             QUOTAS_PAGE: self._of_leader(self._quotas),
             QUOTA_PAGE: self._of_leader(self._quota),
+            LOAD_PAGE: self._of_leader(self._load),
         }
         paths = (
-            *(f"{POD_PAGE}:namespace/:name", QUEUE_PAGE, f"{NODE_PAGE}:nodeName"),
+            *(f"{POD_PAGE}:namespace/:name", QUEUE_PAGE, f"{NODE_PAGE}:nodeName", f"{LOAD_PAGE}:nodeName"),
             *(QUOTAS_PAGE, f"{QUOTA_PAGE}:name", SERVICES_PAGE),
         )
         services = {"GET": sorted(paths)}
@@ -131,6 +134,13 @@ class SchedulerPages:
         if row is None:
             return _error(404, f"cannot find node {request.rest}")
         return _json(200, _node_info(self._state, request.rest, row))
+
+    async def _load(self, request: PageRequest) -> Page:
+        row = self._state.table.row(request.rest)
+        if row is None:
+            return _error(404, f"cannot find node {request.rest}")
+        self._explainer.tell_time()
+        return _json(200, node_load(self._state, request.rest, row))
 
 
 def configuration_page(options: Options, configuration: Configuration) -> Mapping[str, Any]:

@@ -134,8 +134,10 @@ class ClusterView:
         sets = Informer(client, REPLICA_SET, now, stream=stream, transform=as_read, handle=self._take_controller)
         stateful = Informer(client, STATEFUL_SET, now, stream=stream, transform=as_read, handle=self._take_controller)
         self.state.loads.helped = self._usage_fell
-        goes_by_load = any(isinstance(each.plugin, LoadAwareScheduling) for each in self._plugins())
-        self.usage = UsageView(client, self.state.loads, stream, now) if goes_by_load else None
+        by_load = [each.plugin.settings for each in self._plugins() if isinstance(each.plugin, LoadAwareScheduling)]
+        for settings in by_load:
+            self.state.loads.of(settings)  # from the beginning, rather than of all nodes with the first pod
+        self.usage = UsageView(client, self.state.loads, stream, now) if by_load else None
         self.informers: tuple[Followed, ...] = (
             *(self.nodes, self.pods, namespaces, self.budgets),
             *(services, old, sets, stateful),

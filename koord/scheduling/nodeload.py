@@ -50,6 +50,11 @@ class NodeLoads:
                 found.renew(row)
         return found
 
+    @property
+    def columns(self) -> tuple[LoadColumns, ...]:
+        """Those of all settings that were asked for."""
+        return tuple(self._columns.values())
+
     def measurements(self, node: str) -> Measurements:
         return self._facts.measurements(node)
 

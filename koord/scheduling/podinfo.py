@@ -17,7 +17,8 @@ import msgspec
 
 from koord.model import podrequests, priority, qos
 from koord.model.core import unix_s
-from koord.model.priority import PriorityClass
+from koord.model.priority import CPU, MEMORY, PriorityClass
+from koord.model.qos import QoSClass
 from koord.model.scheduling.pods import Pod, PodAffinityTerm, PodSpec
 from koord.model.selector import LabelSelector, Operator, Requirement
 from koord.scheduling import amounts, csivolumes
@@ -149,8 +150,12 @@ class PodInfo:
     @cached_property
     def priority_class(self) -> PriorityClass:
         """The class that it is treated by: what it says, else prod, or batch for one of BE."""
-        derived = qos.derive(qos.labelled(self.labels), podrequests.kube_qos(self.pod))
-        return priority.effective(self.labels, self.spec.priority, derived.qos)
+        derived = qos.labelled(self.labels)
+        if derived is None and (CPU in self.requests or MEMORY in self.requests):
+            derived = QoSClass.LS  # it is not BestEffort, which is all that matters of the class of others
+        if derived is None:
+            derived = qos.derive(None, podrequests.kube_qos(self.pod)).qos
+        return priority.effective(self.labels, self.spec.priority, derived)
 
     @cached_property
     def is_prod(self) -> bool:

@@ -16,6 +16,7 @@ from koord.scheduling.framework import WeightedPlugin
 from koord.scheduling.loadsettings import LoadSettings
 from koord.scheduling.plugins.loadaware import LoadAwareScheduling
 from koord.scheduling.state import ClusterState
+from koord_scheduler.pages import LOAD_PAGE
 from koord_scheduler.profiles import Profile
 from koord_scheduler.usageview import UsageView
 from tests.koord_scheduler.rig import Rig, running
@@ -67,6 +68,22 @@ async def test_a_node_that_uses_less_wakes_who_waits_and_says_why_it_waited() ->
         measured(rig, "n2", "100m")
         rig.later()
         assert await rig.placed("p") == ["n2"]
+
+
+async def test_the_page_of_a_nodes_load_says_by_which_source() -> None:
+    async with running(lambda rig: measured(rig.nodes("n1", "n2"), "n1", "1"), profiles=by_load()) as rig:
+        await rig.lead()
+        status, said = await Reader(rig).get(LOAD_PAGE, "n1")
+        assert (status, said["source"], said["usage"]["node"]["cpu"]) == (200, "NodeMetric", 1000)
+        (judged,) = said["settings"]
+        assert (judged["thresholds"], judged["capacity"]["cpu"]) == ({"cpu": 65, "memory": 95}, 4000)
+        assert (judged["others"]["used"]["cpu"], judged["others"]["most"]["cpu"]) == (1000, 2619)
+        rig.view.state.loads.put_fresh("n1", None, "its clock is 90s late")
+        _, said = await Reader(rig).get(LOAD_PAGE, "n1")
+        assert said["anomaly"] == "its clock is 90s late"
+        _, said = await Reader(rig).get(LOAD_PAGE, "n2")
+        assert (said["source"], said["usage"], said["settings"][0]["others"]["most"]["cpu"]) == ("", None, None)
+        assert (await Reader(rig).get(LOAD_PAGE, "n9"))[0] == 404
 
 
 async def test_a_cluster_without_the_kind_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:

@@ -720,3 +720,46 @@ def test_explanations_agree_and_a_state_is_what_it_was_told(seed: int) -> None:
                 rows = [each.table.row(name) for each in (state, rebuilt)]
                 for is_prod in (False, True):
                     assert ours.at(rows[0] or 0, is_prod) == other.at(rows[1] or 0, is_prod), (step, name)
+
+
+# a burst
+
+USES_MILLI = 850
+"""Of each pod of the burst, once it has begun: what was estimated of it."""
+
+
+@pytest.mark.parametrize("source", [None, UsageSource.STREAM], ids=["without the stream", "with the stream"])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_burst_of_200_pods_leaves_no_node_above_its_threshold(seed: int, source: UsageSource | None) -> None:
+    """Ten nodes, half of them hot; pods that use nothing at first. Some nodes are measured on the way, and see pods
+    that have not begun: that changes nothing, since those still count with their estimates.
+    """
+    draw, state = random.Random(seed), ClusterState()
+    state.loads.advance(NOW_S)
+    begun = {f"n{index}": 1000 * (18 if index % 2 else 4) for index in range(10)}
+    for name in begun:
+        state.put_node(node(name, "32", "1024Gi", "200"))
+
+    def measure(name: str, source: UsageSource) -> None:
+        pods = {f"default/{each.name}": PodMeasure(draw.randrange(20), MI, None) for each in state.pods_on(name)}
+        total = begun[name] + sum(each.cpu_milli for each in pods.values())
+        made = NodeUsage(source, state.loads.now_s, {"cpu": total, "memory": GI}, {}, pods)
+        (state.loads.put_metric if source is UsageSource.NODE_METRIC else state.loads.put_fresh)(name, made)
+
+    for name in begun:
+        measure(name, UsageSource.NODE_METRIC)
+    framework = Framework(state, (WeightedPlugin(LoadAwareScheduling()),), seed)
+    without = 0
+    for index in range(200):
+        state.loads.advance(NOW_S + index * 0.05)
+        if index % 3 == 0:
+            measure(draw.choice(sorted(begun)), source or UsageSource.NODE_METRIC)
+        waiting = sized(f"b{index}", {"cpu": "1", "memory": "64Mi"}, {"cpu": "1", "memory": "64Mi"})
+        placement = framework.place(waiting)
+        if placement is None:
+            without += 1
+        else:
+            state.assume(waiting, placement.node)
+    final = {name: milli + USES_MILLI * sum(1 for _ in state.pods_on(name)) for name, milli in begun.items()}
+    assert all((200 * used + 32_000) // 64_000 <= 65 for used in final.values()), final
+    assert without == 200 - (5 * ((20_959 - 4000) // USES_MILLI) + 5 * ((20_959 - 18_000) // USES_MILLI))
