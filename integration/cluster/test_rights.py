@@ -181,6 +181,8 @@ def binding(node: str) -> Object:
 
 MANAGER, UNINSTALLER, AGENT, KUBELET = "koord-manager", "koordinator-uninstall", "koordlet", "kubelet"
 SCHEDULER = "koord-scheduler"
+QUOTA = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/default/elasticquotas/a"
+OF_QUOTA = "quota.scheduling.koordinator.sh/"
 POD, VOLUME, CLAIM = (
     *("/api/v1/namespaces/default/pods/p1", "/api/v1/persistentvolumes/v1"),
     "/api/v1/namespaces/default/persistentvolumeclaims/c1",
@@ -273,6 +275,20 @@ WRITES = {
     "a claim's labels": Write(
         SCHEDULER, "PATCH", CLAIM, annotated(labels={"a": "b"}), "of metadata koord-scheduler changes"
     ),
+    "what a quota comes to": Write(
+        SCHEDULER, "PATCH", QUOTA,
+        {**annotated(annotations={f"{OF_QUOTA}runtime": "{}"}), "status": {"used": {"cpu": "1"}}},
+    ),
+    "a quota's max": Write(
+        SCHEDULER, "PATCH", QUOTA, {"spec": {"max": {"cpu": "9"}}}, "what is wanted of an ElasticQuota koord-scheduler"
+    ),
+    "a quota's weight": Write(
+        SCHEDULER, "PATCH", QUOTA, annotated(annotations={f"{OF_QUOTA}shared-weight": "{}"}),
+        "that say what it comes to",
+    ),
+    "a quota's parent": Write(
+        SCHEDULER, "PATCH", QUOTA, annotated(labels={f"{OF_QUOTA}parent": "b"}), "that say what it comes to"
+    ),
     "the scheduler's Event": Write(SCHEDULER, "POST", EVENTS, event("s", SCHEDULER), content_type=JSON),
     "the manager's, by the scheduler": Write(
         SCHEDULER, "POST", EVENTS, event("s", MANAGER), "whose source is koord-scheduler", JSON
@@ -338,6 +354,8 @@ def writers(plane: ControlPlane, render: Callable[..., list[Object]]) -> Iterato
             admin.create(METRICS, {**kind, "metadata": {"name": name}})
             admin.create(EVENTS, event(name, name=f"of-{name}"))
         admin.create(objects.pods_of("default"), objects.pod("p1", {}))
+        kind = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "ElasticQuota"}
+        admin.create(QUOTA.rpartition("/")[0], {**kind, **annotated(name="a"), "spec": {"max": {"cpu": "4"}}})
         storage = {"accessModes": ["ReadWriteOnce"], "storageClassName": "slow"}
         place = {"capacity": {"storage": "1Gi"}, "hostPath": {"path": "/nowhere"}}
         admin.create("/api/v1/persistentvolumes", {**annotated(name="v1"), "spec": {**storage, **place}})
