@@ -128,8 +128,8 @@ def overuse(api: Api) -> None:
 
 
 def _is_going(api: Api, name: str) -> bool:
-    path = f"{PODS}/{name}"
-    return not api.exists(path) or "deletionTimestamp" in api.get(path)["metadata"]
+    found = [each["metadata"] for each in api.items(PODS) if each["metadata"]["name"] == name]
+    return all("deletionTimestamp" in each for each in found)
 
 
 def test_each_right_is_used_and_nothing_is_refused(plane: ControlPlane, log: Path) -> None:
