@@ -121,7 +121,10 @@ class UsageStream:
                     raise self._ended(address, error) from error
                 if not isinstance(message, bytes):  # the end
                     raise NoStream(f"koord-manager at {address} has ended the stream")
-                await self._take(pb.Update.FromString(message))
+                update = pb.Update.FromString(message)
+                if is_first and not update.is_snapshot and self._version != request.version:
+                    raise NoStream(f"koord-manager at {address} goes on from what was forgotten meanwhile")
+                await self._take(update)
                 self.source = address
                 yield is_first
                 is_first = False

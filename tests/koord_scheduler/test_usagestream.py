@@ -16,6 +16,7 @@ from koord.kube.backoff import Backoff
 from koord.model.nodelink import CA_ANNOTATION, LEASE_NAME
 from koord.overcommit.amounts import CPUMemory
 from koord.overcommit.report import FreshPod, FreshUsage
+from koord.pb.koord import clusterstate_pb2 as pb
 from koord.scheduling.loadsettings import LoadSettings
 from koord.scheduling.nodeusage import NodeUsage, UsageSource
 from koord.scheduling.plugins.loadaware import LoadAwareScheduling
@@ -23,6 +24,7 @@ from koord.scheduling.state import ClusterState
 from koord_manager.nodelink.signer import Signer
 from koord_manager.nodelink.signing import Agents
 from koord_scheduler.usagestream import UsageStream
+from qosd.cluster.nodelink import encoded
 from tests.koord_manager.nodelink.rig import AGENT, GIB, NAMESPACE, Node, Rig, rig
 from tests.scheduling.clusters import node, pod
 from tests.support.waiting import until
@@ -120,6 +122,28 @@ async def test_without_the_stream_metrics_count_and_with_it_again() -> None:
         assert made.stream.source == f"127.0.0.1:{made.manager.link.port}"
 
 
+async def test_what_was_forgotten_while_it_was_asked_for_is_told_anew() -> None:
+    async with following(stale_s=30.0) as made:
+        await made.node.report(usage=used(2500))
+        await until(lambda: made.used() == 2500)
+        made.manager.state.leads = False
+        await until(lambda: not made.stream.source)
+        find, forgotten = made.stream._leader, 0
+
+        async def leader() -> tuple[str, bytes]:
+            """Once the request is made, what it goes on from is forgotten."""
+            nonlocal forgotten
+            found = await find()
+            if not forgotten:
+                asyncio.get_running_loop().call_soon(made.stream._clear)
+            forgotten += 1
+            return found
+
+        made.manager.state.leads = True
+        made.stream._leader = leader  # type: ignore[method-assign]
+        await until(lambda: forgotten and made.stream.source and made.used() == 2500)
+
+
 async def test_a_stream_that_is_back_soon_has_changed_nothing() -> None:
     async with following(stale_s=30.0) as made:
         await made.node.report(usage=used(2500))
@@ -153,6 +177,21 @@ async def test_why_there_is_no_stream_is_said_once(caplog: pytest.LogCaptureFixt
         assert (said, made.used()) == ([f"goes by NodeMetrics: {why}"], 1000)
         lease(made.manager)
         await until(lambda: made.used() == 2500)
+
+
+async def test_what_a_snapshot_does_not_name_is_void_once_it_is_complete() -> None:
+    async with following() as made:
+        made.manager.state.leads = False
+        report = encoded("n1", "i", 1, 0, used(2500))
+        both = [pb.NodeState(node=name, report=report, agent=pb.REPORTING) for name in ("n1", "n2")]
+        await made.stream._take(pb.Update(instance="a", version=2, is_snapshot=True, is_complete=True, nodes=both))
+        assert (made.used("n1"), made.used("n2")) == (2500, 2500)
+        await made.stream._take(pb.Update(instance="b", version=1, is_snapshot=True, nodes=both[:1]))
+        assert made.used("n2") == 2500
+        await made.stream._take(pb.Update(instance="b", version=1, is_complete=True))
+        assert (made.used("n1"), made.used("n2")) == (2500, 1000)
+        await made.stream._take(pb.Update(instance="b", version=2, is_complete=True, gone=["n1"]))
+        assert made.used("n1") == 1000
 
 
 async def test_a_scheduler_that_is_not_certified_goes_by_metrics(caplog: pytest.LogCaptureFixture) -> None:

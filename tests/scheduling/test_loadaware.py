@@ -448,6 +448,19 @@ def test_a_burst_stops_at_the_threshold() -> None:
     )
 
 
+def test_pods_that_the_stream_leaves_out_are_those_of_the_metric() -> None:
+    """Agents report no batch pods there: such a pod is measured all the same."""
+    state = loaded(usage("14", pods=MEASURED, interval_s=300), placed("x", -500), placed("y", -200))
+    state.loads.put_fresh("n1", usage("16", age_s=1)._replace(source=UsageSource.STREAM))
+    load = state.loads.of(DEFAULT)
+    assert load.at(0, False).used[0] == 16_000 + 1700, "y is in neither"
+    fresh = usage("16", age_s=1, pods={"y": ("1", "0", "")})._replace(source=UsageSource.STREAM)
+    state.loads.put_fresh("n1", fresh)
+    assert load.at(0, False).used[0] == 16_700, "for the metric's interval y counts as estimated"
+    state.loads.put_fresh("n1", None)
+    assert load.at(0, False).used[0] == 14_000 + 1700
+
+
 # prod
 
 BY_PROD = LoadSettings(Thresholds(prod=(("cpu", 50),)))
