@@ -28,6 +28,8 @@ from koord.scheduling.table import Bools, Int64s
 MOST_SCORE = 100
 EXTENDER = "Extender"
 """Stands among the names of plugins for the programs outside of this one that have a say in where a pod goes."""
+GANG = "Coscheduling"
+"""Stands among the names of plugins for the rest of a pod's gang, which has to be placed with it."""
 LabelPair = tuple[str, str]
 """A label's key and value."""
 

@@ -163,7 +163,7 @@ class Preemptor:
         )
         if not lower:
             return None
-        breaking, others = _by_budget(lower, self.budgets)
+        breaking, others = by_budget(lower, self.budgets)
         ahead = state.nominations.ahead_on(node, pod)
         with self._trial(pod, row, lower, ahead, amounts) as trial:
             if not trial.fits():
@@ -246,7 +246,7 @@ class _AmountsTrial:
         return True
 
 
-def _by_budget(pods: Iterable[PodInfo], budgets: Sequence[PodDisruptionBudget]) -> tuple[list[PodInfo], list[PodInfo]]:
+def by_budget(pods: Iterable[PodInfo], budgets: Sequence[PodDisruptionBudget]) -> tuple[list[PodInfo], list[PodInfo]]:
     """Parts the pods, of which the most important comes first, into those whose leaving breaks a budget and others."""
     left = [budget.status.disruptions_allowed for budget in budgets]
     breaking: list[PodInfo] = []

@@ -20,14 +20,14 @@ from dataclasses import replace
 
 from koord.scheduling.framework import Framework
 from koord.scheduling.parkedpods import ParkedPods
-from koord.scheduling.plugin import EXTENDER, Event, EventKind
+from koord.scheduling.plugin import EXTENDER, GANG, Event, EventKind
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.queuedpod import BackoffTimes, PodOrder, QueuedPod
 from koord.scheduling.state import ClusterState
 
 PARKED_S = 300.0
-_CAME, _CHANGED, _FAILED, _BACKED_OFF, _SWEPT = (
-    "PodAdd", "PodUpdate", "ScheduleAttemptFailure", "BackoffComplete", "UnschedulableTimeout"
+_CAME, _CHANGED, _FAILED, _BACKED_OFF, _SWEPT, _RELEASED = (
+    "PodAdd", "PodUpdate", "ScheduleAttemptFailure", "BackoffComplete", "UnschedulableTimeout", "PodGroupUpdate"
 )  # fmt: skip
 _EVENTS = {
     EventKind.NODE: "NodeUpdate",
@@ -46,7 +46,9 @@ _DEFAULT_BACKOFF = BackoffTimes()
 class SchedulingQueue:
     """``framework_of``: whose decision about the pod failed, and which is asked whether a node would do now.
 
-    ``incoming``: how many pods came to which part of the queue, by upstream's name of what brought them there.
+    ``holds``: whether a pod is not to be tried yet, for it needs others of its gang: it is gated then, as by a gate of
+    its own, until it is released. ``incoming``: how many pods came to which part of the queue, by upstream's name of
+    what brought them there.
     """
 
     def __init__(
@@ -54,8 +56,9 @@ class SchedulingQueue:
         state: ClusterState,
         framework_of: Callable[[PodInfo], Framework],
         backoff: BackoffTimes = _DEFAULT_BACKOFF,
+        holds: Callable[[PodInfo], bool] = lambda pod: False,
     ) -> None:
-        self._backoff = backoff
+        self._backoff, self._holds = backoff, holds
         self.incoming = Counter[tuple[str, str]]()
         self._queued: dict[str, QueuedPod] = {}
         self._active, self._backing_off, self._failed = PodOrder(), PodOrder(), PodOrder()
@@ -157,6 +160,41 @@ class SchedulingQueue:
         queued.tries, queued.entered_s = queued.tries + 1, now_s
         return queued
 
+    def take(self, uid: str, now_s: float) -> QueuedPod | None:
+        """Takes a pod with one that was popped, of the same gang, wherever it is; None: it is not there, has gates of
+        its own, or waits for extenders.
+        """
+        queued = self._queued.get(uid)
+        if queued is None or queued.pod.spec.scheduling_gates or uid in self._asked:
+            return None
+        if any(uid in order for order in self._aside.values()):
+            return None
+        self._take_out(uid)
+        del self._queued[uid]
+        queued.tries, queued.entered_s = queued.tries + 1, now_s
+        if queued.tried_from_s < 0:
+            queued.tried_from_s = now_s
+        return queued
+
+    def put_back(self, queued: QueuedPod, since_s: float) -> None:
+        """A pod that was taken, and that nothing was decided about, is active again, since it was so before."""
+        queued.tries -= 1
+        self._queued[queued.pod.uid] = queued
+        self._activate(queued, since_s, _CHANGED)
+
+    def release(self, uids: Iterable[str], now_s: float) -> None:
+        """Pods that were held are so no longer, and parked ones may be helped: they are active, in their order."""
+        for uid in uids:
+            queued = self._queued.get(uid)
+            if queued is None:
+                continue
+            if uid in self._gated:
+                self._gated.discard(uid)
+                self._activate(queued, now_s, _RELEASED)
+            elif uid in self._parked:
+                self._parked.discard(uid)
+                self._back_off(queued, now_s, _RELEASED, self._failed)
+
     def set_aside(self, queued: QueuedPod, extenders: frozenset[str], now_s: float) -> None:
         """A pod that was taken waits for its turn with the extenders of these names."""
         self._queued[queued.pod.uid] = queued
@@ -229,8 +267,8 @@ class SchedulingQueue:
         due: nobody who came meanwhile goes before it.
         """
         for queued, kind in self._parked.wake():
-            is_extenders = EXTENDER in queued.rejected_by
-            self._back_off(queued, now_s, _EVENTS[kind], self._failed if is_extenders else None)
+            waits_out = not queued.rejected_by.isdisjoint((EXTENDER, GANG))
+            self._back_off(queued, now_s, _EVENTS[kind], self._failed if waits_out else None)
         for order in (self._backing_off, self._failed):
             while (found := order.first()) is not None and found[0][0] <= now_s:
                 self._activate(order.pop(), found[0][0], _BACKED_OFF)
@@ -253,7 +291,7 @@ class SchedulingQueue:
 
     def _activate(self, queued: QueuedPod, now_s: float, event: str) -> None:
         queued.entered_s = now_s
-        if queued.pod.spec.scheduling_gates:
+        if queued.pod.spec.scheduling_gates or self._holds(queued.pod):
             self._gated.add(queued.pod.uid)
             self.incoming["gated", event] += 1
             return
@@ -264,7 +302,7 @@ class SchedulingQueue:
 
     def _back_off(self, queued: QueuedPod, now_s: float, event: str, order: PodOrder | None = None) -> None:
         """Makes the pod active once its backoff has ended; in ``_failed``, not before. (An extender is a program of
-        others: it is not asked again as fast as it answers.)
+        others: it is not asked again as fast as it answers. A try of a gang costs one of each member.)
         """
         if queued.backoff_until_s <= now_s:
             self._activate(queued, now_s, event)
