@@ -14,6 +14,7 @@ from koord.kube.client import Client
 from koord.kube.errors import NotLeader
 from koord.kube.lease import Timing
 from koord.kube.recorder import EventType
+from koord.scheduling.gangplacement import Holder
 from koord.scheduling.plugin import Event, EventKind, PluginError
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.queuedpod import QueuedPod
@@ -30,6 +31,17 @@ from koord_scheduler.window import RequestWindow
 _TIMING = Timing()
 _BIND_TIMEOUT_S = _TIMING.lease_s - _TIMING.renew_s
 """What a leader sends, which it may until ``renew_s``, it has an answer to or gives up before another may lead."""
+
+
+class _Holder:
+    def __init__(self, view: ClusterView, held: HeldPods) -> None:
+        self._view, self._held = view, held
+
+    def hold(self, pod: PodInfo, node: str) -> None:
+        self._held.reserve(pod, node, self._view.profile_of(pod))
+
+    def release(self, uid: str) -> None:
+        self._held.unreserve(uid)
 
 
 class BindingCycle:
@@ -62,13 +74,17 @@ class BindingCycle:
         except PluginError as error:
             self._forget(pod, node)
             return self.fail(queued, FAILED, str(error))
-        return self._run(queued, volumes)
+        return self.carry_out(queued, volumes)
 
     def fail(self, queued: QueuedPod, reason: str, message: str) -> Coroutine[Any, Any, None]:
         """The pod has no node and is tried again after its backoff; returns what says why."""
         self._ended(queued, Result.UNSCHEDULABLE if reason == UNSCHEDULABLE else Result.ERROR)
         self._view.came_back(queued)
         return self._reporter.tell(queued.pod, reason, message)
+
+    def holder(self) -> Holder:
+        """Returns what has plugins hold something for the members of a gang while they are placed."""
+        return _Holder(self._view, self.held)
 
     async def over(self) -> None:
         """Returns once nothing that was sent can be carried out any more."""
@@ -78,8 +94,8 @@ class BindingCycle:
         """Nothing is carried out any more."""
         self.held.take_back()
 
-    async def _run(self, queued: QueuedPod, volumes: VolumeDecision) -> None:
-        """Has the pod bound to the node of ``volumes``."""
+    async def carry_out(self, queued: QueuedPod, volumes: VolumeDecision) -> None:
+        """Has the pod bound to the node of ``volumes``, on which it counts."""
         pod, node, reason = queued.pod, volumes.node, FAILED
         try:
             rejection = await self.held.permitted(pod, node, self._view.profile_of(pod))
@@ -103,7 +119,9 @@ class BindingCycle:
             return
         self._forget(pod, node)
         if bound.outcome is Outcome.REFUSED:
-            await self.fail(queued, reason, bound.error)
+            told = self.fail(queued, reason, bound.error)
+            self._keep_room(pod, node)
+            await told
         else:
             self._ended(queued, Result.ERROR)
             self._view.came_back(queued)
@@ -125,6 +143,15 @@ class BindingCycle:
         if bound is None:
             bound = await self._binder.bind(pod, node, is_wanted)
         return bound if bound.outcome is Outcome.BOUND else bound._replace(error=f"binding rejected: {bound.error}")
+
+    def _keep_room(self, pod: PodInfo, node: str) -> None:
+        """The rest of a gang is on its nodes, and waits for the pod: no lesser pod gets the room that it had."""
+        gangs = self._view.gangs
+        key = gangs.of(pod.uid)
+        gang = None if key is None else gangs.get(key)
+        is_there = pod.uid in self._view.queue and node in self._view.state.table
+        if is_there and gang is not None and gangs.placed_count(gang):
+            self._view.state.nominations.put(pod, node)
 
     def _forget(self, pod: PodInfo, node: str) -> None:
         """The pod is not on the node after all, and others may have its room."""

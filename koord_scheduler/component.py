@@ -64,6 +64,7 @@ class SchedulerComponent(Component):
         own.unreadable_pods = lambda: float(len(view.problems))
         counted.pending_pods, counted.cache_size = view.queue.counts, view.state.counts
         counted.queue_incoming_pods = lambda: view.queue.incoming
+        counted.waiting_gang_group_number = lambda: float(view.gangs.waiting_group_count())
         counted.unschedulable_pods = lambda: view.queue.rejected
 
     async def follow(self) -> None:

@@ -32,6 +32,7 @@ from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import NEVER
 from koord.scheduling.queue import PARKED_S
 from koord.scheduling.queuedpod import QueuedPod
+from koord_scheduler import ganginfo
 from koord_scheduler.decisions import Decisions
 from koord_scheduler.podstatus import POD_SCHEDULED
 from koord_scheduler.view import ClusterView
@@ -139,10 +140,15 @@ class Explainer:
             tuple(self._helps(queued, queue, nominated, now)),
             self._why_no_preemption(pod) if queue == "unschedulable" and not nominated else "",
             _said(pod.pod),
+            *ganginfo.of(self._view, pod),
         )  # fmt: skip
 
     def _helps(self, queued: QueuedPod, queue: str, nominated: str, now: obstacles.Obstacles) -> Iterator[str]:
         pod = queued.pod
+        key = self._view.gangs.of(pod.uid)
+        if key is not None and any(self._view.gangs.needs(key).values()):
+            yield "room for its gang as a whole, as above"
+            return
         if pod.spec.scheduling_gates:
             yield f"that the scheduling gates {_gates(pod)} are removed, by whoever has set them"
         if nominated:
@@ -158,6 +164,8 @@ class Explainer:
         yield from now.helps
 
     def _why_no_preemption(self, pod: PodInfo) -> str:
+        if (key := self._view.gangs.of(pod.uid)) is not None and any(self._view.gangs.needs(key).values()):
+            return ""  # the message says it of the gang
         if pod.spec.preemption_policy == NEVER:
             return "its preemptionPolicy is Never"
         if self._view.profile_of(pod).preemption is None:
@@ -184,7 +192,8 @@ class Explainer:
         namespace, name, priority, queue, scheduler, rejected_by = key
         pod = queued.pod
         if queue == "gated":
-            waits_for = f"its gates: {_gates(pod)}"
+            gang = self._view.gangs.of(pod.uid)
+            waits_for = self._view.gangs.why_not(gang) if gang is not None else f"its gates: {_gates(pod)}"
         elif queue == "active" and not queued.tries:
             waits_for = "its turn"
         else:

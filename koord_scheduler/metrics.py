@@ -97,6 +97,13 @@ class SchedulingMetrics:
     )
     preemption_attempts: int = counter("Pods for which others had to leave.")
     preemption_victims: Histogram = histogram("Pods that had to leave for one.", bounds=_doubled(1, 7))
+    gang_schedule_cycle_duration_seconds: dict[tuple[str, str], Histogram] = histogram(
+        "Time of a decision about a gang, by what it came to and the power of two that its members fit in.",
+        "reason", "job_size", bounds=(0.1, 0.5, 1, 2, 3, 5, 7.5, 10, 12.5, 15, 20, 25, 30, 45, 60, 120),
+    )  # fmt: skip
+    waiting_gang_group_number: Callable[[], float] = gauge(
+        "Groups of gangs of which members wait.", factory=lambda: zero
+    )
     pending_pods: ByName = gauge("Pods that wait, by where they are in the queue.", "queue", factory=lambda: none)
     queue_incoming_pods: Callable[[], Mapping[tuple[str, str], float]] = counter(
         "Pods that came to a part of the queue, by what brought them there.", "queue", "event",
@@ -113,6 +120,11 @@ class SchedulingMetrics:
         self.scheduling_algorithm_duration_seconds.observe(seconds)
         self.pod_scheduling_evaluated_nodes.observe(node_count)
         self.pod_scheduling_feasible_nodes.observe(feasible_count)
+
+    def gang_decided(self, seconds: float, member_count: int, *, is_whole: bool) -> None:
+        """It was decided about a gang of which so many members wait, in so many seconds."""
+        key = (Result.SCHEDULED if is_whole else Result.UNSCHEDULABLE).value, str(1 << (member_count - 1).bit_length())
+        self.gang_schedule_cycle_duration_seconds[key].observe(seconds)
 
     def tried(self, queued: QueuedPod, result: Result, now_s: float) -> None:
         """An attempt for the pod has ended."""

@@ -15,6 +15,7 @@ import msgspec
 
 from koord.model import durations
 from koord.model.core import Amount, Slim
+from koord.model.gang import GangDefaults, MatchPolicy
 from koord.model.priority import CPU, MEMORY
 from koord.model.quantity import QuantityError
 from koord.model.scheduling.pods import NodeAffinity as Affinity
@@ -160,6 +161,22 @@ class ElasticQuotaArgs(_Args, frozen=True):
     enable_queue_hint: bool | None = None
     quota_snapshot_update_interval: str | None = None
     hook_plugins: tuple[Any, ...] | None = None
+
+
+class CoschedulingArgs(_Args, frozen=True):
+    default_timeout: str | None = None
+    controller_workers: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
+    skip_check_schedule_cycle: bool | None = None
+    enable_preemption: bool | None = None
+    aware_network_topology: bool | None = None
+    default_match_policy: MatchPolicy | None = None
+
+
+class CoschedulingSettings(NamedTuple):
+    """``defaults``: of what a gang does not say. ``is_preempting``: whether lesser pods may have to leave for one."""
+
+    defaults: GangDefaults = GangDefaults()
+    is_preempting: bool = False
 
 
 class VolumeBindingSettings(NamedTuple):
@@ -316,6 +333,25 @@ def _inter_pod_affinity(document: object, path: str, reader: DocumentReader) -> 
     args = reader.read(InterPodAffinityArgs, document, path)
     weight = args.hard_pod_affinity_weight
     return InterPodAffinity(1 if weight is None else weight, not args.ignore_preferred_terms_of_existing_pods)
+
+
+def read_coscheduling(document: object, path: str, reader: DocumentReader) -> CoschedulingSettings:
+    args, default = reader.read(CoschedulingArgs, document, path), GangDefaults()
+    timeout_s = default.timeout_s
+    if args.default_timeout:
+        timeout_ns = durations.parse_ns(args.default_timeout)
+        if timeout_ns is None:
+            reader.wrong(f"{path}.defaultTimeout", args.default_timeout, "is no duration of more than nothing")
+        else:
+            timeout_s = timeout_ns / 10**9
+    for name, value, why in (
+        ("controllerWorkers", args.controller_workers, "no controller of gangs has workers"),
+        ("skipCheckScheduleCycle", args.skip_check_schedule_cycle or None, "there are no cycles of a gang"),
+        ("awareNetworkTopology", args.aware_network_topology or None, "gangs do not go by the network yet"),
+    ):
+        reader.no_effect(f"{path}.{name}", value, why)
+    policy = args.default_match_policy or default.match_policy
+    return CoschedulingSettings(GangDefaults(timeout_s, policy), bool(args.enable_preemption))
 
 
 def _fit_plus(document: object, path: str, reader: DocumentReader) -> Plugin:

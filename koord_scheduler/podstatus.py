@@ -72,6 +72,10 @@ class PodReporter:
         self.record(pod, EventType.WARNING, "FailedScheduling", message)
         await self._statuses.unscheduled(pod, reason, message, nominated)
 
+    async def condition(self, pod: PodInfo, reason: str, message: str, nominated: str | None = None) -> None:
+        """Says the same without an Event."""
+        await self._statuses.unscheduled(pod, reason, message, nominated)
+
     def record(self, pod: PodInfo, type: EventType, reason: str, message: str) -> None:
         self._recorder.record(Subject.of(POD, pod.pod.metadata), type, reason, message)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from koord.model.core import Slim
 from koord.scheduling.defaults import default_plugins
 from koord.scheduling.framework import WeightedPlugin, can_filter, can_prefer, can_score
-from koord.scheduling.plugin import Plugin
+from koord.scheduling.plugin import GANG, Plugin
 from koord.scheduling.plugins.elasticquota import ElasticQuota
 from koord.scheduling.plugins.koordinator import NodeResourcesFitPlus, ScarceResourceAvoidance
 from koord.scheduling.plugins.loadaware import LoadAwareScheduling
@@ -25,7 +25,7 @@ from koord.scheduling.preemption import CandidateCount
 from koord_scheduler import pluginargs, pluginsets
 from koord_scheduler.documentreader import DocumentReader
 from koord_scheduler.options import NAME
-from koord_scheduler.pluginargs import API_VERSION, Percent, VolumeBindingSettings
+from koord_scheduler.pluginargs import API_VERSION, CoschedulingSettings, Percent, VolumeBindingSettings
 from koord_scheduler.pluginsets import (
     ALL,
     BIND,
@@ -50,18 +50,21 @@ UPSTREAMS_NAME = "default-scheduler"
 """Of a file's only profile, if it does not say one."""
 _PREEMPTION, _VOLUME_BINDING = "DefaultPreemption", "VolumeBinding"
 _ORDER, _BINDER, _PATCHER = "PrioritySort", "DefaultBinder", "DefaultPreBind"
+_WITH_ARGUMENTS = (_PREEMPTION, _VOLUME_BINDING, GANG)
+"""Parts of the scheduler itself that take arguments."""
 _PARTS = {
     "SchedulingGates": (PRE_ENQUEUE,),
     _ORDER: (QUEUE_SORT,),
     _PREEMPTION: (POST_FILTER, PRE_ENQUEUE),
     _PATCHER: (PRE_BIND,),
     _BINDER: (BIND,),
+    GANG: (PRE_ENQUEUE, PRE_FILTER, POST_FILTER, SCORE, RESERVE, PERMIT, PRE_BIND, "preScore", "postBind"),
 }
 """Plugins of upstream's that are parts of the scheduler itself here, and where they take part."""
 # fmt: off
 _MISSING = frozenset((
     "DynamicResources", "GangScheduling",
-    "NodeDeclaredFeatures", "Coscheduling", "Reservation",
+    "NodeDeclaredFeatures", "Reservation",
     "NodeNUMAResource", "DeviceShare", "CompatibleDefaultPreemption",
 ))
 # fmt: on
@@ -79,6 +82,7 @@ ALL_NODES = "all nodes are looked at"
 class Profile:
     """How the pods are placed that have ``name`` as ``spec.schedulerName``. ``preemption`` None: none makes room,
     but for pods of the same quota, if it ``preempts_in_quota``.
+    ``coscheduling`` None: whatever gang a pod says that it is of, it is placed by itself.
 
     ``reserve``, ``permit``, ``pre_bind``: the plugins that take part there, in their order.
     """
@@ -88,6 +92,7 @@ class Profile:
     preemption: CandidateCount | None = field(default_factory=CandidateCount)
     volume_binding: VolumeBindingSettings = field(default_factory=VolumeBindingSettings)
     preempts_in_quota: bool = False
+    coscheduling: CoschedulingSettings | None = field(default_factory=CoschedulingSettings)
     reserve: tuple[Plugin, ...] = ()
     permit: tuple[Plugin, ...] = ()
     pre_bind: tuple[Plugin, ...] = ()
@@ -171,6 +176,7 @@ class _ProfileReader:
         none, reader = _Arguments(None, ""), self._reader
         count = pluginargs.read_preemption(*self._arguments.get(_PREEMPTION, none), reader)
         volumes = pluginargs.read_volume_binding(*self._arguments.get(_VOLUME_BINDING, none), reader)
+        gangs = pluginargs.read_coscheduling(*self._arguments.get(GANG, none), reader)
         resolved = pluginsets.resolve(self._sets, list(self._defaults()), self._extends)
         self._check_parts(resolved.by_point)
         by_method = {point: self._extending(resolved, point) for point in _METHODS}
@@ -188,6 +194,7 @@ class _ProfileReader:
             count if _PREEMPTION in resolved.by_point[POST_FILTER] else None,
             volumes,
             ElasticQuota.name in resolved.by_point[POST_FILTER],
+            gangs if GANG in resolved.by_point[PERMIT] else None,
             *[tuple([self._made[each] for each in by_method[point]]) for point in (RESERVE, PERMIT, PRE_BIND)],
         )
 
@@ -266,7 +273,7 @@ class _ProfileReader:
             elif (
                 self._is_known(name, place)
                 and (point in (PRE_ENQUEUE, *_SWITCHING_POINTS) or self._is_switched(name, point))
-                and not self._extends(name, point)
+                and not (self._extends(name, point) or (name, point) == (GANG, QUEUE_SORT))
             ):
                 self._reader.wrong(place, name, f"does nothing at {point}")
         for index, each in enumerate(plugins.disabled):
@@ -300,7 +307,7 @@ class _ProfileReader:
             self._made[name] = pluginargs.PLUGINS[name](document, place, self._reader)
         elif name not in self._ours and name not in _PARTS:
             self._make_users(name, arguments, path)
-        elif document and name not in (_PREEMPTION, _VOLUME_BINDING):
+        elif document and name not in _WITH_ARGUMENTS:
             self._reader.wrong(place, document, f"is given to {name}, which takes no arguments")
 
     def _is_users(self, name: str) -> bool:
@@ -309,7 +316,7 @@ class _ProfileReader:
     def _check_parts(self, by_point: Mapping[str, Sequence[str]]) -> None:
         """Pods have one order, and are bound by us, whatever plugins that there are not yet would do."""
         orders = by_point[QUEUE_SORT]
-        if len(orders) != 1 or (orders[0] != _ORDER and orders[0] not in _MISSING):
+        if len(orders) != 1 or (orders[0] not in (_ORDER, GANG) and orders[0] not in _MISSING):
             self._reader.wrong(f"{self._path}.plugins.{QUEUE_SORT}", ", ".join(orders), f"is not {_ORDER} alone")
         if _BINDER not in by_point[BIND]:
             self._reader.wrong(f"{self._path}.plugins.{BIND}", ", ".join(by_point[BIND]), f"lacks {_BINDER}")

@@ -7,24 +7,23 @@ decisions the event loop comes to other work.
 A pod in which extenders have a say stays in the queue while they are asked, and others go on: each extender is asked
 about one pod at a time, in the queue's order, as it is used to from kube-scheduler.
 
-A pod that no node takes waits in the queue for an event that helps it; if it may, it makes room by preemption first.
+A gang is decided about at once (`gangcycle`). A pod that no node takes waits in the queue for an event that helps it;
+if it may, it makes room by preemption first.
 Invariant: what is under way when leadership ends is taken back or confirmed by the pod's own object, not by us.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from koord.kube.client import Client, Preconditions
+from koord.kube.client import Client
 from koord.kube.errors import KubeError
-from koord.kube.kind import Key
-from koord.kube.recorder import EventRecorder, EventType
-from koord.kube.schedulingkinds import POD
+from koord.kube.recorder import EventRecorder
 from koord.scheduling.framework import Diagnosis, Placement
+from koord.scheduling.gangs import unheard
 from koord.scheduling.plugin import PluginError
 from koord.scheduling.plugins.volumebinding import binding
 from koord.scheduling.podinfo import PodInfo
@@ -34,12 +33,14 @@ from koord_scheduler.bindingcycle import BindingCycle
 from koord_scheduler.consultation import Consultation, Unplaced
 from koord_scheduler.decisions import Decisions
 from koord_scheduler.extenders import NO_EXTENDERS, ExtenderError, Extenders
+from koord_scheduler.gangcycle import GangCycle
 from koord_scheduler.metrics import Result, SchedulingMetrics
+from koord_scheduler.podgroupstatus import PodGroupStatusWriter
 from koord_scheduler.podstatus import FAILED, UNSCHEDULABLE, PodReporter, PodStatusWriter
 from koord_scheduler.quotawork import QuotaWork
+from koord_scheduler.roommaking import RoomMaker
 from koord_scheduler.view import ClusterView
 
-_log = logging.getLogger(__name__)
 _SLICE_S = 0.005
 
 
@@ -59,25 +60,33 @@ class Scheduler:
         extenders: Extenders = NO_EXTENDERS,
         decisions: Decisions | None = None,
     ) -> None:
-        self._client, self._view = client, view
+        self._view = view
         self._monotonic_s = monotonic_s
         self.metrics, self.decisions = metrics or SchedulingMetrics(), decisions or Decisions()
-        self._statuses = PodStatusWriter(client, wall_s)
-        self._reporter = PodReporter(self._statuses, recorder)
+        statuses = PodStatusWriter(client, wall_s)
+        self._reporter = PodReporter(statuses, recorder)
+        self._room_maker = RoomMaker(client, view, statuses, self._reporter)
         self._wake = asyncio.Event()
         self.binding = BindingCycle(client, view, self._reporter, self._ended, self._wake.set, monotonic_s, extenders)
         recorder.is_busy = lambda: self.binding.window.is_full
         self._extenders, self._consultation = extenders, Consultation(client, view, extenders)
         self.quotas = QuotaWork(client, view, recorder, monotonic_s)
+        self._gangs = GangCycle(
+            *(view, self.binding, self._reporter, self._room_maker),
+            *(self.metrics, self.decisions, extenders, monotonic_s),
+        )
+        self._pod_groups = PodGroupStatusWriter(client, view.gangs, lambda pod: view.is_ours(pod.pod), wall_s)
         self._asked = frozenset[str]()
         """The extenders that are asked about a pod now."""
 
     async def run(self) -> None:
         """Places pods, until it is cancelled."""
         self._view.changed, self._view.storage_changed = self._wake.set, self.binding.volumes.changed
+        self._view.gangs.changed = self._pod_groups.changed
         try:
             async with self._extenders.connected(), asyncio.TaskGroup() as group:
                 group.create_task(self.quotas.run())
+                group.create_task(self._pod_groups.run())
                 while True:
                     self._decide_for_a_while(group)
                     self._consult(group)
@@ -85,6 +94,7 @@ class Scheduler:
                     self.binding.held.happened()
                     await self._next_work()
         finally:
+            self._view.gangs.changed = unheard
             try:
                 await self.binding.over()
             finally:
@@ -99,7 +109,10 @@ class Scheduler:
             queued = self._view.queue.pop(now_s)
             if queued is None:
                 return
-            if self._extenders and (deciding := self._extenders.deciding_about(queued.pod)):
+            if (work := self._gangs.decide(queued)) is not None:
+                for each in work:
+                    group.create_task(each)
+            elif self._extenders and (deciding := self._extenders.deciding_about(queued.pod)):
                 self._view.queue.set_aside(queued, deciding, now_s)
             else:
                 group.create_task(self._decided(queued))
@@ -201,28 +214,8 @@ class Scheduler:
 
     async def _preempt(self, pod: PodInfo, preemption: Preemption, message: str) -> None:
         """Has the victims deleted, as long as the pod waits; it is tried again when they have left."""
-        node = preemption.node
-        await self._reporter.tell(pod, UNSCHEDULABLE, message, node)
-        for other in self._view.state.nominations.below(pod.priority, node):
-            self._view.state.nominations.remove(other.uid)
-            await self._statuses.unscheduled(other, UNSCHEDULABLE, f"node {node} is for a more important pod", "")
-        for victim in preemption.victims:
-            if pod.uid not in self._view.queue:
-                return
-            if not victim.is_terminating:
-                await self._delete(pod, victim, node)
-
-    async def _delete(self, pod: PodInfo, victim: PodInfo, node: str) -> None:
-        reason = f"preempting to accommodate a higher priority pod {pod.namespace}/{pod.name}"
-        await self._statuses.disrupted(victim, reason)
-        if pod.uid not in self._view.queue:
-            return
-        try:
-            await self._client.delete(POD, Key(victim.namespace, victim.name), Preconditions(victim.uid))
-        except KubeError as error:
-            _log.warning("pod %s/%s cannot be preempted: %s", victim.namespace, victim.name, error)
-            return
-        self._reporter.record(victim, EventType.NORMAL, "Preempted", f"Preempted by pod {pod.uid} on node {node}")
+        await self._reporter.tell(pod, UNSCHEDULABLE, message, preemption.node)
+        await self._room_maker.make_room({preemption.node: pod}, preemption.victims)
 
 
 def _no_victims(diagnosis: Diagnosis) -> str:

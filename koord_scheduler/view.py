@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
+from koord.kube.backoff import Backoff
 from koord.kube.client import Client
+from koord.kube.errors import APIError
 from koord.kube.informer import Followed, Informer, Pace, as_read
 from koord.kube.interner import Interner
 from koord.kube.kind import NAMESPACE, Key, Kind, Object, PartialObject
@@ -25,19 +27,23 @@ from koord.kube.schedulingkinds import (
     NODE,
     POD,
     POD_DISRUPTION_BUDGET,
+    POD_GROUP,
     REPLICA_SET,
     REPLICATION_CONTROLLER,
     SERVICE,
     STATEFUL_SET,
 )
 from koord.kube.stream import EventStream, ObjectEvent
+from koord.model.gang import GangDefaults, GangKey
 from koord.model.quantity import QuantityError
+from koord.model.scheduling.koordinator import PodGroup
 from koord.model.scheduling.owners import ReplicaSet, ReplicationController, Service, StatefulSet
 from koord.model.scheduling.pods import Node, Pod
 from koord.model.scheduling.policies import PodDisruptionBudget
 from koord.model.selector import LabelSelector
 from koord.scheduling.defaults import at_minor
 from koord.scheduling.framework import Framework, WeightedPlugin
+from koord.scheduling.gangs import Gangs
 from koord.scheduling.owners import ControllerKey, ServicePods
 from koord.scheduling.plugin import Event, EventKind
 from koord.scheduling.plugins.loadaware import LoadAwareScheduling
@@ -60,6 +66,8 @@ _PACE = Pace(stall_s=10.0, most_silent_watches=60)
 """Of nodes and pods: a watch whose connection hangs is begun anew within ten seconds, from where it was, so that no pod
 is placed for longer by what is not so any more. Where nothing happens, that is a request each ten seconds.
 """
+_OPTIONAL = Pace(refused=Backoff(base_s=30.0, max_s=120.0))
+"""Of a kind that the API server need not have."""
 _DEFAULT_BACKOFF = BackoffTimes()
 _UNSUPPORTED = tuple([WeightedPlugin(each, 0) for each in UNSUPPORTED])
 
@@ -106,7 +114,9 @@ class ClusterView:
             name: Framework(self.state, (*_UNSUPPORTED, *profile.plugins), seed, best_count)
             for name, profile in self._profiles.items()
         }
-        self.queue = SchedulingQueue(self.state, self.framework_of, backoff)
+        coscheduling = [each.coscheduling for each in self._profiles.values() if each.coscheduling is not None]
+        self.gangs = Gangs(self.state, coscheduling[0].defaults if coscheduling else GangDefaults())
+        self.queue = SchedulingQueue(self.state, self.framework_of, backoff, self.gangs.holds)
         self.problems: dict[str, str] = {}
         """Of pods that cannot be placed as they are, by uid."""
         self.state.nominations.ended = self._nomination_ended
@@ -128,6 +138,16 @@ class ClusterView:
         self.storage_changed: Callable[[], None] = _unheard
         storage = storage_informers(client, self.state.volumes, stream, now, self._storage_has_changed)
         self.quotas = QuotaFeed(client, self.state, settings_of(self._profiles.values()), stream, now, self.queue.note)
+        self.pod_groups = Informer(
+            client,
+            POD_GROUP,
+            now,
+            stream=stream,
+            pace=_OPTIONAL,
+            transform=as_read,
+            handle=self._take_pod_group,
+            observe=self._pod_groups_observed,
+        )
         self.node_documents: NodeDocuments | None = nodedocuments.follow(client, now) if has_documents else None
         services = Informer(client, SERVICE, now, stream=stream, transform=as_read, handle=self._take_service)
         old = Informer(client, REPLICATION_CONTROLLER, now, stream=stream, transform=as_read, handle=self._take_old)
@@ -141,6 +161,7 @@ class ClusterView:
         self.informers: tuple[Followed, ...] = (
             *(self.nodes, self.pods, namespaces, self.budgets),
             *(services, old, sets, stateful),
+            *((self.pod_groups,) if coscheduling else ()),
             *storage,
             *self.quotas.informers,
             *((self.node_documents,) if self.node_documents else ()),
@@ -259,6 +280,41 @@ class ClusterView:
         else:
             self.state.owners.put_controller(controller, selector)
 
+    def _take_pod_group(self, event: ObjectEvent[PodGroup]) -> None:
+        key = GangKey(event.key.namespace, event.key.name)
+        if event.after is None:
+            self.gangs.remove_pod_group(key)
+        else:
+            self.gangs.put_pod_group(event.after)
+            self._try_gang(key, of_all=event.before is not None and event.before.spec != event.after.spec)
+
+    def _pod_groups_observed(self, _: str) -> None:
+        """Where the API server has no such kind, there are no objects of it."""
+        failure = self.pod_groups.failure
+        if isinstance(failure, APIError) and failure.is_not_found:
+            self.pod_groups.synced.set()
+
+    def _put_member(self, info: PodInfo) -> None:
+        """The pod may be one of a gang, which may be tried now."""
+        profile = self._profiles.get(info.spec.scheduler_name)
+        is_placed = bool(info.spec.node_name) or info.is_finished
+        if not is_placed and (profile is None or profile.coscheduling is None):
+            self.gangs.remove(info.uid)
+            return
+        was_waiting = self.state.is_assumed(info.uid)
+        self.gangs.put(info)
+        key = self.gangs.of(info.uid)
+        if key is not None:
+            self._try_gang(key, of_all=is_placed and not was_waiting)
+
+    def _try_gang(self, key: GangKey, *, of_all: bool) -> None:
+        """Has the gang's group tried, if that may be: those of it that were held, or all that wait."""
+        held = self.gangs.released(key)
+        if held:
+            self.queue.release(held, self._monotonic_s())
+        elif of_all and not self.gangs.why_not(key):
+            self.queue.release([each.uid for each in self.gangs.candidates(key)], self._monotonic_s())
+
     def _take_pod(self, event: ObjectEvent[Pod]) -> None:
         if event.before is not None and (event.after is None or event.is_replaced):
             self._remove(event.before.metadata.uid)
@@ -280,6 +336,7 @@ class ClusterView:
     def _remove(self, uid: str) -> None:
         self.problems.pop(uid, None)
         self.queue.delete(uid)
+        self.gangs.remove(uid)
         node, info = self.state.node_of(uid), self.state.pod(uid)
         self.state.remove_pod(uid)
         row = None if node is None else self.state.table.row(node)
@@ -296,11 +353,13 @@ class ClusterView:
             self.problems[uid] = str(error)
             self.queue.delete(uid)
             self.quotas.remove_pod(uid)
+            self.gangs.remove(uid)
             return
         self.problems.pop(uid, None)
         if info.is_finished:
             self._remove(uid)
             self.quotas.remove_pod(uid)
+            self._put_member(info)
             return
         self.quotas.put_pod(info)
         if pod.spec.node_name or self.state.is_assumed(uid):
@@ -316,6 +375,7 @@ class ClusterView:
     def _put_placed(self, info: PodInfo) -> None:
         before, was_assumed = self.state.pod(info.uid), self.state.is_assumed(info.uid)
         self.queue.delete(info.uid)
+        self._put_member(info)
         self.state.put_pod(info)
         node = self.state.node_of(info.uid)
         row = None if node is None else self.state.table.row(node)
@@ -327,6 +387,7 @@ class ClusterView:
             self.queue.note(Event(EventKind.POD_LEFT, row, before))
 
     def _put_waiting(self, info: PodInfo) -> None:
+        self._put_member(info)
         self.queue.put(info, self._monotonic_s())
         nominated = info.pod.status.nominated_node_name
         if nominated:

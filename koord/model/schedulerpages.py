@@ -58,9 +58,28 @@ class Obstacle(_Page, frozen=True):
     examples: tuple[Example, ...] = ()
 
 
+class WaitingGang(_Page, frozen=True):
+    """``least``: its minimum. ``waiting``, ``placed``, ``succeeded``: its members. ``missing``: those that it waits for
+    to exist. ``needed``: so many must be placed together now, of which ``fitting`` would have a node, the others of its
+    group placed before.
+    """
+
+    name: str
+    least: int = 0
+    match_policy: str = ""
+    waiting: int = 0
+    placed: int = 0
+    succeeded: int = 0
+    missing: int = 0
+    needed: int = 0
+    fitting: int = 0
+
+
 class Waiting(_Page, frozen=True):
     """``queue``: active, backoff, unschedulable or gated. ``node_count``, ``feasible_count``, ``obstacles``, ``helps``:
     as of now; ``preemption``: why it makes no room for itself; ``message``: what was said of the last attempt.
+    ``gangs``: its own gang, and those that start with it; ``held``: why they are not tried at all; ``problems``: what
+    of their settings counts as absent.
     """
 
     queue: str
@@ -74,6 +93,9 @@ class Waiting(_Page, frozen=True):
     helps: tuple[str, ...] = ()
     preemption: str = ""
     message: str = ""
+    gangs: tuple[WaitingGang, ...] = ()
+    held: str = ""
+    problems: tuple[str, ...] = ()
 
 
 class PodPage(_Page, frozen=True):

@@ -49,9 +49,27 @@ def _waiting(waiting: Waiting, now_s: float) -> Iterator[str]:
         nodes = "1 node" if each.node_count == 1 else f"{each.node_count} nodes"
         yield f"  {nodes} of {waiting.node_count}: {each.reason} ({each.plugin})"
         yield from (f"    {example.node}{f': {example.detail}' if example.detail else ''}" for example in each.examples)
+    yield from _gangs(waiting)
     yield from (f"  what helps: {each}" for each in waiting.helps)
     if waiting.preemption:
         yield f"  no preemption: {waiting.preemption}"
+
+
+def _gangs(waiting: Waiting) -> Iterator[str]:
+    for number, each in enumerate(waiting.gangs):
+        which = f"its gang {each.name}" if not number else f"gang {each.name}, which starts with it"
+        there = each.least - each.missing
+        if each.missing:
+            yield f"  {which}: {there} of {each.least} members are there, {each.missing} more must exist"
+        elif each.needed:
+            lacks = each.needed - each.fitting
+            said = f"there is none for {lacks} of them" if lacks else "there is one for each"
+            yield f"  {which}: {each.needed} members must get a node together, and now {said}"
+        else:
+            yield f"  {which}: {each.placed} of {each.least} members are on nodes, so each member is placed by itself"
+    if waiting.held and not any(each.missing for each in waiting.gangs):
+        yield f"  not tried: {waiting.held}"
+    yield from (f"  counts as absent: {each}" for each in waiting.problems)
 
 
 def _ago(time: str, now_s: float) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from koord.model.gang import GangDefaults, MatchPolicy
 from koord.model.scheduling import pods
 from koord.model.scheduling.pods import TopologySpreadConstraint
 from koord.quota.forest import QuotaRules
@@ -34,6 +35,7 @@ from koord.scheduling.queuedpod import BackoffTimes
 from koord.service.options import OptionError
 from koord_scheduler import component, configuration, program
 from koord_scheduler.configuration import Configuration, ConfigurationError
+from koord_scheduler.pluginargs import CoschedulingSettings
 from koord_scheduler.profiles import Profile
 
 HEAD = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
@@ -574,9 +576,55 @@ def test_the_profile_of_koordinators_chart_is_accepted() -> None:
     batch = {"kubernetes.io/batch-cpu": 1, "kubernetes.io/batch-memory": 1}
     assert fit == NodeResourcesFit({"cpu": 1, "memory": 1, **batch})
     assert sorted(found.missing) == [
-        *("Coscheduling", "DeviceShare", "NodeNUMAResource", "Reservation"),
+        *("DeviceShare", "NodeNUMAResource", "Reservation"),
     ]
-    assert found.notes == ()
+    assert only.coscheduling == CoschedulingSettings(is_preempting=True)
+    (note,) = found.notes
+    assert note.endswith("awareNetworkTopology: True has no effect: gangs do not go by the network yet")
+
+
+def gang_args(**args: Any) -> dict[str, Any]:
+    return {"pluginConfig": [{"name": "Coscheduling", "args": args}]}
+
+
+@pytest.mark.parametrize(
+    ("profile", "wanted"),
+    [
+        ({}, CoschedulingSettings()),
+        (gang_args(), CoschedulingSettings()),
+        (gang_args(defaultTimeout="90s"), CoschedulingSettings(GangDefaults(90.0))),
+        (gang_args(enablePreemption=True), CoschedulingSettings(is_preempting=True)),
+        (
+            gang_args(defaultMatchPolicy="only-waiting"),
+            CoschedulingSettings(GangDefaults(match_policy=MatchPolicy.ONLY_WAITING)),
+        ),
+        ({"plugins": {"multiPoint": {"disabled": [{"name": "Coscheduling"}]}}}, None),
+        ({"plugins": {"permit": {"disabled": [{"name": "Coscheduling"}]}}}, None),
+        ({"plugins": {"queueSort": {"disabled": [{"name": "*"}], "enabled": [{"name": "Coscheduling"}]}}},
+         CoschedulingSettings()),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_gangs(profile: dict[str, Any], wanted: CoschedulingSettings | None) -> None:
+    (only,) = read(profiles=[{"schedulerName": "a", **profile}]).profiles
+    assert only.coscheduling == wanted
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        ({"defaultTimeout": "soon"}, "args.defaultTimeout: 'soon' is no duration of more than nothing"),
+        ({"defaultTimeout": "0s"}, "args.defaultTimeout: '0s' is no duration of more than nothing"),
+        ({"controllerWorkers": 0}, "args.controllerWorkers"),
+        ({"defaultMatchPolicy": "never"}, "args.defaultMatchPolicy"),
+        ({"gangs": 1}, "args.gangs: 1 has no meaning: there is no such field"),
+    ],
+    ids=str,
+)
+def test_arguments_of_gangs_that_are_wrong(args: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read(profiles=[{"schedulerName": "a", **gang_args(**args)}])
+    assert why in str(caught.value)
 
 
 def test_what_upstream_has_and_we_do_not_is_left_out() -> None:
@@ -598,14 +646,14 @@ def test_pods_of_what_is_not_supported_are_not_said_to_be_placed(caplog: pytest.
 
 def test_what_is_missing_or_has_no_effect_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    arguments = [{"name": "Coscheduling", "args": {"a": 1}}]
-    plugins = {point: plugin_set(["Coscheduling"]) for point in ("preFilter", "permit")}
+    arguments = [{"name": "DeviceShare", "args": {"a": 1}}]
+    plugins = {point: plugin_set(["DeviceShare"]) for point in ("preFilter", "permit")}
     both = [{"schedulerName": name, "plugins": plugins, "pluginConfig": arguments} for name in ("a", "b")]
     component.tell(read(parallelism=8, profiles=both))
     unsupported, others = caplog.records[:2], caplog.records[2:]
     assert [each.getMessage().partition(" ")[0] for each in unsupported] == ["DynamicResources", "GangScheduling"]
     assert [(each.levelname, each.getMessage()) for each in others] == [
-        ("WARNING", "the plugin Coscheduling is not part of this version: pods are placed without it"),
+        ("WARNING", "the plugin DeviceShare is not part of this version: pods are placed without it"),
         ("INFO", "parallelism: 8 has no effect: all nodes are looked at at once"),
         ("INFO", "places the pods of a, b"),
     ]

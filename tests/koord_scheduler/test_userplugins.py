@@ -242,10 +242,10 @@ def test_a_name_of_ours_is_ours(site: Site) -> None:
 
 
 def test_one_that_is_not_there_yet_may_be_a_users(site: Site) -> None:
-    source = "from koord.scheduling.plugin import Plugin\nclass C(Plugin):\n  name = 'Coscheduling'\n  permit = print"
-    site.install("gangs", source, Coscheduling="C")
-    found = read(profiles=[{"plugins": {"permit": plugin_set(["Coscheduling"])}}])
-    assert ([each.name for each in found.profiles[0].permit], found.missing) == (["Coscheduling"], ())
+    source = "from koord.scheduling.plugin import Plugin\nclass C(Plugin):\n  name = 'DeviceShare'\n  permit = print"
+    site.install("devices", source, DeviceShare="C")
+    found = read(profiles=[{"plugins": {"permit": plugin_set(["DeviceShare"])}}])
+    assert ([each.name for each in found.profiles[0].permit], found.missing) == (["DeviceShare"], ())
 
 
 @pytest.mark.parametrize(
