@@ -32,6 +32,7 @@ CLAIMS, VOLUMES = "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 SERVICES, REPLICA_SETS = "/api/v1/services", "/apis/apps/v1/replicasets"
+POD_GROUPS = "/apis/scheduling.sigs.k8s.io/v1alpha1/podgroups"
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 _PATH = re.compile(
     r"(?P<root>/api/v1|/apis/[^/]+/[^/]+)(/namespaces/(?P<namespace>[^/]+)(?=/))?"

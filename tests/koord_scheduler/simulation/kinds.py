@@ -45,6 +45,7 @@ _HAPPENINGS = {
     "relabel_pod": 4, "resize_pod": 5, "ungate_pod": 3, "place_pod_elsewhere": 5, "replace_pod": 2, "mend_pod": 1,
     "add_node": 4, "remove_node": 3, "change_node": 8,
     "change_namespace": 1, "change_owner": 2, "change_budget": 2,
+    "add_gang": 7, "change_pod_groups": 2,
     "change_volumes": 4, "bind_claims": 8, "change_templates": 1,
 }  # fmt: skip
 _FATES = {
@@ -121,4 +122,9 @@ WAITING = Kind(
     "pods that wait for long", cpus=("500m", "2"), troubles=(0.2,), fates={**_FATES, "ok": 20, "not done": 40},
     rest_steps=(60, 200), long_rests=1.0,
 )  # fmt: skip
-KINDS = (ANYTHING, BINDINGS, TERMS, NODES, NEIGHBOURS, PREEMPTION, VOLUMES, WAITING)
+GANGS = Kind(
+    "gangs", (*_PLAIN, *_PLAIN, *_NEAR), ("100m", "500m", "2"), other_specs=0, claims=0,
+    happenings={**_ROOMY, "add_pods": 15, "add_gang": 40, "change_pod_groups": 6}, troubles=(0.0, 0.1, 0.2),
+    rest_steps=(60, 200),
+)  # fmt: skip
+KINDS = (ANYTHING, BINDINGS, TERMS, NODES, NEIGHBOURS, PREEMPTION, VOLUMES, WAITING, GANGS)

@@ -8,19 +8,21 @@ between the first and the last of their victims.
 
 from __future__ import annotations
 
+from koord.scheduling.gangs import Gangs
 from koord.scheduling.parkedpods import ParkedPods
 from koord.scheduling.queue import SchedulingQueue
 from koord.scheduling.state import ClusterState
 from koord_scheduler.binding import Binder
 from koord_scheduler.bindingcycle import BindingCycle
 from koord_scheduler.podstatus import PodStatusWriter
-from koord_scheduler.scheduler import Scheduler
+from koord_scheduler.roommaking import RoomMaker
 from koord_scheduler.view import ClusterView
 from koord_scheduler.volumewriter import VolumeWriter
 from koord_scheduler.window import RequestWindow
 from tests.koord_scheduler.simulation.kinds import (
     ANYTHING,
     BINDINGS,
+    GANGS,
     NEIGHBOURS,
     NODES,
     PREEMPTION,
@@ -60,11 +62,16 @@ MUTANTS: tuple[tuple[Kind, Mutant], ...] = (
                      "self._since.push(queued, now_s + 1e6)")),
     (BINDINGS, Mutant("a pod that errors is not tried again", SchedulingQueue, "fail",
                       "queued.backoff_until_s, ", "1e9, ")),
-    (PREEMPTION, Mutant("victims go for nobody", Scheduler, "_delete", "if pod.uid not in self._view.queue:",
+    (PREEMPTION, Mutant("victims go for nobody", RoomMaker, "_delete", "if pod.uid not in self._view.queue:",
                         "if False:")),
     (ANYTHING, Mutant("a pod is not told why it waits", PodStatusWriter, "unscheduled",
                       "await self._patch(pod, status)", "1")),
     (BINDINGS, Mutant("a place in the window is lost", RequestWindow, "_leave", "self.under_way -= 1", "pass")),
     (VOLUMES, Mutant("a selection taken back is waited for", VolumeWriter, "_bound", "if claim is None or not (",
                      "if not (1 or")),
+    (GANGS, Mutant("a gang starts with one member too few", Gangs, "_needed", "return settings.min_member",
+                   "return settings.min_member - 1")),
+    (GANGS, Mutant("a gang that is complete is not tried", Gangs, "released", "if not held or", "if held or")),
+    (GANGS, Mutant("a gang is forgotten with its PodGroup", Gangs, "remove_pod_group",
+                   "gang.pod_group = gang.of_group = None", "self._gangs.pop(key)")),
 )  # fmt: skip

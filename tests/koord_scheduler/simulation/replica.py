@@ -18,11 +18,14 @@ from koord.kube.kind import Key, PartialObject
 from koord.kube.lease import Election, Identity, Term
 from koord.kube.recorder import EventRecorder, EventType, Subject
 from koord.kube.stream import ObjectEvent
+from koord.model.gang import GangKey, MatchPolicy, key_of
 from koord.model.quantity import QuantityError
+from koord.model.scheduling.koordinator import PodGroup
 from koord.model.scheduling.pods import Node, Pod
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import DISRUPTED
 from koord.scheduling.queuedpod import QueuedPod
+from koord_scheduler.pluginargs import CoschedulingSettings
 from koord_scheduler.profiles import Profile
 from koord_scheduler.scheduler import Scheduler
 from koord_scheduler.view import ClusterView
@@ -82,6 +85,10 @@ class _View(ClusterView):
 
     books: Books
 
+    def _take_pod_group(self, event: ObjectEvent[PodGroup]) -> None:
+        self.books.check_gang()
+        super()._take_pod_group(event)
+
     def _take_node(self, event: ObjectEvent[Node]) -> None:
         self.books.take_node(event)
         super()._take_node(event)
@@ -109,6 +116,9 @@ class Books:
         self._waiting: dict[str, int] = {}
         self._preemptors: dict[str, list[Key]] = {}
         self._victims: set[str] = set()
+        self._gang: GangKey | None = None
+        self._together: set[str] = set()
+        self._members_before: set[str] = set()
 
     def take_node(self, event: ObjectEvent[Node]) -> None:
         if event.after is None:
@@ -123,6 +133,7 @@ class Books:
             self.namespaces[event.key.name] = dict(event.after.metadata.labels)
 
     def take_pod(self, event: ObjectEvent[Pod]) -> None:
+        self.check_gang()
         before, after = event.before, event.after
         if before is not None and (after is None or event.is_replaced):
             for mapping in (self.placed, self.decisions, self._waiting):
@@ -165,7 +176,35 @@ class Books:
         known = self.decisions.get(pod.uid)
         if known is not None and known.may_hold(self._server):
             raise Violation(f"pod {pod.name} is placed on {node}, and may be bound to {known.node}")
+        key = key_of(pod.pod.metadata)
+        if key != self._gang:
+            self.check_gang()
+        if key is not None:
+            self._gang = key
+            self._members_before = self._members_before if self._together else self._placed_members(key)
+            self._together.add(pod.uid)
         self.decisions[pod.uid] = Decision(pod, node, [])
+
+    def _placed_members(self, key: GangKey) -> set[str]:
+        """Returns the members of the gang that are on a node by what was told and decided."""
+        held = {uid: each.pod for uid, each in self.decisions.items() if self._view.state.is_assumed(uid)}
+        told = {uid: pod for uid, (pod, _) in self.placed.items() if not pod.is_terminating}
+        return {uid for uid, pod in {**held, **told}.items() if key_of(pod.pod.metadata) == key}
+
+    def check_gang(self) -> None:
+        """Raises Violation if a part of a gang was placed that had not started. Of decisions between two events."""
+        together, key, before = self._together, self._gang, self._members_before
+        self._together, self._gang = set(), None
+        gang = None if key is None else self._view.gangs.get(key)
+        if not together or key is None or gang is None or gang.settings is None:
+            return
+        self._counts["members placed beyond a start" if before else "gangs placed"] += 1
+        settings = gang.settings
+        if len(before) + len(together) >= settings.min_member:
+            return
+        is_whole = bool(before) or bool(gang.succeeded)
+        if settings.match_policy is MatchPolicy.WAITING_AND_RUNNING or not is_whole:
+            raise Violation(f"gang {key} needs {settings.min_member}, had {sorted(before)} and got {sorted(together)}")
 
     def _check_former(self, pod: PodInfo, node: str, counted: dict[str, tuple[PodInfo, str]]) -> None:
         """Raises Violation where what another leader has sent is still to be carried out, and there is room for one of
@@ -224,6 +263,7 @@ class Books:
 
     def check_kept(self) -> None:
         """Raises Violation if a decision was forgotten that a binding may carry out."""
+        self.check_gang()
         for uid, each in self.decisions.items():
             if not self._view.state.is_assumed(uid) and each.may_hold(self._server):
                 raise Violation(f"pod {each.pod.name} is forgotten, and may be bound to {each.node}")
@@ -246,7 +286,8 @@ class Replica:
         self.sender = Sender(name, self._sent)
         loop = server.loop
         client = Client(server.transport(self.sender), CallLimits())
-        profiles = (Profile(), Profile(SECOND, preemption=None))
+        preempting = CoschedulingSettings(is_preempting=True)
+        profiles = (Profile(coscheduling=preempting), Profile(SECOND, preemption=None))
         self.view = _View(client, profiles, self._monotonic_s, seed)
         self.books = self.view.books = Books(self.view, server, former, counts)
         self.election = Election(

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
 from koord.model import core
+from koord.model.gang import GangKey
 from koord.model.quantity import QuantityError
+from koord.model.scheduling.koordinator import PodGroup
 from koord.model.scheduling.owners import ReplicaSet, Service
 from koord.model.scheduling.pods import Node, Pod
 from koord.model.scheduling.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from koord.scheduling import gangplacement
+from koord.scheduling.gangplacement import Member, NoHolder
+from koord.scheduling.gangs import Gangs
 from koord.scheduling.owners import ControllerKey
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.state import ClusterState
 from koord_scheduler.options import NAME
+from koord_scheduler.view import ClusterView
 from tests.koord_scheduler.simulation.apiserver import (
     CLAIMS,
     CLASSES,
     NAMESPACES,
     NODES,
+    POD_GROUPS,
     PODS,
     REPLICA_SETS,
     SERVICES,
@@ -82,6 +90,17 @@ class Truth:
         elif not info.is_terminating and pod.spec.scheduler_name in (NAME, SECOND):
             self.waiting[info.uid] = info
 
+    def gangs(self, state: ClusterState) -> Gangs:
+        gangs = Gangs(state)
+        for group in self.read(POD_GROUPS, PodGroup):
+            gangs.put_pod_group(group)
+        for pod in self.read(PODS, Pod):
+            with contextlib.suppress(QuantityError):
+                info = PodInfo.of(pod)
+                if info.uid in self.waiting or pod.spec.node_name or info.is_finished:
+                    gangs.put(info)
+        return gangs
+
     def fits(self, pod: PodInfo, node: str) -> bool:
         return not self.oracle.reasons(pod, node) and not (pod.claims and self.volume_oracle.reasons(pod, node))
 
@@ -123,6 +142,13 @@ def check_replica(truth: Truth, replica: Replica) -> None:
         raise Violation(f"{name} has {len(queued)} pods in a queue of {view.queue.counts()}")
     if view.problems.keys() != truth.unreadable:
         raise Violation(f"{name} has problems with {sorted(view.problems)}, not {sorted(truth.unreadable)}")
+    for each in view.queue:
+        key = view.gangs.of(each.pod.uid)
+        is_held = key is not None and view.gangs.why_not(key) != ""
+        is_gated = view.queue.part_of(each.pod.uid) == "gated"
+        if not is_held and is_gated is not bool(each.pod.spec.scheduling_gates):
+            raise Violation(f"{name} has pod {each.pod.name} in {view.queue.part_of(each.pod.uid)}")
+    _compare(f"the gangs of {name}", _dump(view.gangs), _dump(truth.gangs(view.state)))
     nominated = {each.uid for node in _nodes(replica) for each in view.state.nominations.below(_ABOVE_ALL, node)}
     if nominated - truth.waiting.keys():
         raise Violation(f"{name} has nominations of {sorted(nominated - truth.waiting.keys())}")
@@ -137,12 +163,35 @@ def check_pods(truth: Truth, leader: Replica, *, are_told: bool) -> None:
     for pod in truth.waiting.values():
         if pod.spec.scheduling_gates:
             continue
-        for node in truth.nodes:
+        key = leader.view.gangs.of(pod.uid)
+        if key is not None and leader.view.gangs.why_not(key):
+            continue
+        is_of_needed_gang = key is not None and any(leader.view.gangs.needs(key).values())
+        if key is not None and is_of_needed_gang:
+            _check_gang(leader.view, key)
+        for node in truth.nodes if not is_of_needed_gang else ():
             if truth.fits(pod, node) and _fits_beside(truth, pod, node, nominations.ahead_on(node, pod)):
                 raise Violation(f"pod {pod.name} waits, and {node} would do: {_where(leader, pod.uid)}")
         condition = pod.pod.status.condition("PodScheduled")
         if are_told and (condition is None or condition.status != "False"):
             raise Violation(f"pod {pod.name} waits, and does not say so")
+
+
+def _check_gang(view: ClusterView, key: GangKey) -> None:
+    """Raises Violation if the gang would have room as a whole."""
+    candidates = sorted(view.gangs.candidates(key), key=lambda each: (-each.priority, each.name))
+    members = [Member(each, view.gangs.of(each.uid) or key) for each in candidates]
+    with gangplacement.held(view.state, NoHolder()) as attempt:
+        found = attempt.fill(view.framework_of, members, view.gangs.needs(key))
+    if found.is_whole:
+        raise Violation(f"gang {key} waits, and {sorted(each.pod.name for each in members)} would have room")
+
+
+def _dump(gangs: Gangs) -> dict[str, Any]:
+    return {
+        str(each.key): (set(each.waiting), set(each.placed), dict(each.succeeded), each.failed, each.settings)
+        for each in gangs
+    }
 
 
 def _fits_beside(truth: Truth, pod: PodInfo, node: str, ahead: Iterable[PodInfo]) -> bool:

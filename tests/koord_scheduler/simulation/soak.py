@@ -22,6 +22,7 @@ EXERCISED = (
     "replicas started", "replicas killed", "replicas ended", "terms", "decisions that miss a former leader's",
     "pods created", "pods deleted", "promised pods deleted", "pods resized", "pods placed by others",
     "nodes gone", "claims bound",
+    "members of gangs created", "gangs placed", "members placed beyond a start",
     "events Scheduled", "events FailedScheduling", "events Preempted",
 )  # fmt: skip
 """What a long run has to have met, each at least once."""

@@ -7,6 +7,7 @@ from random import Random
 
 import msgspec
 
+from koord.model.gang import ANNOTATION_MATCH_POLICY, ANNOTATION_MIN, ANNOTATION_NAME, MatchPolicy
 from koord_scheduler.options import NAME
 from tests.koord_scheduler.simulation.apiserver import (
     BUDGETS,
@@ -14,6 +15,7 @@ from tests.koord_scheduler.simulation.apiserver import (
     CLASSES,
     NAMESPACES,
     NODES,
+    POD_GROUPS,
     PODS,
     REPLICA_SETS,
     SERVICES,
@@ -45,6 +47,7 @@ class World:
         self.server, self.chance, self.counts, self.kind = server, chance, counts, kind
         self._generator = Generator(chance.randrange(1 << 30))
         self._names = 0
+        self._gangs: list[str] = []
         self.stuck: set[str] = set()
         for name, team in (("default", "a"), ("other", "b")):
             server.put(NAMESPACES, {"metadata": {"name": name, "labels": {"team": team}}})
@@ -114,6 +117,35 @@ class World:
                 return
             self._names += 1
             self._add_pod(f"p{self._names}", template)
+
+    def add_gang(self) -> None:
+        """Members of a gang, all or not all of them yet; its minimum is in its name. Sometimes more of an older one."""
+        chance = self.chance
+        if not self._gangs or chance.randrange(3):
+            self._names += 1
+            self._gangs = [*self._gangs[-3:], f"g{chance.randrange(1, 5)}-{self._names}"]
+            if chance.randrange(2):
+                self._put_pod_group(self._gangs[-1])
+        name = chance.choice(self._gangs)
+        template = chance.choice(self._templates)
+        annotations = {ANNOTATION_NAME: name, ANNOTATION_MIN: least_of(name), ANNOTATION_MATCH_POLICY: policy_of(name)}
+        metadata = {**template["metadata"], "annotations": annotations, "namespace": "default"}
+        for _ in range(chance.randrange(1, 6)):
+            if len(self.server.collection(PODS).objects) < MOST_PODS:
+                self._names += 1
+                self._add_pod(f"p{self._names}", {**template, "metadata": metadata})
+                self.counts["members of gangs created"] += 1
+
+    def _put_pod_group(self, name: str) -> None:
+        metadata = {"name": name, "namespace": "default", "annotations": {ANNOTATION_MATCH_POLICY: policy_of(name)}}
+        self.server.put(POD_GROUPS, {"metadata": metadata, "spec": {"minMember": int(least_of(name))}, "status": {}})
+
+    def change_pod_groups(self) -> None:
+        groups = self.server.documents(POD_GROUPS)
+        if len(groups) > 4 or (groups and self.chance.randrange(2)):
+            self.server.remove(POD_GROUPS, ("default", self.chance.choice(groups)["metadata"]["name"]))
+        elif self._gangs:
+            self._put_pod_group(self.chance.choice(self._gangs))
 
     def _add_pod(self, name: str, template: Document) -> None:
         chance, spec = self.chance, template["spec"]
@@ -346,6 +378,14 @@ class World:
             spec = {**found["spec"], "volumeName": volume["metadata"]["name"]}
             self.server.put(CLAIMS, {"metadata": metadata, "spec": spec, "status": {"phase": "Bound"}})
             self.server.put(VOLUMES, {**volume, "status": {"phase": "Bound"}})
+
+
+def least_of(gang: str) -> str:
+    return gang[1]
+
+
+def policy_of(gang: str) -> MatchPolicy:
+    return MatchPolicy.WAITING_AND_RUNNING if int(gang.partition("-")[2]) % 3 == 0 else MatchPolicy.ONCE_SATISFIED
 
 
 def _document(value: object) -> Document:
