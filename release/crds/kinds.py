@@ -15,10 +15,12 @@ from typing import Any
 import msgspec
 
 from koord.kube.kind import CLUSTER_COLOCATION_PROFILE, ELASTIC_QUOTA, NODE_METRIC, NODE_SLO, Kind
+from koord.kube.schedulingkinds import POD_GROUP
 from koord.model import schema
 from koord.model.elasticquota import ElasticQuota
 from koord.model.nodemetric import NodeMetric
 from koord.model.profile import ClusterColocationProfile
+from koord.model.scheduling.koordinator import PodGroup
 from koord.model.slo import NodeSLO
 from koord.sloconfig.nodeslo import NETWORK_DEFAULTS
 from qosd.policy import slofields
@@ -69,6 +71,10 @@ class Column:
     """Whether only ``-o wide`` shows it."""
 
 
+_POD_GROUP_COUNTS = (
+    *(("spec", "minMember"), ("spec", "scheduleTimeoutSeconds")),
+    *[("status", name) for name in ("scheduled", "running", "succeeded", "failed")],
+)
 _AGE = Column("Age", "metadata.creationTimestamp", "date")
 
 
@@ -128,6 +134,23 @@ KINDS: tuple[OwnedKind, ...] = (
             Column("CPU-Burst", f"spec.{slofields.BURST}.policy", is_wide=True),
             _AGE,
         ),
+    ),
+    OwnedKind(
+        POD_GROUP,
+        "podgroup",
+        PodGroup,
+        Schemas(bounds={f"{part}.{name}": _INT32 for part, name in _POD_GROUP_COUNTS}),
+        columns=(
+            Column("Phase", "status.phase"),
+            Column("Min-Member", "spec.minMember", "integer"),
+            Column("Scheduled", "status.scheduled", "integer"),
+            Column("Running", "status.running", "integer"),
+            Column("Succeeded", "status.succeeded", "integer", is_wide=True),
+            Column("Failed", "status.failed", "integer", is_wide=True),
+            _AGE,
+        ),
+        short_names=("pg", "pgs"),
+        approval="https://github.com/kubernetes-sigs/scheduler-plugins/pull/50",
     ),
     OwnedKind(
         CLUSTER_COLOCATION_PROFILE,

@@ -24,6 +24,7 @@ class PodGroupSpec(Slim, frozen=True):
     min_member: int = 0
     """As many are placed, or none."""
     min_resources: Mapping[str, Amount] = {}
+    """As much must be free on all nodes together, beside what its pods have already, before any is placed."""
     schedule_timeout_seconds: int | None = None
 
 
@@ -39,6 +40,8 @@ class PodGroupStatus(Slim, frozen=True):
 
 
 class PodGroup(Slim, frozen=True):
+    """Pods that are placed together: those with its name in the label ``pod-group.scheduling.sigs.k8s.io``."""
+
     metadata: ObjectMeta = ObjectMeta()
     spec: PodGroupSpec = PodGroupSpec()
     status: PodGroupStatus = PodGroupStatus()
