@@ -131,7 +131,7 @@ leaderElection:
 
 {{- /* What Koordinator's charts have and this one has no use for, and why. */ -}}
 {{- define "koord.withoutEffect" -}}
-{{- range $plural := list "devices" "elasticquotaprofiles" "recommendations" "reservations" "podgroups" "podmigrationjobs" "clusternetworktopologies" "scheduleexplanations" }}
+{{- range $plural := list "devices" "elasticquotaprofiles" "recommendations" "reservations" "podmigrationjobs" "clusternetworktopologies" "scheduleexplanations" }}
 crds.{{ $plural }}: this version has no part that uses the kind; a CRD that is installed stays as it is
 {{- end }}
 crds.noderesourcetopologies: the CRD is not this project's; where it is installed it is used

@@ -5,6 +5,7 @@ crds.elasticquotas: value
 crds.managed: value
 crds.nodemetrics: value
 crds.nodeslos: value
+crds.podgroups: value
 featureGates: value
 imagePullPolicy: value
 imagePullSecrets: value
