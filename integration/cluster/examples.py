@@ -11,6 +11,18 @@ USAGE = {"resources": {"cpu": "1500m", "memory": 2147483648}}
 SELECTOR = {"matchLabels": {"koordinator.sh/enable-colocation": "true"}}
 
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "PodGroup": {
+        "spec": {"minMember": 3, "minResources": {"cpu": "12", "memory": "24Gi"}, "scheduleTimeoutSeconds": 600},
+        "status": {
+            "phase": "Running",
+            "occupiedBy": "default/train",
+            "scheduled": 3,
+            "running": 2,
+            "succeeded": 1,
+            "failed": 0,
+            "scheduleStartTime": "2026-01-02T03:04:05Z",
+        },
+    },
     "NodeMetric": {
         "spec": {
             "metricCollectPolicy": {

@@ -19,7 +19,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 FILES = sorted((Path(__file__).parents[2] / "manifests" / "crds").glob("*.yaml"))
 NODE_SLOS = "/apis/slo.koordinator.sh/v1alpha1/nodeslos"
 CLASSES = ("lsrClass", "lsClass", "beClass", "systemClass", "cgroupRoot")
-OURS = {"NodeMetric", "NodeSLO", "ClusterColocationProfile"}
+OURS = {"NodeMetric", "NodeSLO", "ClusterColocationProfile", "PodGroup"}
 
 
 def _definitions() -> list[Object]:
@@ -49,7 +49,8 @@ def test_an_example_is_established_and_comes_back_unpruned(
     assert condition(established, "NonStructuralSchema") in ("", "False")
     spec = definition["spec"]
     group_version = f"{spec['group']}/{version}"
-    collection = f"/apis/{group_version}/{spec['names']['plural']}"
+    place = "namespaces/default/" if spec["scope"] == "Namespaced" else ""
+    collection = f"/apis/{group_version}/{place}{spec['names']['plural']}"
     name = f"example-{version}"
     manifest = {
         "apiVersion": group_version,
