@@ -168,11 +168,14 @@ class GroupPreemptor:
         for each in placed:
             on_node.setdefault(each.placement.node, []).append(each.member.pod)
         victims: list[PodInfo] = []
+        is_local = not any(self._goes_by_others(each.member.pod) for each in placed)
 
         def come_back(pods: Sequence[PodInfo]) -> bool:
+            beside = {nodes[pod.uid] for pod in pods} & on_node.keys()
+            if is_local and not beside:
+                return True
             for pod in pods:
                 transaction.assume(pod, nodes[pod.uid])
-            beside = {nodes[pod.uid] for pod in pods} & on_node.keys()
             if all(self._fits(member, node) for node in sorted(beside) for member in on_node[node]):
                 return True
             for pod in pods:
@@ -187,11 +190,8 @@ class GroupPreemptor:
                         come_back((extra,))
                 else:
                     victims.extend(unit.extras)
-            if not all(
-                self._fits(member, node)
-                for node, members in on_node.items()
-                for member in members
-                if self._goes_by_others(member)
+            if not is_local and not all(
+                self._fits(member, node) for node, members in on_node.items() for member in members
             ):
                 return None
         return tuple(victims)

@@ -11,7 +11,7 @@ from koord.model.scheduling.pods import TopologySpreadConstraint
 from koord.scheduling.defaults import default_plugins
 from koord.scheduling.framework import Framework, WeightedPlugin
 from koord.scheduling.owners import ControllerKey, ServicePods
-from koord.scheduling.plugin import EXTENDER, Event, EventKind
+from koord.scheduling.plugin import EXTENDER, GANG, Event, EventKind
 from koord.scheduling.plugins.nodes import NodeUnschedulable
 from koord.scheduling.plugins.resources import NodeResourcesFit
 from koord.scheduling.plugins.spread import PodTopologySpread
@@ -579,3 +579,68 @@ def test_all_wake_where_amounts_are_not_looked_at() -> None:
     assert rig.run() == []
     rig.node(node("n1", cpu="1"))
     assert len(rig.run(20.0)) == 3
+
+
+# gangs
+
+
+def test_who_is_held_is_gated_until_it_is_released() -> None:
+    rig, held = Rig(node("n1")), {"a", "b"}
+    rig.queue = SchedulingQueue(rig.state, lambda _: rig.framework, holds=lambda each: each.name in held)
+    rig.put(pod("a"), pod("b"), pod("c"))
+    assert (rig.run(), rig.queue.counts()["gated"]) == (["c"], 2)
+    held.clear()
+    assert rig.run() == []
+    rig.queue.release(["a", "gone"], 1.0)
+    assert (rig.run(1.0), rig.queue.part_of("b")) == (["a"], "gated")
+
+
+@pytest.mark.parametrize("part", ["active", "unschedulable", "backoff"])
+def test_others_of_a_gang_are_taken_from_wherever_they_are(part: str) -> None:
+    rig = Rig(node("n1"))
+    rig.put(pod("first", priority=1), pod("other"))
+    first = rig.queue.pop(0.0)
+    assert first is not None
+    if part != "active":
+        other = rig.queue.pop(0.0)
+        assert other is not None
+        if part == "backoff":
+            rig.queue.fail(other, 0.0)
+        else:
+            rig.queue.park(other, FIT, 0.0)
+    assert rig.queue.part_of("other") == part
+    taken = rig.queue.take("other", 0.0)
+    assert taken is not None and (taken.pod.name, len(rig.queue)) == ("other", 0)
+    assert rig.queue.take("other", 0.0) is None
+    tries = taken.tries
+    rig.queue.put_back(taken, 0.0)
+    assert (rig.queue.part_of("other"), taken.tries) == ("active", tries - 1)
+
+
+def test_one_with_gates_of_its_own_is_not_taken() -> None:
+    rig = Rig(node("n1"))
+    rig.put(pod("gated", schedulingGates=[{"name": "wait"}]))
+    assert rig.queue.take("gated", 0.0) is None and len(rig.queue) == 1
+
+
+def test_an_event_does_not_cut_the_backoff_of_a_gang_short() -> None:
+    """A try costs one of each member; another pod is tried before its time where none is active."""
+    rig = Rig(node("n1", cpu="1"))
+    for name, rejected_by in (("single", FIT), ("member", FIT | {GANG})):
+        rig.put(pod(name, {"cpu": "2"}))
+        queued = rig.queue.pop(0.0)
+        assert queued is not None
+        rig.queue.park(queued, rejected_by, 0.0)
+    rig.node(node("n1", cpu="4"))
+    assert rig.run(0.5) == ["single"]
+    assert rig.run(1.0) == ["member"]
+
+
+def test_a_gang_is_tried_again_within_the_bound_of_any_pod() -> None:
+    rig = Rig(node("n1", cpu="1"))
+    rig.put(pod("member", {"cpu": "2"}))
+    queued = rig.queue.pop(0.0)
+    assert queued is not None
+    rig.queue.park(queued, FIT | {GANG}, 0.0)
+    assert rig.queue.pop(PARKED_S - 0.1) is None
+    assert rig.queue.pop(PARKED_S) is queued
