@@ -145,7 +145,7 @@ async def test_what_a_server_without_pod_groups_says() -> None:
 
     def prepare(rig: Rig) -> None:
         rig.node("n1")
-        rig.server.absent.add("podgroups")
+        rig.server.absent.add(("/apis/scheduling.sigs.k8s.io/v1alpha1", "podgroups"))
 
     async with running(prepare) as rig:
         await rig.lead()

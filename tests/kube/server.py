@@ -85,8 +85,6 @@ class Server:
         self.history: list[Change] = []
         self.snapshots: dict[tuple[Collection, int], list[JSONObject]] = {}
         self.faults: list[Fault] = []
-        self.absent: set[str] = set()
-        """The plurals of kinds that it does not know."""
         self.requests: list[tuple[str, str, dict[str, str], dict[str, str]]] = []
         self.protected: set[str] = set()
         self.absent: set[Collection] = set()
@@ -173,7 +171,7 @@ class Server:
             self.faults.remove(fault)
         if self.tokens is not None and request.headers.get("Authorization", "")[7:] not in self.tokens:
             return web.json_response(status_of(401, "Unauthorized"), status=401)
-        fault = fault or Fault(verb, status=404 if matched["plural"] in self.absent else 0, reason="NotFound")
+        fault = fault or Fault(verb)
         if fault.hang:
             await asyncio.sleep(3600)
         if fault.until is not None:
