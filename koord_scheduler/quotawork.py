@@ -23,7 +23,8 @@ class QuotaWork:
         self.revocation: QuotaRevocation | None = None
         if settings is not None and revokes(settings):
             self.revocation = QuotaRevocation(
-                *(client, view.state, settings, recorder, monotonic_s, view.current_budgets)
+                *(client, view.state, settings, recorder, monotonic_s, view.current_budgets),
+                gang_of=lambda pod: str(view.gangs.of(pod.uid) or ""),
             )
 
     def happened(self) -> None:

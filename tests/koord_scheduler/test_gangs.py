@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 
 from koord.model.gang import GangDefaults, GangKey, MatchPolicy
+from koord.quota import names as quotanames
+from koord.scheduling.plugins.elasticquota import ElasticQuota
 from koord_scheduler.pluginargs import CoschedulingSettings
 from koord_scheduler.profiles import Profile
 from koordctl.cluster.placement import lines
 from tests.koord_scheduler.extenderserver import ExtenderServer
 from tests.koord_scheduler.rig import BUDGETS, Rig, running
 from tests.koord_scheduler.test_pages import Reader
+from tests.koord_scheduler.test_quotas import profile as quota_profile
+from tests.koord_scheduler.test_quotas import put_quota
 from tests.kube.server import Fault
 from tests.kube.support import PODS
 from tests.support.waiting import until
@@ -342,3 +346,36 @@ async def test_members_of_a_gang_that_extenders_have_a_say_in_are_told_so() -> N
         member(rig, "a1", least=1)
         said = "an extender has a say in members of gang default/a, which are placed at once"
         await until(lambda: rig.condition("a1")[2] == said)
+
+
+# beside quotas
+
+
+async def test_a_gang_is_admitted_to_its_quota_whole_or_not_at_all() -> None:
+    """Koordinator admits members until the limit; then the gang stalls and holds quota."""
+    labels = {quotanames.LABEL_NAME: "team"}
+    async with running(lambda rig: rig.node("n1", "8"), profiles=[quota_profile()]) as rig:
+        put_quota(rig, "team", "0", "2")
+        for name in ("a1", "a2", "a3"):
+            member(rig, name, labels=labels)
+        await rig.lead()
+        said = "gang default/a needs room for 3 members at once, and there is room for 2"
+        await until(lambda: any(said in rig.condition(name)[2] for name in ("a1", "a2", "a3")))
+        assert any("Insufficient quotas, quotaName: team" in rig.condition(name)[2] for name in ("a1", "a2", "a3"))
+        rig.pod("small", cpu="2", metadata={"labels": labels})
+        await rig.placed("small")
+        rig.server.delete(PODS, "default", "small")
+        put_quota(rig, "team", "0", "3")
+        rig.later()
+        await rig.placed("a1", "a2", "a3")
+
+
+async def test_who_gives_back_to_a_quota_knows_gangs() -> None:
+    async with running(lambda rig: rig.node("n1"), profiles=[quota_profile(ElasticQuota(monitors=True))]) as rig:
+        member(rig, "a1", nodeName="n1")
+        rig.pod("single", nodeName="n1")
+        await until(lambda: rig.view.state.counts()["pods"] == 2)
+        revocation = rig.scheduler.quotas.revocation
+        assert revocation is not None
+        pods = {each.name: each for each in rig.view.state.pods_on("n1")}
+        assert [revocation._gang_of(pods[name]) for name in ("a1", "single")] == ["default/a", ""]
