@@ -390,7 +390,8 @@ class ClusterView:
         self._put_member(info)
         self.queue.put(info, self._monotonic_s())
         nominated = info.pod.status.nominated_node_name
-        if nominated:
+        gang = self.gangs.of(info.uid)
+        if nominated and (gang is None or not self.gangs.why_not(gang)):
             self.state.nominations.put(info, nominated)
 
     def came_back(self, queued: QueuedPod) -> None:

@@ -163,10 +163,13 @@ class Gangs:
         return (key,) if settings is None else settings.group
 
     def holds(self, pod: PodInfo) -> bool:
-        """Returns whether the pod must not be tried yet, and keeps it for ``released`` if so."""
+        """Returns whether the pod must not be tried yet, and keeps it for ``released`` if so. No room is promised to it
+        meanwhile.
+        """
         key = self._gang_of.get(pod.uid)
         if key is None or not self.why_not(key):
             return False
+        self._state.nominations.remove(pod.uid)
         self._gangs[key].held.add(pod.uid)
         return True
 

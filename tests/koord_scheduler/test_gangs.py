@@ -176,6 +176,22 @@ async def test_a_member_that_is_not_bound_is_tried_again_and_keeps_its_room() ->
         assert rig.node_of("small") == ""
 
 
+async def test_a_gang_of_which_no_member_was_bound_starts_anew_and_holds_nothing() -> None:
+    async with running(lambda rig: rig.node("n1", "3")) as rig:
+        for name in ("a1", "a2", "a3"):
+            member(rig, name)
+        rig.server.faults.extend([Fault("bind", status=422, reason="Invalid")] * 3)
+        await rig.lead()
+        await until(lambda: rig.attempts("error") == 3)
+        rig.server.delete(PODS, "default", "a3")
+        await until(lambda: rig.view.gangs.why_not(GangKey("default", "a")) != "")
+        rig.later()
+        await until(lambda: rig.view.queue.counts()["gated"] == 2)
+        rig.pod("others", cpu="3")
+        assert await rig.placed("others") == ["n1"]
+        assert placed_count(rig, "a") == 0
+
+
 async def test_after_a_restart_members_that_are_bound_count() -> None:
     """A leader ends after a part of the bindings: who leads next completes the gang."""
     async with running(lambda rig: rig.node("n1", "3")) as rig:
