@@ -30,10 +30,12 @@ from tests.koordctl.runs import koordctl
 from tests.kube import portforward
 from tests.kube.support import LEASES
 
+DAY_S = 86_400
+"""Ages are of the import: what a run takes makes no other text of so many days."""
 PLACED = PodPage(
     "jobs", "p", "u", "koord-scheduler", 0, "placed",
     placed=Placed(
-        "n1", time_before(3 * 3600), 5, 3, 2, 1.5,
+        "n1", time_before(3 * DAY_S), 5, 3, 2, 1.5,
         (
             ScoredNode("n1", 475, {"TaintToleration": 100, "NodeResourcesFit": 75, "ImageLocality": 0}),
             ScoredNode("n2", 450, {"TaintToleration": 100, "NodeResourcesFit": 50, "ImageLocality": 0}),
@@ -44,7 +46,7 @@ PLACED = PodPage(
 WAITING = PodPage(
     "jobs", "p", "u", "koord-scheduler", 0, "waiting",
     waiting=Waiting(
-        "unschedulable", time_before(3 * 3600), 3, "2026-01-01T00:05:00Z", "", 4, 0,
+        "unschedulable", time_before(3 * DAY_S), 3, "2026-01-01T00:05:00Z", "", 4, 0,
         (Obstacle("NodeResourcesFit", "Insufficient cpu", 4, (Example("n2", "3.5 of 8 cpu free, lacks 0.5"),)),),
         ("a node with 4 cpu free",), "no pods of a priority below 0", "0/4 nodes are available",
     ),
@@ -52,9 +54,9 @@ WAITING = PodPage(
 QUEUE = QueuePage(
     {"active": 0, "unschedulable": 6},
     (
-        QueueRow("jobs", "high", "unschedulable", "", 1, 7, "koord-scheduler", time_before(4 * 3600), 2, "0/1 nodes"),
+        QueueRow("jobs", "high", "unschedulable", "", 1, 7, "koord-scheduler", time_before(4 * DAY_S), 2, "0/1 nodes"),
         QueueRow(
-            "jobs", "train-4", "gated", "Job/train", 5, 0, "koord-scheduler", time_before(5 * 3600), 0, "its gates: g"
+            "jobs", "train-4", "gated", "Job/train", 5, 0, "koord-scheduler", time_before(5 * DAY_S), 0, "its gates: g"
         ),
     ),
     4,
@@ -91,7 +93,7 @@ async def test_why_a_pod_is_where_it_is(cluster: Cluster, tmp_path: Path) -> Non
     cluster.pod("p", node="node-1", phase="Running")
     out = await explained(cluster, tmp_path, PLACED)
     assert out.splitlines()[1:] == [
-        "koord-scheduler chose n1 3.0 h ago: at try 2, after 1.5 s; 3 of 5 nodes would have done",
+        "koord-scheduler chose n1 3 d ago: at try 2, after 1.5 s; 3 of 5 nodes would have done",
         "  NODE  TOTAL  TaintToleration*3  NodeResourcesFit*1",
         "  n1    475    100                75",
         "  n2    450    100                50",
@@ -103,7 +105,7 @@ async def test_why_a_pod_waits(cluster: Cluster, tmp_path: Path) -> None:
     out = await explained(cluster, tmp_path, WAITING)
     assert out.splitlines()[-5:] == [
         "koord-scheduler has it in its queue (unschedulable), tried 3 times, again at 2026-01-01T00:05:00Z at the "
-        "latest; it has waited 3.0 h",
+        "latest; it has waited 3 d",
         "  4 nodes of 4: Insufficient cpu (NodeResourcesFit)",
         "    n2: 3.5 of 8 cpu free, lacks 0.5",
         "  what helps: a node with 4 cpu free",
@@ -159,8 +161,8 @@ async def test_the_leader_is_asked_in_its_pod(cluster: Cluster, tmp_path: Path) 
     assert (code, err) == (OK, "")
     assert out.splitlines() == [
         "NAMESPACE  POD      OWNER      PODS  PRIORITY  WAITED  QUEUE          TRIES  WAITS FOR",
-        "jobs       high                1     7         4.0 h   unschedulable  2      0/1 nodes",
-        "jobs       train-4  Job/train  5     0         5.0 h   gated          0      its gates: g",
+        "jobs       high                1     7         4 d     unschedulable  2      0/1 nodes",
+        "jobs       train-4  Job/train  5     0         5 d     gated          0      its gates: g",
         "active: 0, unschedulable: 6",
         "4 more pods: --limit",
     ]
@@ -176,7 +178,7 @@ async def test_a_queue_for_programs(cluster: Cluster, tmp_path: Path) -> None:
     document = json.loads(out)
     assert (document["counts"]["unschedulable"], document["left_out_count"]) == (6, 4)
     assert document["rows"][1]["owner"] == "Job/train"
-    assert 5 * 3600 <= document["rows"][1]["waited_s"] < 6 * 3600
+    assert 5 * DAY_S <= document["rows"][1]["waited_s"] < 6 * DAY_S
 
 
 @pytest.mark.parametrize(("token", "says"), [("secret\n", ""), ("wrong", "it answered 401: a bearer token is needed")])
