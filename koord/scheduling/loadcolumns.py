@@ -234,7 +234,10 @@ class LoadColumns:
         """Notes and returns what the pod adds to the figures; None: nothing."""
         filtered = self._part(load.filtered, pod)
         scored = filtered if load.scored == load.filtered else self._part(load.scored, pod)
-        parts = (*filtered, *self._part_of_prod(load.of_prod, pod), *scored)
+        of_prod = self._part_of_prod(load.of_prod, pod)
+        if filtered is of_prod is scored is self._nothing:  # as of most pods
+            return None
+        parts = (*filtered, *of_prod, *scored)
         if not any(parts):
             return None
         load.parts[pod.uid] = parts
@@ -247,7 +250,7 @@ class LoadColumns:
         if figure.measured is None:
             return self.estimate(pod).amounts
         usage = figure.usage
-        reported = usage.pods.get(f"{pod.namespace}/{pod.name}")
+        reported = usage.pods.get(pod.key)
         if reported is None:
             return self.estimate(pod).amounts
         if not self._is_estimated(usage, pod):
@@ -261,7 +264,7 @@ class LoadColumns:
         """
         if figure is None or figure.is_empty or not pod.is_prod:
             return self._nothing
-        reported = figure.usage.pods.get(f"{pod.namespace}/{pod.name}")
+        reported = figure.usage.pods.get(pod.key)
         if reported is None or reported.is_prod is False:
             return self.estimate(pod).amounts
         measured = tuple([reported.of(name) for name in self.resources])

@@ -121,6 +121,11 @@ class PodInfo:
     def name(self) -> str:
         return self.pod.metadata.name
 
+    @cached_property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
     @property
     def labels(self) -> Mapping[str, str]:
         return self.pod.metadata.labels
