@@ -139,7 +139,7 @@ installation.roleListGroups: rights are those in docs/install.md
 scheduler.featureGates: koord-scheduler has no gates
 scheduler.compatible122FeatureGates: Kubernetes 1.22 is not served
 scheduler.compatibleBelow122FeatureGates: Kubernetes before 1.22 is not served
-scheduler.enableJobPreemption: this version places no gangs
+scheduler.enableJobPreemption: enablePreemption of Coscheduling in scheduler.configuration says whether gangs preempt
 scheduler.deviceShare: this version divides no devices
 descheduler: this version has no descheduler
 deviceDaemon: this version reports no devices
