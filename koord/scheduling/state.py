@@ -20,10 +20,14 @@ from contextlib import contextmanager
 import numpy as np
 
 from koord.model.problem import Problem
+from koord.model.scheduling.numa import RESOURCE_SPEC
 from koord.model.scheduling.pods import Node
 from koord.scheduling.nodecolumns import Amounts, NodeColumns, is_alike
 from koord.scheduling.nodeload import NodeLoads
 from koord.scheduling.nominations import Nominations
+from koord.scheduling.numa.nodes import NUMANodes
+from koord.scheduling.numa.nodesettings import ReportedTopology
+from koord.scheduling.numa.podrequest import RESOURCE_STATUS, Allocation
 from koord.scheduling.owners import Owners
 from koord.scheduling.podcounts import Namespaces, PodCounts
 from koord.scheduling.podinfo import HostPort, PodInfo, WeightedTerm
@@ -39,7 +43,7 @@ class ClusterState:
     """``nodes``: what nodes say of themselves. ``requested``: the sum over each node's pods, ``pods`` among the
     resources. ``pod_counts``, ``held_*``: for terms of affinity and constraints of spread. ``volumes``: claims, what
     they are bound to and what pods use of them; ``quotas``: what teams request and use. No change of these is one of
-    ``version``. ``loads``: what nodes use.
+    ``version``. ``loads``: what nodes use. ``numa``: their CPUs and NUMA nodes, and what pods have of them.
     """
 
     def __init__(self) -> None:
@@ -54,6 +58,7 @@ class ClusterState:
         self.held_preferences = TermHolders(self.namespaces)
         self.volumes = Volumes(self.table)
         self.quotas = Quotas(self.nodes)
+        self.numa = NUMANodes(self.table)
         self.version = self.objects_version = 0
         self._assumed_cpu_milli = self.table.column(np.int64)
         self._assumed_memory_bytes = self.table.column(np.int64)
@@ -132,7 +137,7 @@ class ClusterState:
         self.objects_version += 1
         is_new = row is None
         row = self.table.add(name)
-        problems = list(self.nodes.put(row, node))
+        problems = [*self.nodes.put(row, node), *self.numa.put_node(node)]
         self.quotas.nodes_changed()
         self._changed(row)
         if is_new:
@@ -153,9 +158,19 @@ class ClusterState:
         self.objects_version += 1
         self.nodes.remove(row)
         self.loads.remove_node(row)
+        self.numa.remove_node(row, name)
         self.table.remove(name)
         self.quotas.nodes_changed()
         self._changed(row)
+
+    def put_topology(self, node: str, reported: ReportedTopology | None) -> bool:
+        """What is reported of the node's CPUs, None: nothing any more. Returns whether it is other than before."""
+        row = self.table.row(node)
+        if not self.numa.put_topology(node, reported):
+            return False
+        if row is not None:
+            self._changed(row)
+        return True
 
     def put_pod(self, pod: PodInfo) -> None:
         """The pod is as its object says: on its node, on none, or finished. An assumed pod whose object names no node
@@ -170,6 +185,8 @@ class ClusterState:
             decision = self.volumes.decision(pod.uid)
             if decision is not None and decision.node != node:
                 self.volumes.forget(pod.uid)
+            if self.numa.forget(pod.uid):
+                self._displace(pod.uid)
             self._place(pod, node)
         elif pod.uid in self._assumed:
             self._place(pod, self._pods[pod.uid][1])
@@ -179,6 +196,7 @@ class ClusterState:
         self.nominations.remove(uid)
         self.volumes.forget(uid)
         self.loads.forget_pod(uid)
+        self.numa.forget(uid)
         self._displace(uid)
 
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
@@ -209,7 +227,20 @@ class ClusterState:
             self._assumed.discard(uid)
             self.volumes.forget(uid)
             self.loads.forget_pod(uid)
+            self.numa.forget(uid)
             self._displace(uid)
+
+    def hold_cpus(self, uid: str, allocation: Allocation) -> None:
+        """The assumed pod has this of its node. Raises KeyError for one that is not assumed."""
+        if uid not in self._assumed:
+            raise KeyError(uid)
+        self.numa.assume(uid, allocation)
+        self._replace(uid)
+
+    def release_cpus(self, uid: str) -> None:
+        """Takes back what an assumed pod has of its node; without effect where the pod's object says what it has."""
+        if self.numa.forget(uid):
+            self._replace(uid)
 
     @contextmanager
     def removed(self, uids: Iterable[str]) -> Iterator[None]:
@@ -219,7 +250,8 @@ class ClusterState:
         for pod, _ in found:
             self._displace(pod.uid)
         try:
-            with self.volumes.holding(pod.uid for pod, _ in found):
+            uids = [pod.uid for pod, _ in found]
+            with self.volumes.holding(uids), self.numa.holding(uids):
                 yield
         finally:
             for pod, node in found:
@@ -251,9 +283,17 @@ class ClusterState:
         self._pods[pod.uid] = pod, node
         self.quotas.place(pod)
         self._by_node.setdefault(node, {})[pod.uid] = pod
+        self.numa.pod_came(pod, node)
         row = self.table.row(node)
         if row is not None:
             self._count(row, pod)
+
+    def _replace(self, uid: str) -> None:
+        """What the pod has of its node is other than it was."""
+        found = self._pods.get(uid)
+        if found is not None:
+            self._displace(uid)
+            self._place(*found)
 
     def _displace(self, uid: str) -> None:
         found = self._pods.pop(uid, None)
@@ -264,6 +304,7 @@ class ClusterState:
         del self._by_node[node][uid]
         if not self._by_node[node]:
             del self._by_node[node]
+        self.numa.pod_left(uid, node)
         row = self.table.row(node)
         if row is not None:
             self._count(row, pod, -1)
@@ -342,4 +383,9 @@ def counts_alike(before: PodInfo, after: PodInfo) -> bool:
         and before.spec.affinity == after.spec.affinity
         and before.host_ports == after.host_ports
         and (before.claims, before.disks, before.inline_volumes) == (after.claims, after.disks, after.inline_volumes)
+        and all(_annotation(before, key) == _annotation(after, key) for key in (RESOURCE_STATUS, RESOURCE_SPEC))
     )
+
+
+def _annotation(pod: PodInfo, key: str) -> str | None:
+    return pod.pod.metadata.annotations.get(key)

@@ -24,7 +24,7 @@ from koord.scheduling.state import ClusterState
 from koord.scheduling.table import Bools, Floats, Int64s
 
 TOO_MANY_PODS = "Too many pods"
-_NATIVE = (CPU, MEMORY, "ephemeral-storage")
+NATIVE = (CPU, MEMORY, "ephemeral-storage")
 Score = Callable[[Int64s, Int64s], Int64s]
 """Of what is requested with the pod, and of what is allocatable, which is above 0: 0 to 100."""
 
@@ -151,7 +151,7 @@ class NodeResourcesFit(Plugin):
 
     def _looked_at(self, pod: PodInfo) -> Iterator[tuple[str, int]]:
         for resource, amount in pod.requests.items():
-            if resource in _NATIVE or not self._is_ignored(resource):
+            if resource in NATIVE or not self._is_ignored(resource):
                 yield resource, amount
 
     def _is_ignored(self, resource: str) -> bool:
@@ -207,7 +207,7 @@ def score_at(score: Score, requested: int, allocatable: int) -> int:
 
 def _is_scored(resource: str, pod: PodInfo) -> bool:
     """Extended resources count only for pods that request them."""
-    return resource in _NATIVE or resource in pod.requests
+    return resource in NATIVE or resource in pod.requests
 
 
 def requested_with(state: ClusterState, pod: PodInfo, resource: str) -> Int64s:

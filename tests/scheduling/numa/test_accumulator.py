@@ -16,19 +16,10 @@ from koord.scheduling.numa import accumulator
 from koord.scheduling.numa.accumulator import Binding, HeldCPUs
 from koord.scheduling.numa.topology import CPUTopology
 from tests.scheduling.numa.accumulatororacle import Oracle
+from tests.scheduling.numa.numaclusters import machine
 
 FULL, SPREAD = CPUBindPolicy.FULL_PCPUS, CPUBindPolicy.SPREAD_BY_PCPUS
 CORES, NUMA_NODES = CPUExclusivePolicy.PCPU_LEVEL, CPUExclusivePolicy.NUMA_NODE_LEVEL
-
-
-def machine(sockets: int, numa_nodes: int, cores: int, threads: int) -> list[LogicalCPU]:
-    """NUMA nodes a socket, cores a NUMA node, threads a core, whose numbers follow each other."""
-    per_socket = numa_nodes * cores
-    return [
-        LogicalCPU(core * threads + thread, core, core // per_socket, core // cores)
-        for core in range(sockets * per_socket)
-        for thread in range(threads)
-    ]
 
 
 def taken(
