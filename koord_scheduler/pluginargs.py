@@ -18,6 +18,7 @@ from koord.model.core import Amount, Slim
 from koord.model.gang import GangDefaults, MatchPolicy
 from koord.model.priority import CPU, MEMORY
 from koord.model.quantity import QuantityError
+from koord.model.scheduling.numa import CPUBindPolicy
 from koord.model.scheduling.pods import NodeAffinity as Affinity
 from koord.model.scheduling.pods import NodeSelectorRequirement, NodeSelectorTerm, TopologySpreadConstraint
 from koord.model.selector import label_error
@@ -28,6 +29,7 @@ from koord.scheduling.plugin import Plugin
 from koord.scheduling.plugins.elasticquota import ElasticQuota
 from koord.scheduling.plugins.koordinator import NodeResourcesFitPlus, ResourceScore, ScarceResourceAvoidance
 from koord.scheduling.plugins.loadaware import LoadAwareScheduling
+from koord.scheduling.plugins.nodenumaresource import NodeNUMAResource, Scoring
 from koord.scheduling.plugins.nodes import NodeAffinity
 from koord.scheduling.plugins.podaffinity import InterPodAffinity
 from koord.scheduling.plugins.resources import (
@@ -133,8 +135,22 @@ class PlusStrategy(Slim, frozen=True):
     weight: _Weight
 
 
+_SCORES = {PlusStrategyType.LEAST_ALLOCATED: least_allocated, PlusStrategyType.MOST_ALLOCATED: most_allocated}
+
+
 class NodeResourcesFitPlusArgs(_Args, frozen=True):
     resources: Mapping[str, PlusStrategy] = {}
+
+
+class NUMAScoringStrategy(Slim, frozen=True):
+    type: PlusStrategyType = PlusStrategyType.LEAST_ALLOCATED
+    resources: tuple[ResourceWeight, ...] = ()
+
+
+class NodeNUMAResourceArgs(_Args, frozen=True):
+    default_cpu_bind_policy: CPUBindPolicy | None = msgspec.field(default=None, name="defaultCPUBindPolicy")
+    scoring_strategy: NUMAScoringStrategy = NUMAScoringStrategy()
+    numa_scoring_strategy: NUMAScoringStrategy = NUMAScoringStrategy()
 
 
 class ScarceResourceAvoidanceArgs(_Args, frozen=True):
@@ -354,11 +370,26 @@ def read_coscheduling(document: object, path: str, reader: DocumentReader) -> Co
     return CoschedulingSettings(GangDefaults(timeout_s, policy), bool(args.enable_preemption))
 
 
+def _node_numa_resource(document: object, path: str, reader: DocumentReader) -> Plugin:
+    args = reader.read(NodeNUMAResourceArgs, document, path)
+    policy = args.default_cpu_bind_policy or CPUBindPolicy.FULL_PCPUS
+    if policy is CPUBindPolicy.DEFAULT:
+        reader.wrong(f"{path}.defaultCPUBindPolicy", policy, "is what it is to say")
+    return NodeNUMAResource(
+        policy,
+        _scoring(args.scoring_strategy),
+        _scoring(args.numa_scoring_strategy),
+    )
+
+
+def _scoring(strategy: NUMAScoringStrategy) -> Scoring:
+    return Scoring(_SCORES[strategy.type], tuple(_weights(strategy.resources).items()))
+
+
 def _fit_plus(document: object, path: str, reader: DocumentReader) -> Plugin:
     args = reader.read(NodeResourcesFitPlusArgs, document, path)
-    scores = {PlusStrategyType.LEAST_ALLOCATED: least_allocated, PlusStrategyType.MOST_ALLOCATED: most_allocated}
     return NodeResourcesFitPlus(
-        {name: ResourceScore(scores[each.type], each.weight) for name, each in args.resources.items()}
+        {name: ResourceScore(_SCORES[each.type], each.weight) for name, each in args.resources.items()}
     )
 
 
@@ -434,5 +465,6 @@ PLUGINS: Mapping[str, Callable[[object, str, DocumentReader], Plugin]] = {
     SchedulingHint.name: _scheduling_hint,
     ElasticQuota.name: _elastic_quota,
     LoadAwareScheduling.name: loadargs.load_aware,
+    NodeNUMAResource.name: _node_numa_resource,
 }
 """By name, what makes the plugin of its arguments; None: it has none."""

@@ -19,6 +19,7 @@ from koord.scheduling.plugin import GANG, Plugin
 from koord.scheduling.plugins.elasticquota import ElasticQuota
 from koord.scheduling.plugins.koordinator import NodeResourcesFitPlus, ScarceResourceAvoidance
 from koord.scheduling.plugins.loadaware import LoadAwareScheduling
+from koord.scheduling.plugins.nodenumaresource import NodeNUMAResource
 from koord.scheduling.plugins.resources import NodeResourcesFit
 from koord.scheduling.plugins.schedulinghint import SchedulingHint
 from koord.scheduling.preemption import CandidateCount
@@ -65,14 +66,14 @@ _PARTS = {
 _MISSING = frozenset((
     "DynamicResources", "GangScheduling",
     "NodeDeclaredFeatures", "Reservation",
-    "NodeNUMAResource", "DeviceShare", "CompatibleDefaultPreemption",
+    "DeviceShare", "CompatibleDefaultPreemption",
 ))
 # fmt: on
 """Upstream's and Koordinator's that there are not yet."""
 _FILTER_POINTS = {SchedulingHint.name: PRE_FILTER, ElasticQuota.name: PRE_FILTER}
 """Where plugins that filter are switched, if not at ``filter``."""
 _METHODS = {RESERVE: "reserve", PERMIT: "permit", PRE_BIND: "pre_bind_patch"}
-"""What a user's plugin overrides to take part in these points; nothing of ours does."""
+"""What a plugin overrides to take part in these points."""
 _SWITCHING_POINTS = (QUEUE_SORT, FILTER, POST_FILTER, SCORE, BIND)
 """Where a profile can switch plugins that are there."""
 ALL_NODES = "all nodes are looked at"
@@ -164,6 +165,7 @@ class _ProfileReader:
             SchedulingHint(),
             ElasticQuota(),
             LoadAwareScheduling(),
+            NodeNUMAResource(),
         )
         for plugin in added:
             self._made[plugin.name] = plugin
@@ -320,7 +322,7 @@ class _ProfileReader:
             self._reader.wrong(f"{self._path}.plugins.{QUEUE_SORT}", ", ".join(orders), f"is not {_ORDER} alone")
         if _BINDER not in by_point[BIND]:
             self._reader.wrong(f"{self._path}.plugins.{BIND}", ", ".join(by_point[BIND]), f"lacks {_BINDER}")
-        patching = [name for name in by_point[PRE_BIND] if self._is_users(name)]
+        patching = [name for name in by_point[PRE_BIND] if self._extends(name, PRE_BIND) and name != _PATCHER]
         if patching and _PATCHER not in by_point[PRE_BIND] and self._is_disabled(_PATCHER, MULTI_POINT, PRE_BIND):
             why = f"needs {_PATCHER}, which is disabled and writes what plugins want on pods"
             self._reader.wrong(f"{self._path}.plugins.{PRE_BIND}", ", ".join(patching), why)
@@ -349,7 +351,9 @@ class _ProfileReader:
 
     def _is_switched(self, name: str, point: str) -> bool:
         """Returns whether a profile can switch the plugin at the point, beside those where it can switch all."""
-        return _FILTER_POINTS.get(name) == point or (point in _METHODS and self._is_users(name))
+        if _FILTER_POINTS.get(name) == point:
+            return True
+        return point in _METHODS and (self._is_users(name) or (name in self._ours and self._extends(name, point)))
 
 
 def _can_select(plugin: Plugin) -> bool:

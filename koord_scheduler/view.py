@@ -47,6 +47,7 @@ from koord.scheduling.gangs import Gangs
 from koord.scheduling.owners import ControllerKey, ServicePods
 from koord.scheduling.plugin import Event, EventKind
 from koord.scheduling.plugins.loadaware import LoadAwareScheduling
+from koord.scheduling.plugins.nodenumaresource import NodeNUMAResource
 from koord.scheduling.plugins.unsupported import UNSUPPORTED
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import Preemptor
@@ -58,6 +59,7 @@ from koord_scheduler.nodedocuments import NodeDocuments
 from koord_scheduler.profiles import Profile
 from koord_scheduler.quotafeed import QuotaFeed, settings_of
 from koord_scheduler.storageview import storage_informers
+from koord_scheduler.topologyview import TopologyView
 from koord_scheduler.usageview import UsageView
 
 _log = logging.getLogger(__name__)
@@ -158,6 +160,8 @@ class ClusterView:
         for settings in by_load:
             self.state.loads.of(settings)  # from the beginning, rather than of all nodes with the first pod
         self.usage = UsageView(client, self.state.loads, stream, now) if by_load else None
+        gives_cpus = any(isinstance(each.plugin, NodeNUMAResource) for each in self._plugins())
+        self.topologies = TopologyView(client, self.state, stream, now, self._topology_changed) if gives_cpus else None
         self.informers: tuple[Followed, ...] = (
             *(self.nodes, self.pods, namespaces, self.budgets),
             *(services, old, sets, stateful),
@@ -212,6 +216,8 @@ class ClusterView:
                 group.create_task(informer.run())
             if self.usage is not None:
                 group.create_task(self.usage.informer.run())
+            if self.topologies is not None:
+                group.create_task(self.topologies.informer.run())
             group.create_task(self._deliver())
 
     async def synced(self) -> None:
@@ -220,6 +226,8 @@ class ClusterView:
             await informer.synced.wait()
         if self.usage is not None:
             await self.usage.synced()
+        if self.topologies is not None:
+            await self.topologies.synced()
         while len(self._stream):
             self._delivered.clear()
             await self._delivered.wait()
@@ -241,6 +249,11 @@ class ClusterView:
             _log.warning("node %s: %s", name, problem)
         row = self.state.table.row(name)
         if row is not None and self.state.objects_version != version:
+            self.queue.note(Event(EventKind.NODE, row))
+
+    def _topology_changed(self, node: str) -> None:
+        row = self.state.table.row(node)
+        if row is not None:
             self.queue.note(Event(EventKind.NODE, row))
 
     def _take_namespace(self, event: ObjectEvent[PartialObject]) -> None:

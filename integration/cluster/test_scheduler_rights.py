@@ -43,8 +43,11 @@ CONFIGURATION = {
         }
     ],
 }
-FOR_RARE_CASES = {("pods", "get"), ("pods", "patch")}
-"""A pod whose node went while it was bound; what a plugin has decided. tests/koord_scheduler has both."""
+TOPOLOGIES = "noderesourcetopologies.topology.node.k8s.io"
+FOR_RARE_CASES = {("pods", "get"), ("pods", "patch"), (TOPOLOGIES, "list"), (TOPOLOGIES, "watch")}
+"""A pod whose node went while it was bound; what a plugin has decided; a plugin that gives CPUs. tests/koord_scheduler
+has them all.
+"""
 AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",

@@ -12,6 +12,7 @@ import pytest
 
 from koord.model.gang import GangDefaults, MatchPolicy
 from koord.model.scheduling import pods
+from koord.model.scheduling.numa import CPUBindPolicy
 from koord.model.scheduling.pods import TopologySpreadConstraint
 from koord.quota.forest import QuotaRules
 from koord.scheduling.defaults import default_plugins
@@ -20,6 +21,7 @@ from koord.scheduling.plugin import Plugin
 from koord.scheduling.plugins.elasticquota import ElasticQuota
 from koord.scheduling.plugins.koordinator import NodeResourcesFitPlus, ResourceScore, ScarceResourceAvoidance
 from koord.scheduling.plugins.loadaware import LoadAwareScheduling
+from koord.scheduling.plugins.nodenumaresource import NodeNUMAResource, Scoring
 from koord.scheduling.plugins.nodes import NodeAffinity
 from koord.scheduling.plugins.podaffinity import InterPodAffinity
 from koord.scheduling.plugins.resources import (
@@ -311,6 +313,12 @@ RATIO = {"shape": [{"utilization": 0, "score": 0}, {"utilization": 70, "score": 
                                                 "nvidia.com/gpu": {"type": "MostAllocated", "weight": 2}}},
          NodeResourcesFitPlus({"cpu": ResourceScore(least_allocated, 1),
                                "nvidia.com/gpu": ResourceScore(most_allocated, 2)})),
+        ("NodeNUMAResource", {}, NodeNUMAResource()),
+        ("NodeNUMAResource", {"defaultCPUBindPolicy": "SpreadByPCPUs",
+                              "scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 2}]},
+                              "numaScoringStrategy": {"resources": [{"name": "memory"}]}},
+         NodeNUMAResource(CPUBindPolicy.SPREAD_BY_PCPUS, Scoring(most_allocated, (("cpu", 2),)),
+                          Scoring(weights=(("memory", 1),)))),
         ("ScarceResourceAvoidance", {"resources": ["nvidia.com/gpu"]},
          ScarceResourceAvoidance(frozenset(("nvidia.com/gpu",)))),
     ],
@@ -566,17 +574,19 @@ def test_the_profile_of_koordinators_chart_is_accepted() -> None:
     (only,) = found.profiles
     assert (only.name, only.preemption, found.lease) == ("koord-scheduler", CandidateCount(), "ks")
     assert {each.plugin.name: each.weight for each in only.plugins} == {
-        **{"SchedulingHint": 1, "ElasticQuota": 1, "LoadAwareScheduling": 1},
+        **{"SchedulingHint": 1, "ElasticQuota": 1, "LoadAwareScheduling": 1, "NodeNUMAResource": 1},
         **DEFAULTS,
     }
     assert only.preempts_in_quota
     load = next(each.plugin for each in only.plugins if isinstance(each.plugin, LoadAwareScheduling))
     assert load.settings == LoadSettings(filters_expired=False)
+    assert "NodeNUMAResource" in [each.name for each in only.reserve]
+    assert "NodeNUMAResource" in [each.name for each in only.pre_bind]
     fit = next(each.plugin for each in only.plugins if each.plugin.name == FIT)
     batch = {"kubernetes.io/batch-cpu": 1, "kubernetes.io/batch-memory": 1}
     assert fit == NodeResourcesFit({"cpu": 1, "memory": 1, **batch})
     assert sorted(found.missing) == [
-        *("DeviceShare", "NodeNUMAResource", "Reservation"),
+        *("DeviceShare", "Reservation"),
     ]
     assert only.coscheduling == CoschedulingSettings(is_preempting=True)
     (note,) = found.notes
