@@ -115,8 +115,7 @@ class NodeNUMAResource(Plugin):
             found.append(Rejection(reason, rows & left, reason in _HELP_BY_PODS))
             left &= ~rows
         by_reason: dict[str, Bools] = {}
-        for row in np.flatnonzero(left & _with_policy(state, request)).tolist():
-            tried = self._tried(state, request, row)
+        for row, tried in self._each_tried(state, request, left):
             if tried.reason:
                 by_reason.setdefault(tried.reason, np.zeros(state.length, np.bool_))[row] = True
         found += [Rejection(reason, rows) for reason, rows in by_reason.items()]
@@ -130,8 +129,7 @@ class NodeNUMAResource(Plugin):
             return np.zeros(state.length, np.int64)
         scores = self._node_scores(state, pod, request)
         if _is_concerned(state, request):
-            for row in np.flatnonzero(feasible & _with_policy(state, request)).tolist():
-                tried = self._tried(state, request, row)
+            for row, tried in self._each_tried(state, request, feasible):
                 if tried.score is not None or tried.reason:
                     scores[row] = tried.score or 0
         return scores
@@ -193,6 +191,16 @@ class NodeNUMAResource(Plugin):
         view = state.numa.view(row)
         binding, policy = self._binding(view, request), _policy(view, request)
         return _try(view, request, binding, policy, self.numa_scoring, self.node_scoring)
+
+    def _each_tried(self, state: ClusterState, request: Request, rows: Bools) -> Iterator[tuple[int, _Tried]]:
+        """Yields what comes of trying each node of ``rows`` whose NUMA nodes count."""
+        by_view: dict[NodeView, _Tried] = {}
+        for row in np.flatnonzero(rows & _with_policy(state, request)).tolist():
+            view = state.numa.view(row)
+            tried = by_view.get(view)
+            if tried is None:
+                tried = by_view[view] = self._tried(state, request, row)
+            yield row, tried
 
     def _reason(self, state: ClusterState, request: Request, row: int) -> str:
         """``_by_columns`` of one node; "": none."""
