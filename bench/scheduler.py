@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,21 +26,28 @@ from koord.model.elasticquota import ElasticQuota as ElasticQuotaObject
 from koord.model.gang import GangKey
 from koord.model.nodemetric import NodeMetric
 from koord.model.problem import Problem
+from koord.model.scheduling.numa import LABEL_NUMA_TOPOLOGY_POLICY
 from koord.model.scheduling.pods import Node, Pod
+from koord.model.topologyannotations import LogicalCPU
 from koord.quota import names
 from koord.quota.forest import QuotaRules
 from koord.scheduling import gangplacement, nodeusage
 from koord.scheduling.defaults import default_plugins
 from koord.scheduling.framework import Framework, WeightedPlugin
 from koord.scheduling.gangplacement import Member, NoHolder
+from koord.scheduling.numa.nodesettings import ReportedTopology
+from koord.scheduling.numa.podrequest import RESOURCE_STATUS
+from koord.scheduling.numa.topology import topology_of
 from koord.scheduling.plugins.elasticquota import ElasticQuota
 from koord.scheduling.plugins.loadaware import LoadAwareScheduling
+from koord.scheduling.plugins.nodenumaresource import NodeNUMAResource
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import Preemptor
 from koord.scheduling.state import ClusterState
 from koord_scheduler.decisions import BEST
 
 NODES = 5000
+T = TypeVar("T", Node, Pod)
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -283,6 +290,42 @@ def _of_quota(name: str, requests: dict[str, str], quota: int) -> PodInfo:
     return PodInfo.of(msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, labels=labels)))
 
 
+def with_labels(made: T, labels: dict[str, str]) -> T:
+    """``made``: a node or a pod."""
+    metadata = msgspec.structs.replace(made.metadata, labels={**made.metadata.labels, **labels})
+    return msgspec.structs.replace(made, metadata=metadata)
+
+
+def bound_cpus(name: str, aim: int, is_different: bool = False, policy: str = "") -> Line:
+    """Measures pods with CPUs of their own, decided, reserved and said, on nodes of 64 CPUs that have some already."""
+    state, plugin = ClusterState(), NodeNUMAResource()
+    cpus = [LogicalCPU(cpu, cpu // 2, cpu // 32, cpu // 32) for cpu in range(64)]
+    zones = tuple([(number, (("cpu", 32_000), ("memory", 128 << 30))) for number in (0, 1)])
+    reported = ReportedTopology(topology_of(tuple(cpus)), zones=zones)
+    for index in range(NODES):
+        state.put_node(with_labels(node(index, "64", "256Gi"), {LABEL_NUMA_TOPOLOGY_POLICY: policy}))
+        state.put_topology(f"node-{index}", reported)
+        held = pod(f"running-{index}", {"cpu": "4"}, nodeName=f"node-{index}", priority=9500)
+        status = {RESOURCE_STATUS: f'{{"cpuset":"{index % 8 * 4}-{index % 8 * 4 + 3}"}}'}
+        metadata = msgspec.structs.replace(held.metadata, annotations=status)
+        state.put_pod(PodInfo.of(msgspec.structs.replace(held, metadata=metadata)))
+    framework = Framework(state, (*default_plugins(), WeightedPlugin(plugin)), best_count=BEST)
+    waiting = []
+    for index in range(1000):
+        made = pod(f"p{index}", {"cpu": "4", "memory": f"{1024 + index * is_different}Mi"}, priority=9500)
+        waiting.append(PodInfo.of(with_labels(made, {"koordinator.sh/qosClass": "LSR"})))
+    gc.collect()
+    begin_s = time.process_time()
+    for each in waiting:
+        placement = framework.place(each)
+        assert placement is not None, name
+        state.assume(each, placement.node)
+        plugin.reserve(state, each, placement.node)
+        assert plugin.pre_bind_patch(state, each, placement.node) is not None
+    rate = len(waiting) / (time.process_time() - begin_s)
+    return Line(name, f"{rate:,.0f} decisions/s", f">= {aim:,}", rate >= aim)
+
+
 def memory(pods: int, aim_mib: float) -> Line:
     argv = [sys.executable, "-m", "bench.scheduler", f"--hold={pods}"]
     held_mib = float(json.loads(subprocess.run(argv, check=True, capture_output=True, text=True).stdout))
@@ -328,7 +371,10 @@ def main() -> None:
     for case in cases():
         lines.append(case.measure())
         print(lines[-1].text(), flush=True)
-    for measure in (
+    others: tuple[Callable[[], Line], ...] = (
+        lambda: bound_cpus("LSR pods", 300),
+        lambda: bound_cpus("LSR pods, all different", 300, True),
+        lambda: bound_cpus("LSR pods, one NUMA node each", 300, False, "SingleNUMANode"),
         unschedulable,
         preemption,
         lambda: gang(True),
@@ -338,7 +384,8 @@ def main() -> None:
         lambda: quotas(_QUOTAS),
         lambda: memory(30_000, 250),
         lambda: memory(100_000, 600),
-    ):
+    )
+    for measure in others:
         lines.append(measure())
         print(lines[-1].text(), flush=True)
     print(summary("bench.scheduler", lines))
