@@ -17,7 +17,8 @@ from koord_scheduler import configuration
 from koord_scheduler.profiles import Profile
 from tests.koord_scheduler.rig import Rig, running
 from tests.kube.support import PODS
-from tests.qosd.policy.test_pools import both, pools, view
+from tests.qosd.podviews import view
+from tests.qosd.policy.test_pools import both, pools
 from tests.scheduling.numa.numaclusters import machine
 from tests.support.waiting import until
 

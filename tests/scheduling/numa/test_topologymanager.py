@@ -117,7 +117,8 @@ def test_the_only_numa_node_is_no_choice() -> None:
 def by_combinations(by_resource: Sequence[Sequence[Hint]], every: int, keeping: Keeping | None) -> set[Affinity]:
     """All intersections, as preferred as they can be, each with the scores it can have."""
     found = set()
-    for chosen in product(*[each or [None] for each in by_resource]):
+    choices: list[Sequence[Hint | None]] = [each or (None,) for each in by_resource]
+    for chosen in product(*choices):
         hints = [each for each in chosen if each is not None]
         mask = every
         for each in hints:
