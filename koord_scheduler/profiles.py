@@ -322,7 +322,7 @@ class _ProfileReader:
             self._reader.wrong(f"{self._path}.plugins.{QUEUE_SORT}", ", ".join(orders), f"is not {_ORDER} alone")
         if _BINDER not in by_point[BIND]:
             self._reader.wrong(f"{self._path}.plugins.{BIND}", ", ".join(by_point[BIND]), f"lacks {_BINDER}")
-        patching = [name for name in by_point[PRE_BIND] if self._extends(name, PRE_BIND) and name != _PATCHER]
+        patching = [name for name in by_point[PRE_BIND] if name in self._made and self._extends(name, PRE_BIND)]
         if patching and _PATCHER not in by_point[PRE_BIND] and self._is_disabled(_PATCHER, MULTI_POINT, PRE_BIND):
             why = f"needs {_PATCHER}, which is disabled and writes what plugins want on pods"
             self._reader.wrong(f"{self._path}.plugins.{PRE_BIND}", ", ".join(patching), why)
