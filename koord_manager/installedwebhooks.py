@@ -24,7 +24,7 @@ CONFIGURATIONS: Configurations = {
     VALIDATING_WEBHOOK_CONFIGURATION.name: (VALIDATING_WEBHOOK_CONFIGURATION, "koord-validating-webhook-configuration"),
 }
 """Ours. Their names are their own, since Koordinator's manager writes those of its names whole: what it does not serve
-goes, and what it alone serves (ElasticQuotas) is not ours to replace."""
+goes, and what it alone serves is not ours to replace."""
 KOORDINATORS: Configurations = {
     MUTATING_WEBHOOK_CONFIGURATION.name: (
         MUTATING_WEBHOOK_CONFIGURATION,
@@ -98,7 +98,7 @@ class InstalledWebhooks:
         ]
         return (
             f"calls {self._service.name}, which is Koord's: {'; '.join(filter(None, consequences))}. Delete it, or let "
-            "it name the Service of Koordinator's manager where that one is kept for quotas (docs/migration.md)"
+            "it name the Service of Koordinator's manager where that one is kept (docs/migration.md)"
         )
 
 

@@ -17,6 +17,7 @@ from koord.sloconfig.loading import CONFIG_MAP_NAME
 NAME = "koord-manager"
 WEBHOOK_FRAMEWORK = "WebhookFramework"
 POD_MUTATING, POD_VALIDATING = "PodMutatingWebhook", "PodValidatingWebhook"
+ELASTIC_MUTATING, ELASTIC_VALIDATING = "ElasticMutatingWebhook", "ElasticValidatingWebhook"
 NODE_MUTATING, NODE_VALIDATING = "NodeMutatingWebhook", "NodeValidatingWebhook"
 CONFIG_MAP_VALIDATING = "ConfigMapValidatingWebhook"
 COLOCATION_PROFILE_CONTROLLER = "ColocationProfileController"
@@ -25,6 +26,8 @@ GATES: Mapping[str, Gate] = {
     WEBHOOK_FRAMEWORK: Gate(True, "serve webhooks and keep their certificates"),
     POD_MUTATING: Gate(True, "/mutate-pod"),
     POD_VALIDATING: Gate(True, "/validate-pod"),
+    ELASTIC_MUTATING: Gate(True, "/mutate-scheduling-sigs-k8s-io-v1alpha1-elasticquota"),
+    ELASTIC_VALIDATING: Gate(True, "/validate-scheduling-sigs-k8s-io-v1alpha1-elasticquota"),
     NODE_MUTATING: Gate(False, "/mutate-node-status"),
     NODE_VALIDATING: Gate(False, "/validate-node"),
     CONFIG_MAP_VALIDATING: Gate(False, "/validate-configmap"),
@@ -36,8 +39,10 @@ GATES: Mapping[str, Gate] = {
 
 WEBHOOK_GATES: Mapping[str, str] = {
     "mpod-create.koordinator.sh": POD_MUTATING,
+    "melasticquota.koordinator.sh": ELASTIC_MUTATING,
     "mnode-status.koordinator.sh": NODE_MUTATING,
     "vpod.koordinator.sh": POD_VALIDATING,
+    "velasticquota.koordinator.sh": ELASTIC_VALIDATING,
     "vnode.koordinator.sh": NODE_VALIDATING,
     "vconfigmap.koordinator.sh": CONFIG_MAP_VALIDATING,
 }

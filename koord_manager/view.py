@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
 
 from koord.admission import AdmissionContext, PriorityClassObject
 from koord.admission import profiles as admission_profiles
@@ -19,6 +20,8 @@ from koord.kube.informer import Followed, Informer, Wire, as_read
 from koord.kube.kind import (
     CLUSTER_COLOCATION_PROFILE,
     CONFIG_MAP,
+    ELASTIC_QUOTA,
+    ELASTIC_QUOTA_PROFILE,
     NAMESPACE,
     NODE,
     NODE_METRIC,
@@ -34,24 +37,32 @@ from koord.kube.reading import Kept
 from koord.kube.store import Index
 from koord.kube.stream import EventStream, Handler, ObjectEvent
 from koord.model.core import Node, Pod
+from koord.model.elasticquota import ElasticQuota
 from koord.model.featuregates import Settings
 from koord.model.nodemetric import NodeMetric
 from koord.model.profile import ClusterColocationProfile
 from koord.model.profile import read as read_profile
+from koord.model.quotaprofile import ElasticQuotaProfile
 from koord.model.schema import SchemaError
+from koord.model.selector import LabelSelector
 from koord.overcommit.demand import PodDemand
+from koord.quota import names, pool
 from koord.sloconfig.config import SLOConfig
 from koord.sloconfig.loading import LoadedConfig, load, texts
 from koord.sloconfig.rows import ROWS
 from koord_manager import cache
 from koord_manager.cache import CachedTopology, CountedPod, PackedMetric, PodSharing, SpecSharing
+from koord_manager.quotaview import MOST_PODS, QuotaPods, QuotaView
 
 _log = logging.getLogger(__name__)
-_BY_NODE = "node"
+_BY_NODE, _BY_QUOTA = "node", "quota"
 _BATCH = 256
 _LAST_READ = "what it said last stays in force"
 _NEVER_READ = "what Nodes and NodeSLOs say stays as it is, and Nodes that come offer nothing"
 _END = 'to end overcommit, make one that has colocation-config: {"enable": false}'
+
+
+_ENDED = ("Succeeded", "Failed")
 
 
 class ViewListener:
@@ -59,6 +70,15 @@ class ViewListener:
 
     def node_changed(self, name: str) -> None:
         """Takes that something has changed on which a node's offer depends."""
+
+    def pool_changed(self, name: str, before: Node | None, after: Node | None) -> None:
+        """Takes a node by which what a quota tree has may be another."""
+
+    def quota_changed(self, key: Key) -> None:
+        """Takes that an ElasticQuota is new, gone or another."""
+
+    def quota_profile_changed(self, key: Key) -> None:
+        """Takes that an ElasticQuotaProfile is new, gone or another."""
 
     def policy_changed(self, loaded: LoadedConfig) -> None:
         """The ConfigMap was read; what it means may be as before."""
@@ -106,10 +126,14 @@ class ClusterView:
             return Informer(client, kind, clock, selection, indexes, self._stream, handle=handle, transform=transform)
 
         self.nodes = follow(NODE, as_read, self._take_node)
-        self.pods = follow(POD, PodSharing(), self._take_pod, indexes={_BY_NODE: _node_of})
+        by = {_BY_NODE: _node_of, _BY_QUOTA: _quota_of}
+        self.pods = follow(POD, PodSharing(), self._take_pod, indexes=by)
         self.metrics = follow(NODE_METRIC, cache.packed, self._take_metric)
         self.slos = follow(NODE_SLO, SpecSharing(), self._take_slo)
         self.topologies = follow(NODE_RESOURCE_TOPOLOGY, cache.cached_topology, self._take_topology)
+        self.quotas = QuotaView(clock)
+        self.elastic_quotas = follow(ELASTIC_QUOTA, as_read, self._take_quota)
+        self.quota_profiles = follow(ELASTIC_QUOTA_PROFILE, as_read, self._take_quota_profile)
         self._profiles = follow(CLUSTER_COLOCATION_PROFILE, as_read, self._take_profile)
         self._namespaces = follow(NAMESPACE, as_read, self._take_namespace)
         self._classes = follow(PRIORITY_CLASS, as_read, self._take_class)
@@ -127,7 +151,9 @@ class ClusterView:
 
     @property
     def needed(self) -> tuple[Followed, ...]:
-        """The caches that are needed for any answer. Topologies are not: their CRD is another project's."""
+        """The caches that are needed for any answer. Topologies are not: their CRD is another project's. Nor are
+        quotas, without which a cluster may do: who needs them waits for them.
+        """
         return (
             *(self.nodes, self.pods, self.metrics, self.slos),
             *(self._profiles, self._namespaces, self._classes, self._config),
@@ -163,7 +189,7 @@ class ClusterView:
     async def run(self) -> None:
         """Follows the API server until it is cancelled."""
         async with asyncio.TaskGroup() as group:
-            for informer in (*self.needed, self.topologies):
+            for informer in (*self.needed, self.topologies, self.elastic_quotas, self.quota_profiles):
                 group.create_task(informer.run())
             group.create_task(self._follow())
 
@@ -180,6 +206,29 @@ class ClusterView:
     def demands_of(self, node: str) -> Iterable[PodDemand]:
         """Returns the demands of the pods that are bound to the node."""
         return [pod.demand for pod in self.pods.indexed(_BY_NODE, node)]
+
+    def pods_in(self, quota: str, namespaces: Collection[str]) -> tuple[str, ...]:
+        """Returns some of the pods that carry the quota's name, or are in one of the namespaces, and have not ended."""
+        labelled = self.pods.indexed(_BY_QUOTA, quota)
+        others = (pod for pod in self.pods.objects.values() if namespaces and pod.metadata.namespace in namespaces)
+        found = (pod for pods in (labelled, others) for pod in pods if pod.status.phase not in _ENDED)
+        names_of = dict.fromkeys(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in islice(found, MOST_PODS))
+        return tuple(names_of)
+
+    def pods_now(self) -> QuotaPods:
+        """Returns as many of all pods as ``pods_in`` may return of each quota and namespace."""
+        by_quota: dict[str, list[str]] = {}
+        by_namespace: dict[str, list[str]] = {}
+        for key, pod in self.pods.objects.items():
+            if pod.status.phase in _ENDED:
+                continue
+            for found in (
+                *(by_quota.setdefault(name, []) for name in _quota_of(pod)),
+                by_namespace.setdefault(key.namespace, []),
+            ):
+                if len(found) < MOST_PODS:
+                    found.append(str(key))
+        return QuotaPods(*({place: tuple(pods) for place, pods in each.items()} for each in (by_quota, by_namespace)))
 
     def cpu_info_of(self, node: str) -> str | None:
         """The annotation of its topology; None if there is none."""
@@ -209,7 +258,8 @@ class ClusterView:
         return self._profiles.objects.values()
 
     def admission(self) -> AdmissionContext:
-        if self._context is None:
+        quotas = self.quotas.tree()
+        if self._context is None or self._context.quotas is not quotas:
             self._context = AdmissionContext(
                 profiles=tuple(self._read_profiles.values()),
                 unread_profiles=tuple(self._unread_profiles.values()),
@@ -218,8 +268,17 @@ class ClusterView:
                 own_namespace=self._own_namespace,
                 feature_gates=self._gates,
                 scheduler_users=self._scheduler_users,
+                quotas=quotas,
+                pools=self._pools(),
             )
         return self._context
+
+    def _pools(self) -> Mapping[str, LabelSelector]:
+        """Returns which nodes each quota tree has: by the first profile that names it."""
+        pools: dict[str, LabelSelector] = {}
+        for _, profile in sorted(self.quota_profiles.objects.items()):
+            pools.setdefault(pool.tree_id(profile.metadata), profile.spec.node_selector)
+        return pools
 
     async def _follow(self) -> None:
         while True:
@@ -231,6 +290,16 @@ class ClusterView:
     def _take_node(self, event: ObjectEvent[Node]) -> None:
         if _differs(event.before, event.after):
             self.listener.node_changed(event.key.name)
+        if _pooled(event.before) != _pooled(event.after):
+            self.listener.pool_changed(event.key.name, event.before, event.after)
+
+    def _take_quota(self, event: ObjectEvent[ElasticQuota]) -> None:
+        self.quotas.take(event.key, event.after)
+        self.listener.quota_changed(event.key)
+
+    def _take_quota_profile(self, event: ObjectEvent[ElasticQuotaProfile]) -> None:
+        self._context = None
+        self.listener.quota_profile_changed(event.key)
 
     def _take_topology(self, event: ObjectEvent[CachedTopology]) -> None:
         if _text(event.before) != _text(event.after):
@@ -302,6 +371,18 @@ class ClusterView:
 
 def _node_of(pod: Pod) -> Iterable[str]:
     return (pod.spec.node_name,) if pod.spec.node_name else ()
+
+
+def _quota_of(pod: Pod) -> Iterable[str]:
+    name = pod.metadata.labels.get(names.LABEL_NAME)
+    return (name,) if name else ()
+
+
+def _pooled(node: Node | None) -> tuple[object, ...] | None:
+    """All of a node that counts in a quota tree."""
+    if node is None:
+        return None
+    return node.metadata.labels, node.status.allocatable, pool.is_schedulable(node)
 
 
 def _text(info: CachedTopology | None) -> str | None:

@@ -15,12 +15,9 @@ from koord.model.priority import BATCH_CPU, BATCH_MEMORY
 from koord.model.problem import Problem
 from koordctl.manifests import Manifest
 
-LABEL_QUOTA = "quota.scheduling.koordinator.sh/name"
 LABEL_ZONES = "node.koordinator.sh/numa-topology-policy"
 _SEE = "keep what Koordinator has for it (docs/migration.md, Do not migrate yet)"
 _KINDS: Mapping[str, tuple[str, str]] = {
-    "ElasticQuota": ("scheduling.sigs.k8s.io", "koord-manager neither completes nor checks quotas"),
-    "ElasticQuotaProfile": ("quota.koordinator.sh", "koord-manager makes no ElasticQuota of it"),
     "Device": ("scheduling.koordinator.sh", "koord-manager writes no resources of devices onto the Node"),
 }
 """The group of each kind, and what is not done about its objects."""
@@ -49,8 +46,6 @@ def of_object(manifest: Manifest) -> Iterator[Problem]:
 
 def of_pod(pod: Pod) -> Iterator[Problem]:
     """Yields the problems of a pod."""
-    if LABEL_QUOTA in pod.metadata.labels:
-        yield Problem(f"labels.{LABEL_QUOTA}", f"koord-manager checks no pod against its ElasticQuota: {_SEE}")
     for member, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
         for index, container in enumerate(containers):
             for kind in ("requests", "limits"):

@@ -34,8 +34,10 @@ SCHEMA = "values.schema.json"
 _OWN_NAMESPACE = "{{ .Values.installation.namespace }}"
 _POLICIES = {
     "mpod-create.koordinator.sh": "pods",
+    "melasticquota.koordinator.sh": "elasticquotas",
     "mnode-status.koordinator.sh": "nodeStatus",
     "vpod.koordinator.sh": "pods",
+    "velasticquota.koordinator.sh": "elasticquotas",
     "vnode.koordinator.sh": "nodes",
 }
 """By webhook: which value of ``webhookConfiguration.failurePolicy`` it follows."""

@@ -1,9 +1,9 @@
 """What admission does to pods and nodes, as functions of a document and of one frozen view of the cluster.
 
-``mutate_pod``, ``validate_pod``, ``mutate_node_status``, ``validate_node`` and ``validate_config_map`` take the request
-of an AdmissionReview and return its response; HTTP, TLS and the informers that make the ``AdmissionContext`` are the
-manager's. ``missing_mutations`` finds pods that no webhook has seen, ``lint_profiles`` and ``lint_pod`` what is
-probably meant otherwise.
+``mutate_pod``, ``validate_pod``, ``mutate_quota``, ``validate_quota``, ``mutate_node_status``, ``validate_node`` and
+``validate_config_map`` take the request of an AdmissionReview and return its response; HTTP, TLS and the informers that
+make the ``AdmissionContext`` are the manager's. ``missing_mutations`` finds pods that no webhook has seen,
+``lint_profiles`` and ``lint_pod`` what is probably meant otherwise.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from koord.admission.nodestatus import amplify, mutate_node_status
 from koord.admission.pods import mutate_pod, validate_pod
 from koord.admission.priorityclasses import PriorityClassObject
 from koord.admission.profiles import matches
+from koord.admission.quotas import mutate_quota, validate_quota
+from koord.admission.quotatree import PodsIn
 from koord.admission.strategicmerge import PatchError, merge
 from koord.admission.translation import translate
 from koord.admission.unmutated import missing_mutations
@@ -33,6 +35,7 @@ __all__ = [
     "Mutation",
     "ObjectProblem",
     "PatchError",
+    "PodsIn",
     "PriorityClassObject",
     "UnknownNamespace",
     "amplify",
@@ -47,9 +50,11 @@ __all__ = [
     "mutate",
     "mutate_node_status",
     "mutate_pod",
+    "mutate_quota",
     "translate",
     "validate",
     "validate_config_map",
     "validate_node",
     "validate_pod",
+    "validate_quota",
 ]

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 
 from koord.admission import gates
 from koord.admission.priorityclasses import PriorityClassObjects
+from koord.admission.quotatree import NO_QUOTAS, QuotaTree
 from koord.admission.schedulerkeys import ADMINISTRATORS, scheduler_users
 from koord.model import core, featuregates
 from koord.model.core import ObjectMeta
 from koord.model.featuregates import Settings
 from koord.model.locations import NAMESPACE
 from koord.model.profile import ClusterColocationProfile
+from koord.model.selector import LabelSelector
 
 KUBE_SYSTEM = "kube-system"
 
@@ -22,7 +24,8 @@ class AdmissionContext:
     """``namespaces``: the labels of each by its name, None of one that does not exist; one that is missing has labels
     that are not known yet.
 
-    ``unread_profiles``: a sentence for each profile that cannot be read.
+    ``unread_profiles``: a sentence for each profile that cannot be read. ``pools``: which nodes a quota tree has, by
+    its ID.
     """
 
     profiles: tuple[ClusterColocationProfile, ...] = ()
@@ -32,6 +35,8 @@ class AdmissionContext:
     feature_gates: Settings = field(default_factory=dict)
     scheduler_users: frozenset[str] = frozenset(scheduler_users(NAMESPACE))
     unread_profiles: tuple[str, ...] = ()
+    quotas: QuotaTree = NO_QUOTAS
+    pools: Mapping[str, LabelSelector] = field(default_factory=dict)
 
     def is_on(self, gate: str) -> bool:
         return featuregates.is_on(gate, gates.GATES, self.feature_gates)

@@ -15,7 +15,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from koord.admission import documents, extendedspec, gates, priorityclasses, profiles, strategicmerge, translation
+from koord.admission import (
+    documents,
+    extendedspec,
+    gates,
+    podquota,
+    priorityclasses,
+    profiles,
+    strategicmerge,
+    translation,
+)
 from koord.admission.context import AdmissionContext
 from koord.admission.documents import Document
 from koord.admission.errors import ProfileError, UnreadableError
@@ -62,6 +71,8 @@ def mutate(pod: Document, sent: Pod, request_uid: str, context: AdmissionContext
         pod = _translated(pod)
     if not context.is_on(gates.DISABLE_EXTENDED_RESOURCE_SPEC):
         pod = extendedspec.annotate(pod)
+    if context.is_on(gates.MULTI_QUOTA_TREE):
+        pod = podquota.confine(pod, metadata.namespace, context)
     return Mutation(pod, tuple(problems))
 
 

@@ -16,7 +16,17 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from koord.admission import documents, doubts, gates, jsonpatch, mutation, schedulerkeys, translation, validation
+from koord.admission import (
+    documents,
+    doubts,
+    gates,
+    jsonpatch,
+    mutation,
+    podquota,
+    schedulerkeys,
+    translation,
+    validation,
+)
 from koord.admission.answering import answers
 from koord.admission.context import AdmissionContext
 from koord.admission.errors import CrowdedError, UnknownNamespace, UnreadableError
@@ -61,6 +71,7 @@ def validate_pod(request: AdmissionRequest, context: AdmissionContext) -> Admiss
     )
     if not context.may_bind(request.user, request.groups):
         errors = (*errors, *schedulerkeys.errors(pod, old))
+    errors = (*errors, *podquota.errors(pod, old, context))
     if errors:
         return AdmissionResponse(code=400, message=validation.text(errors))
     return AdmissionResponse(warnings=_warnings(pod) if old is None else ())

@@ -15,11 +15,12 @@ from urllib.parse import quote
 
 import msgspec
 
-from koord.model import elasticquota, nodemetric, noderesourcetopology, profile
+from koord.model import elasticquota, nodemetric, noderesourcetopology, profile, quotaprofile
 from koord.model.core import Lease, Node, ObjectMeta, Pod
 from koord.model.elasticquota import ElasticQuota
 from koord.model.nodemetric import NodeMetric
 from koord.model.noderesourcetopology import NodeResourceTopology
+from koord.model.quotaprofile import ElasticQuotaProfile
 
 
 class Key(msgspec.Struct, frozen=True, order=True, gc=False):
@@ -158,6 +159,9 @@ NODE_RESOURCE_TOPOLOGY = Kind(
     NodeResourceTopology,
 )
 ELASTIC_QUOTA = Kind(elasticquota.GROUP, "v1alpha1", "ElasticQuota", "elasticquotas", True, ElasticQuota)
+ELASTIC_QUOTA_PROFILE = Kind(
+    quotaprofile.GROUP, "v1alpha1", "ElasticQuotaProfile", "elasticquotaprofiles", True, ElasticQuotaProfile
+)
 
 KINDS: tuple[Kind[Object], ...] = (
     POD,
@@ -178,4 +182,5 @@ KINDS: tuple[Kind[Object], ...] = (
     CLUSTER_COLOCATION_PROFILE,
     NODE_RESOURCE_TOPOLOGY,
     ELASTIC_QUOTA,
+    ELASTIC_QUOTA_PROFILE,
 )

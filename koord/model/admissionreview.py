@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-CREATE, UPDATE = "CREATE", "UPDATE"
+CREATE, UPDATE, DELETE = "CREATE", "UPDATE", "DELETE"
 NO_OBJECT = msgspec.Raw()
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True):
     """``resource``: with its group, ``pods`` or ``apps/deployments``. ``object``, ``old_object``: b"" where there is
-    none. ``user``, ``groups``: whose request it is."""
+    none. ``user``, ``groups``: whose request it is. ``is_dry_run``: nothing will come of it."""
 
     uid: str
     operation: str = ""
@@ -29,6 +29,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     old_object: msgspec.Raw = NO_OBJECT
     user: str = ""
     groups: Sequence[str] = ()
+    is_dry_run: bool = False
 
 
 class AdmissionResponse(msgspec.Struct, frozen=True):

@@ -78,6 +78,7 @@ class _Request(msgspec.Struct, rename="camel"):
     sub_resource: str | None = None
     namespace: str | None = None
     user_info: _User | None = None
+    dry_run: bool | None = None
     object: msgspec.Raw = NO_OBJECT
     old_object: msgspec.Raw = NO_OBJECT
 
@@ -119,6 +120,7 @@ def decode(body: bytes) -> Review:
             NO_OBJECT if sent.old_object == _NULL else sent.old_object,
             user.username or "",
             user.groups or (),
+            bool(sent.dry_run),
         ),
     )
 

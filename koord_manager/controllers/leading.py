@@ -11,12 +11,13 @@ from koord.kube.client import Client
 from koord.kube.kind import CLUSTER_COLOCATION_PROFILE, CONFIG_MAP, POD, Key, Unstructured
 from koord.kube.recorder import EventRecorder, EventType, Subject
 from koord.kube.workqueue import WorkQueue
-from koord.model.core import Pod, unix_s
+from koord.model.core import Node, Pod, unix_s
 from koord.sloconfig.loading import LoadedConfig, unknown_messages
 from koord_manager.controllers.nodemetric import NodeMetricController
 from koord_manager.controllers.noderesource import NodeResourceController
 from koord_manager.controllers.nodeslo import NodeSLOController
 from koord_manager.controllers.profiles import WORKERS, ProfileController
+from koord_manager.controllers.quotaprofiles import QuotaProfileController
 from koord_manager.freshusage import FreshFigures
 from koord_manager.view import NO_LISTENER, ClusterView, ViewListener
 
@@ -51,14 +52,15 @@ class Controllers(ViewListener):
             "nodeslo": NodeSLOController(client, view, recorder).reconcile,
         }
         self._work = [(WorkQueue[str](name), reconcile) for name, reconcile in reconcilers.items()]
+        self.quota_profiles = QuotaProfileController(client, view, recorder)
         self._policy: LoadedConfig | None = None
         """By which every node has been queued in this term; None: not yet."""
 
     @property
     def queues(self) -> tuple[WorkQueue[Any], ...]:
         """The queues of all controllers, those of nodes first."""
-        of_nodes = tuple(queue for queue, _ in self._work)
-        return of_nodes if self._profiles is None else (*of_nodes, self._profiles.queue)
+        found: list[WorkQueue[Any]] = [*(queue for queue, _ in self._work), self.quota_profiles.queue]
+        return tuple(found if self._profiles is None else [*found, self._profiles.queue])
 
     async def run(self) -> None:
         """Looks at every node, and then at what changes, until it is cancelled."""
@@ -77,6 +79,8 @@ class Controllers(ViewListener):
             async with asyncio.TaskGroup() as group:
                 for queue, reconcile in self._work:
                     group.create_task(queue.work(reconcile, _WORKERS))
+                self.quota_profiles.begin()
+                group.create_task(self.quota_profiles.queue.work(self.quota_profiles.reconcile))
                 if self._profiles is not None:
                     self._profiles.profiles_changed()
                     group.create_task(self._profiles.queue.work(self._profiles.reconcile, WORKERS))
@@ -86,6 +90,15 @@ class Controllers(ViewListener):
     def node_changed(self, name: str) -> None:
         for queue, _ in self._work:
             queue.add(name)
+
+    def pool_changed(self, name: str, before: Node | None, after: Node | None) -> None:
+        self.quota_profiles.node_changed(name, before, after)
+
+    def quota_changed(self, key: Key) -> None:
+        self.quota_profiles.quota_changed(key)
+
+    def quota_profile_changed(self, key: Key) -> None:
+        self.quota_profiles.profile_changed(key)
 
     def policy_changed(self, loaded: LoadedConfig) -> None:
         """Queues every node, if the policy means something else for any, and records an Event for each problem."""

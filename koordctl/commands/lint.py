@@ -20,7 +20,7 @@ def lint(files: tuple[TextIO, ...], layout: ListingLayout[Any]) -> int:
     """Check FILES of YAML or JSON (-: standard input), and say what Koord would refuse, ignore or read otherwise.
 
     It reads profiles, slo-controller-config, ResourceQuotas, pods, and the pods of Deployments, Jobs and the like. Give
-    it your own PriorityClasses too; it knows Koord's and Kubernetes'. About Nodes, ElasticQuotas and devices it says
+    it your own PriorityClasses too; it knows Koord's and Kubernetes'. About Nodes, their zones and devices it says
     what only Koordinator's manager does for them. Exit code 4: there is a finding.
     """
     from koordctl.linting import lint as examine  # noqa: PLC0415

@@ -14,12 +14,20 @@ from typing import Any
 
 import msgspec
 
-from koord.kube.kind import CLUSTER_COLOCATION_PROFILE, ELASTIC_QUOTA, NODE_METRIC, NODE_SLO, Kind
+from koord.kube.kind import (
+    CLUSTER_COLOCATION_PROFILE,
+    ELASTIC_QUOTA,
+    ELASTIC_QUOTA_PROFILE,
+    NODE_METRIC,
+    NODE_SLO,
+    Kind,
+)
 from koord.kube.schedulingkinds import POD_GROUP
 from koord.model import schema
 from koord.model.elasticquota import ElasticQuota
 from koord.model.nodemetric import NodeMetric
 from koord.model.profile import ClusterColocationProfile
+from koord.model.quotaprofile import ElasticQuotaProfile
 from koord.model.scheduling.koordinator import PodGroup
 from koord.model.slo import NodeSLO
 from koord.sloconfig.nodeslo import NETWORK_DEFAULTS
@@ -180,5 +188,18 @@ KINDS: tuple[OwnedKind, ...] = (
         ),
         has_status_subresource=False,
         approval="https://github.com/kubernetes-sigs/scheduler-plugins/pull/52",
+    ),
+    OwnedKind(
+        ELASTIC_QUOTA_PROFILE,
+        "elasticquotaprofile",
+        ElasticQuotaProfile,
+        Schemas(),
+        columns=(
+            Column("Quota", "spec.quotaName"),
+            Column("Ratio", "spec.resourceRatio"),
+            _AGE,
+        ),
+        short_names=("eqp",),
+        has_status_subresource=False,
     ),
 )

@@ -86,6 +86,8 @@ def test_kubectl_installs_the_webhooks_of_gates_that_are_on() -> None:
         document["webhooks"] = [
             each for each in document["webhooks"] if MANAGER_GATES[WEBHOOK_GATES[each["name"]]].is_on
         ]
+        for each in document["webhooks"]:
+            each.pop("matchConditions", None)
     assert list(yaml.safe_load_all(text)) == every
     assert "matchConditions" not in text
 

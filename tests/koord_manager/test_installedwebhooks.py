@@ -87,7 +87,8 @@ def test_it_is_said_once_for_as_long_as_it_lacks(caplog: pytest.LogCaptureFixtur
         ),
         (
             koordinators(mpod_create=CALLS_US, mpod_update=CALLS_US, melasticquota=CALLS_US),
-            "configuration; mpod-update.koordinator.sh, melasticquota.koordinator.sh served by nobody. Delete",
+            "melasticquota.koordinator.sh asked beside koord-mutating-webhook-configuration; "
+            "mpod-update.koordinator.sh served by nobody. Delete",
         ),
     ],
 )

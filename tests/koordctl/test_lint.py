@@ -402,16 +402,13 @@ zones: [5, {name: node-0, resources: [{name: cpu}]}, {name: node-1, resources: [
         (
             GPU_JOB,
             [
-                f"{OF_JOB.removesuffix('.spec')}.metadata.labels.quota.scheduling.koordinator.sh/name",
                 f"{OF_JOB}.initContainers[0].resources.limits.koordinator.sh/rdma",
                 f"{OF_JOB}.containers[0].resources.requests.koordinator.sh/gpu",
                 f"{OF_JOB}.containers[0].resources.limits.koordinator.sh/gpu",
             ],
             "neither makes gpu-core and gpu-memory-ratio of it nor writes it onto Nodes",
         ),
-        ("apiVersion: scheduling.sigs.k8s.io/v1alpha1\nkind: ElasticQuota\n", ["kind"], "nor checks quotas"),
-        ("apiVersion: nos.nebuly.com/v1alpha1\nkind: ElasticQuota\n", [], ""),
-        ("apiVersion: quota.koordinator.sh/v1alpha1\nkind: ElasticQuotaProfile\n", ["kind"], "makes no ElasticQuota"),
+        ("apiVersion: scheduling.sigs.k8s.io/v1alpha1\nkind: ElasticQuota\n", [], ""),
         ("apiVersion: scheduling.koordinator.sh/v1alpha1\nkind: Device\n", ["kind"], "no resources of devices"),
         ("apiVersion: devices.example.com/v1\nkind: Device\n", [], ""),
         (NODE % "''", ["status.allocatable.koordinator.sh/gpu-core"], "does not keep it up to date"),

@@ -131,7 +131,7 @@ leaderElection:
 
 {{- /* What Koordinator's charts have and this one has no use for, and why. */ -}}
 {{- define "koord.withoutEffect" -}}
-{{- range $plural := list "devices" "elasticquotaprofiles" "recommendations" "reservations" "podmigrationjobs" "clusternetworktopologies" "scheduleexplanations" }}
+{{- range $plural := list "devices" "recommendations" "reservations" "podmigrationjobs" "clusternetworktopologies" "scheduleexplanations" }}
 crds.{{ $plural }}: this version has no part that uses the kind; a CRD that is installed stays as it is
 {{- end }}
 crds.noderesourcetopologies: the CRD is not this project's; where it is installed it is used
@@ -151,6 +151,5 @@ koordlet.hostDirs.koordletTSDBDir: figures are kept in memory
 koordlet.hostDirs.podResourcesProxyPath: pod resources are not proxied
 manager.resyncPeriod: caches need none
 manager.controllers: all controllers run
-webhookConfiguration.failurePolicy.elasticquotas: koord-manager has no webhook of quotas; see docs/migration.md
 webhookConfiguration.failurePolicy.reservations: there is no such webhook yet
 {{- end -}}

@@ -1,6 +1,7 @@
 {{- /* Written by `python -m release.chart` from values.yaml and the feature gates; change those. */ -}}
 {{- define "koord.known" }}
 crds.clustercolocationprofiles: value
+crds.elasticquotaprofiles: value
 crds.elasticquotas: value
 crds.managed: value
 crds.nodemetrics: value
@@ -90,6 +91,7 @@ sloControllerConfig: value
 uninstall.enabled: value
 uninstall.timeoutSeconds: value
 units.enabled: value
+webhookConfiguration.failurePolicy.elasticquotas: value
 webhookConfiguration.failurePolicy.nodeStatus: value
 webhookConfiguration.failurePolicy.nodes: value
 webhookConfiguration.failurePolicy.pods: value
@@ -126,12 +128,18 @@ webhookConfiguration.failurePolicy: section
 - ColocationProfileSkipMutatingResources
 - ColocationProfileSkipValidatingPriority
 - ConfigMapValidatingWebhook
+- DisableDefaultQuota
 - DisableExtendedResourceSpec
+- ElasticMutatingWebhook
+- ElasticQuotaEnableUpdateResourceKey
+- ElasticValidatingWebhook
+- MultiQuotaTree
 - NodeMutatingWebhook
 - NodeValidatingWebhook
 - PodMutatingWebhook
 - PodValidatingWebhook
 - RequireEqualCPULimits
+- SupportParentQuotaSubmitPod
 - WebhookFramework
 - AllAlpha
 - AllBeta

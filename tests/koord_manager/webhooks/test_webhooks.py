@@ -8,13 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from koord.model.admissionreview import AdmissionRequest
+from koord.admission.quotas import RESOURCE
+from koord.model.admissionreview import AdmissionRequest, AdmissionResponse
 from koord_manager.webhooks.judges import (
     MUTATE_NODE_STATUS,
     MUTATE_POD,
+    MUTATE_QUOTA,
     VALIDATE_CONFIG_MAP,
     VALIDATE_NODE,
     VALIDATE_POD,
+    VALIDATE_QUOTA,
 )
 from tests.koord_manager.support import CONFIG
 from tests.koord_manager.webhooks.rig import (
@@ -40,6 +43,8 @@ UNREADABLE = {
         (MUTATE_NODE_STATUS, "nodes", "status"),
         (VALIDATE_NODE, "nodes", ""),
         (VALIDATE_CONFIG_MAP, "configmaps", ""),
+        (MUTATE_QUOTA, RESOURCE, ""),
+        (VALIDATE_QUOTA, RESOURCE, ""),
     )
 }
 """Requests that each webhook refuses."""
@@ -152,10 +157,19 @@ async def test_a_nodes_labels_are_judged_by_the_policy_in_force(rig: Rig) -> Non
         ("PodValidatingWebhook=false,NodeMutatingWebhook=true", {VALIDATE_POD, VALIDATE_NODE, VALIDATE_CONFIG_MAP}),
         ("ConfigMapValidatingWebhook=true", {MUTATE_NODE_STATUS, VALIDATE_NODE}),
         ("NodeValidatingWebhook=true", {MUTATE_NODE_STATUS, VALIDATE_CONFIG_MAP}),
+        ("ElasticMutatingWebhook=false", {MUTATE_QUOTA, MUTATE_NODE_STATUS, VALIDATE_NODE, VALIDATE_CONFIG_MAP}),
+        ("ElasticValidatingWebhook=false", {VALIDATE_QUOTA, MUTATE_NODE_STATUS, VALIDATE_NODE, VALIDATE_CONFIG_MAP}),
     ],
 )
 async def test_a_path_whose_gate_is_off_lets_everything_pass(rig: Rig, flag: str, allowing: set[str]) -> None:
     """Of what those whose gate is on refuse, whoever asks."""
     handlers = rig.others(f"--feature-gates={flag}").handlers
     answers: dict[str, Any] = {path: handler(UNREADABLE[path]) for path, handler in handlers.items()}
-    assert {path for path, answer in answers.items() if answer.is_allowed} == allowing
+    responses = {path: answer for path, answer in answers.items() if isinstance(answer, AdmissionResponse)}
+    assert {path for path, answer in responses.items() if answer.is_allowed} == allowing
+    assert answers.keys() - responses.keys() <= {MUTATE_QUOTA, VALIDATE_QUOTA}, "which are refused a moment later"
+
+
+async def test_nobody_is_told_of_quotas(rig: Rig) -> None:
+    """Koordinator's manager shows all of them to whoever asks for ``/elasticQuota``."""
+    assert all(path.startswith(("/mutate-", "/validate-")) for path in rig.webhooks.handlers)
