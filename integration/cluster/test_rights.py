@@ -289,6 +289,25 @@ WRITES = {
     "a quota's parent": Write(
         SCHEDULER, "PATCH", QUOTA, annotated(labels={f"{OF_QUOTA}parent": "b"}), "that say what it comes to"
     ),
+    "a tree's root": Write(
+        MANAGER, "POST", QUOTA.rpartition("/")[0],
+        {
+            **{"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "ElasticQuota"},
+            **annotated(name="root", labels={f"{OF_QUOTA}is-root": "true", f"{OF_QUOTA}profile": "p"}),
+        },
+        content_type=JSON,
+    ),
+    "a team's quota": Write(
+        MANAGER, "PATCH", QUOTA, {"spec": {"max": {"cpu": "9"}}}, "koord-manager writes roots of quota trees"
+    ),
+    "what it comes to, by the manager": Write(
+        MANAGER, "PATCH", QUOTA,
+        {
+            **annotated(labels={f"{OF_QUOTA}is-root": "true", f"{OF_QUOTA}profile": "p"}),
+            "status": {"used": {"cpu": "1"}},
+        },
+        "changes neither an ElasticQuota's status",
+    ),
     "the scheduler's Event": Write(SCHEDULER, "POST", EVENTS, event("s", SCHEDULER), content_type=JSON),
     "the manager's, by the scheduler": Write(
         SCHEDULER, "POST", EVENTS, event("s", MANAGER), "whose source is koord-scheduler", JSON
