@@ -23,6 +23,21 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
             "scheduleStartTime": "2026-01-02T03:04:05Z",
         },
     },
+    "ElasticQuota": {
+        "spec": {"min": {"cpu": "10", "memory": 2147483648}, "max": {"cpu": "40500m", "memory": "96Gi"}},
+        "status": {"used": {"cpu": "1500m", "memory": "3Gi"}},
+    },
+    "ElasticQuotaProfile": {
+        "spec": {
+            "quotaName": "pool-root",
+            "quotaLabels": {"team": "batch"},
+            "resourceRatio": "0.9",
+            "nodeSelector": {
+                "matchLabels": {"pool": "batch"},
+                "matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}],
+            },
+        },
+    },
     "NodeMetric": {
         "spec": {
             "metricCollectPolicy": {

@@ -19,7 +19,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 FILES = sorted((Path(__file__).parents[2] / "manifests" / "crds").glob("*.yaml"))
 NODE_SLOS = "/apis/slo.koordinator.sh/v1alpha1/nodeslos"
 CLASSES = ("lsrClass", "lsClass", "beClass", "systemClass", "cgroupRoot")
-OURS = {"NodeMetric", "NodeSLO", "ClusterColocationProfile", "PodGroup"}
+OURS = {"NodeMetric", "NodeSLO", "ClusterColocationProfile", "PodGroup", "ElasticQuota", "ElasticQuotaProfile"}
 
 
 def _definitions() -> list[Object]:

@@ -4,11 +4,15 @@ packages and images are made of is that, byte for byte.
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
+import sys
 import tomllib
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
+import grimp
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -20,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PINNED = re.compile(r"(?P<name>[a-z0-9-]+)==(?P<version>\S+)(?P<hashes>( \\\n    --hash=sha256:[0-9a-f]{64})+)\n")
 EXTRAS = ("node", "cluster", "scheduler")
+PACKAGES = ("koord", "runtimeproxy", "qosd", "koordctl", "koord_manager", "koord_scheduler")
 
 
 def pins(extra: str) -> dict[str, str]:
@@ -36,6 +41,37 @@ def test_each_dependency_is_locked(extra: str) -> None:
     pinned = pins(extra)
     wrong = [str(each) for each in asked if not each.specifier.contains(pinned.get(canonicalize_name(each.name), "0"))]
     assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("programs", "extra"),
+    [
+        (("runtimeproxy", "qosd", "koordctl"), "node,cluster"),
+        (("koord_manager",), "cluster"),
+        (("koord_scheduler",), "scheduler"),
+    ],
+)
+def test_what_a_program_imports_is_locked(programs: tuple[str, ...], extra: str) -> None:
+    """In functions, too, and by whatever of ours that it imports."""
+    needed = {name for program in programs for name in imported(program)}
+    files = importlib.metadata.packages_distributions()
+    distributions = {canonicalize_name(each) for name in needed for each in files.get(name, ["nowhere"])}
+    assert distributions - {"koord"} - {name for each in extra.split(",") for name in pins(each)} == set()
+
+
+@cache
+def imports() -> grimp.ImportGraph:
+    names = [each for each in PACKAGES if each != "koord"]
+    return grimp.build_graph(
+        "koord", *names, include_external_packages=True, exclude_type_checking_imports=True, cache_dir=None
+    )
+
+
+def imported(program: str) -> set[str]:
+    """Returns the packages of others that the program imports. Of ``koord.pb`` each module counts by itself."""
+    graph = imports()
+    found = graph.find_upstream_modules(program, as_package=True)
+    return {name for name in found if "." not in name and name not in {*PACKAGES, *sys.stdlib_module_names}}
 
 
 def test_the_locks_agree() -> None:
