@@ -264,18 +264,12 @@ class SchedulingQueue:
 
     def advance(self, now_s: float) -> None:
         """Makes active what an event helped, what has backed off, and what was parked for too long, each since it was
-        due: nobody who came meanwhile goes before it.
+        due: nobody who came meanwhile goes before it. Who is held then gives up a promise, which may help others.
         """
-        for queued, kind in self._parked.wake():
-            waits_out = not queued.rejected_by.isdisjoint((EXTENDER, GANG))
-            self._back_off(queued, now_s, _EVENTS[kind], self._failed if waits_out else None)
-        for order in (self._backing_off, self._failed):
-            while (found := order.first()) is not None and found[0][0] <= now_s:
-                self._activate(order.pop(), found[0][0], _BACKED_OFF)
-        while (oldest := self._parked.oldest()) is not None and oldest[0] + PARKED_S <= now_s:
-            since_s, queued = oldest
-            self._parked.discard(queued.pod.uid)
-            self._activate(queued, since_s + PARKED_S, _SWEPT)
+        event_count = -1
+        while event_count != self.event_count:
+            event_count = self.event_count
+            self._advance(now_s)
 
     def due_s(self) -> float | None:
         """When ``advance`` has something to do for the mere passing of time; None: never."""
@@ -288,6 +282,18 @@ class SchedulingQueue:
         """Something happened. Pods that it may help wake with the next ``advance`` or ``pop``."""
         self.event_count += 1
         self._parked.note(event)
+
+    def _advance(self, now_s: float) -> None:
+        for queued, kind in self._parked.wake():
+            waits_out = not queued.rejected_by.isdisjoint((EXTENDER, GANG))
+            self._back_off(queued, now_s, _EVENTS[kind], self._failed if waits_out else None)
+        for order in (self._backing_off, self._failed):
+            while (found := order.first()) is not None and found[0][0] <= now_s:
+                self._activate(order.pop(), found[0][0], _BACKED_OFF)
+        while (oldest := self._parked.oldest()) is not None and oldest[0] + PARKED_S <= now_s:
+            since_s, queued = oldest
+            self._parked.discard(queued.pod.uid)
+            self._activate(queued, since_s + PARKED_S, _SWEPT)
 
     def _activate(self, queued: QueuedPod, now_s: float, event: str) -> None:
         queued.entered_s = now_s

@@ -595,6 +595,30 @@ def test_who_is_held_is_gated_until_it_is_released() -> None:
     assert (rig.run(1.0), rig.queue.part_of("b")) == (["a"], "gated")
 
 
+def test_who_is_held_as_its_backoff_ends_leaves_its_promised_room_to_others_at_once() -> None:
+    """Nothing else happens then that would have the queue looked at again."""
+    rig, held = Rig(node("n1", cpu="1")), set[str]()
+
+    def holds(each: PodInfo) -> bool:
+        if each.name in held:
+            rig.state.nominations.remove(each.uid)
+        return each.name in held
+
+    rig.queue = SchedulingQueue(rig.state, lambda _: rig.framework, holds=holds)
+    rig.state.nominations.ended = lambda _: rig.queue.note(Event(EventKind.POD_LEFT, 0))
+    member = pod("member", {"cpu": "1"}, priority=5)
+    rig.put(member)
+    queued = rig.queue.pop(0.0)
+    assert queued is not None
+    rig.queue.fail(queued, 0.0)
+    rig.state.nominations.put(member, "n1")
+    rig.put(pod("p", {"cpu": "1"}))
+    assert rig.run(0.1) == []
+    held.add("member")
+    assert rig.queue.due_s() == queued.backoff_until_s
+    assert rig.run(queued.backoff_until_s) == ["p"]
+
+
 @pytest.mark.parametrize("part", ["active", "unschedulable", "backoff"])
 def test_others_of_a_gang_are_taken_from_wherever_they_are(part: str) -> None:
     rig = Rig(node("n1"))
