@@ -201,6 +201,7 @@ class APIServer:
 
     def carry_out(self, call: Call) -> None:
         """Does what the request says; the client learns of it when it is answered."""
+        assert self.loop.time() <= call.deadline_s, f"{call.request.path} is carried out after its time"
         call.carried_out = True
         try:
             call.result = msgspec.json.encode(self._done(call))

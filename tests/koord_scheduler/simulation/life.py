@@ -57,7 +57,6 @@ class Life:
         self._tick_s = chance.choice((0.0, 0.0, 0.0021))
         self._made = 0
         self._next_rest = self._drawn_rest()
-        self._held: list[Call] = []
         self._late: list[Call] = []
         self._calmed = 0
 
@@ -207,7 +206,7 @@ class Life:
                 self._answer_one(self.chance.choice(calls))
 
     def _answer_one(self, call: Call) -> None:
-        if call in self._held or not call.is_awaited:
+        if call.carried_out or not call.is_awaited:
             self._finish(call)
             return
         (fate,) = self.chance.choices(FATES, list(self.kind.fates.values()))
@@ -226,7 +225,6 @@ class Life:
 
     def _ok_answered_late(self, call: Call) -> None:
         self.server.carry_out(call)
-        self._held.append(call)
 
     def _answer_lost(self, call: Call) -> None:
         self.server.carry_out(call)
@@ -259,29 +257,37 @@ class Life:
 
     def _finish(self, call: Call) -> None:
         """Of a request that was carried out, or whose client has given it up."""
-        if call in self._held:
-            self._held.remove(call)
-        elif self.chance.randrange(2):
+        self._decide(call)
+        self.server.reply(call)
+
+    def _decide(self, call: Call) -> None:
+        """A request that was not carried out so far is now, or never."""
+        if call.carried_out:
+            return
+        if self.chance.randrange(2):
             self.counts["requests carried out late"] += 1
             self.server.carry_out(call)
         else:
             self._never(call)
-        self.server.reply(call)
 
     def _finish_late(self) -> None:
-        """What was to be late comes to its end, at random or as its time is up."""
-        now_s = self.loop.time()
+        """Some of what was to be late comes to its end before its time is up."""
         for call in list(self._late):
-            if now_s >= call.deadline_s or self.chance.randrange(30) == 0:
+            if self.chance.randrange(30) == 0:
                 self._late.remove(call)
-                if call.is_awaited and now_s < call.deadline_s:
+                if call.is_awaited:
                     self.server.carry_out(call)
-                    self._held.append(call)
                 else:
                     self._finish(call)
-        for call in list(self.server.calls):
-            if not call.is_awaited and now_s >= call.deadline_s and call not in self._late:
-                self._finish(call)
+
+    def _end_overdue(self) -> None:
+        """Of requests whose time is up, no process hears anything any more."""
+        now_s = self.loop.time()
+        for call in [each for each in self.server.calls if each.deadline_s <= now_s]:
+            self._decide(call)
+            self.server.calls.remove(call)
+            if call in self._late:
+                self._late.remove(call)
 
     def _answer_leases(self) -> None:
         """Mostly at once: a leader that is late with its Lease is one no longer."""
@@ -292,7 +298,7 @@ class Life:
             if not calls:
                 return
             for call in calls:
-                if call in self._held or call in self._late:
+                if call.carried_out or call in self._late:
                     return
                 self._ok(call)
             self.loop.run_ready()
@@ -302,9 +308,16 @@ class Life:
         self._finish_late()
 
     def _pass(self, seconds: float) -> None:
+        """The time of a request is up before any process does at that moment what it does."""
         until_s = self.loop.time() + seconds
-        while self.loop.pass_time(until_s - self.loop.time()):
-            self._go_on()
+        while True:
+            next_s = min([until_s, *(each.deadline_s for each in self.server.calls)])
+            is_timer_due = self.loop.pass_time(next_s - self.loop.time())
+            self._end_overdue()
+            if is_timer_due:
+                self._go_on()
+            elif self.loop.time() >= until_s:
+                return
 
     # rest
 
@@ -339,7 +352,7 @@ class Life:
             self._go_on()
             is_busy = bool(server.calls)
             for call in list(server.calls):
-                if call in self._held or not call.is_awaited:
+                if call.carried_out or not call.is_awaited:
                     self._finish(call)
                 else:
                     self._ok(call)

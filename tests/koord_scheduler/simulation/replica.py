@@ -70,10 +70,7 @@ class Decision:
             return False
         if pod["spec"].get("nodeName", self.node) not in ("", self.node):
             return False
-        return any(
-            not isinstance(call.result, APIError) if call.carried_out else server.loop.time() <= call.deadline_s
-            for call in self.calls
-        )
+        return any(not isinstance(call.result, APIError) for call in self.calls)
 
     @property
     def is_carried_out(self) -> bool:
