@@ -161,7 +161,7 @@ class Election:
         finally:
             renewal.cancel()
             work.cancel()
-            await asyncio.wait((work, renewal))
+            await _ended(work, renewal)
         if not work.cancelled() and (error := work.exception()) is not None:
             raise error
         return is_over
@@ -265,6 +265,18 @@ class Election:
         """Candidates do not look in step; a leader never looks late."""
         is_leading = self.term is not None
         await self._sleep(seconds if is_leading else seconds * (1 + _JITTER * self._random()))
+
+
+async def _ended(*tasks: asyncio.Task[None]) -> None:
+    """Returns once all have ended; cancelled, it waits for them before, or others would lead while they still write."""
+    is_cancelled = False
+    while not all(task.done() for task in tasks):
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            is_cancelled = True
+    if is_cancelled:
+        raise asyncio.CancelledError
 
 
 def _why(error: Exception) -> str:

@@ -376,7 +376,8 @@ def test_work_that_ends_releases(fails: bool) -> None:
     virtual(main())
 
 
-def test_work_that_takes_its_time_to_end_is_waited_for_before_the_release() -> None:
+@pytest.mark.parametrize("cancellations", [1, 2, 3])
+def test_work_that_takes_its_time_to_end_is_waited_for_before_the_release(cancellations: int) -> None:
     async def main() -> None:
         store = Store()
         replica = Replica("a", Network(store))
@@ -392,7 +393,10 @@ def test_work_that_takes_its_time_to_end_is_waited_for_before_the_release() -> N
 
         task = asyncio.create_task(replica.election.run(lead))
         await asyncio.sleep(5)
-        await stop(task)
+        for _ in range(cancellations):
+            task.cancel()
+            await asyncio.sleep(0.5)
+        await asyncio.wait([task])
         assert task.cancelled()
         assert (holders, store.get()["spec"]["holderIdentity"]) == (["a@a:1"], "")
 
