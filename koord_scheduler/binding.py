@@ -17,16 +17,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from http import HTTPStatus
 from random import random as uniform
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from koord.kube.backoff import Backoff, Random
 from koord.kube.client import CallLimits, Client, pause_s
 from koord.kube.errors import APIError, KubeError, NotLeader, Unreachable
 from koord.kube.kind import Key
+from koord.kube.lease import to_its_end
 from koord.kube.schedulingkinds import POD
 from koord.model.scheduling.pods import Pod
 from koord.scheduling.plugin import PodPatch
@@ -35,7 +36,6 @@ from koord_scheduler.extenders import NO_EXTENDERS, Extender, ExtenderError, Ext
 from koord_scheduler.window import RequestWindow
 
 _log = logging.getLogger(__name__)
-T = TypeVar("T")
 _BACKOFF = Backoff(base_s=0.2, max_s=10.0)
 _READS = 4
 """Of a pod that an extender may just be binding: about a second and a half."""
@@ -118,7 +118,7 @@ class Binder:
             try:
                 async with self._window.place():
                     sent_s = now_s()
-                    if not await _to_its_end(self._send(key, pod.uid, node, is_wanted)):
+                    if not await to_its_end(self._send(key, pod.uid, node, is_wanted)):
                         break
                 return Bound(Outcome.BOUND)
             except NotLeader:
@@ -203,17 +203,6 @@ class Binder:
                 failures += 1
                 _log.info("pod %s, which may be bound, cannot be read: %s", key, error)
                 await self._sleep(pause_s(error, failures, self._random, _BACKOFF))
-
-
-async def _to_its_end(call: Coroutine[Any, Any, T]) -> T:
-    """Returns what the call does; cancelled, it waits for the call before, so that who leads next meets no request."""
-    sent = asyncio.ensure_future(call)
-    try:
-        return await asyncio.shield(sent)
-    except asyncio.CancelledError:
-        await asyncio.wait([sent])
-        sent.cancelled() or sent.exception()  # nobody asks for it any more
-        raise
 
 
 def _outcome(found: Pod | None, uid: str, node: str) -> Outcome:

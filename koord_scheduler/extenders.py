@@ -25,6 +25,7 @@ import msgspec
 
 import koord
 from koord.kube.errors import KubeError
+from koord.kube.lease import to_its_end
 from koord.kube.transport import GuardedBody
 from koord.model.schema import clip
 from koord.scheduling.plugin import MOST_SCORE
@@ -189,11 +190,11 @@ class Extender:
 
     async def bind(self, session: aiohttp.ClientSession, pod: PodInfo, node: str, check: Callable[[], None]) -> None:
         """Has the pod bound. Raises Refusal where it says that it was not. ``check`` is called before anything is sent;
-        what it raises, a KubeError, is raised.
+        what it raises, a KubeError, is raised. Cancelled, it waits for the answer: the pod may be bound until then.
         """
         named = {"PodName": pod.name, "PodNamespace": pod.namespace, "PodUID": pod.uid, "Node": node}
         async with self._bindings:
-            await self._ask(session, self.settings.bind_verb, named, check)
+            await to_its_end(self._ask(session, self.settings.bind_verb, named, check))
 
     def _question(self, pod: msgspec.Raw, nodes: NodeObjects) -> dict[str, Any]:
         if self.settings.is_node_cache_capable:

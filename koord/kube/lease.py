@@ -16,13 +16,14 @@ and costs leadership at most.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import random as uniform
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from koord.kube.backoff import Random
 from koord.kube.errors import APIError, KubeError, NotLeader
@@ -31,6 +32,7 @@ from koord.model.core import Lease, LeaseSpec
 
 _log = logging.getLogger(__name__)
 _JITTER = 0.2
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +269,19 @@ class Election:
         await self._sleep(seconds if is_leading else seconds * (1 + _JITTER * self._random()))
 
 
-async def _ended(*tasks: asyncio.Task[None]) -> None:
+async def to_its_end(call: Coroutine[Any, Any, R]) -> R:
+    """Returns what the call does; cancelled, it waits for the call before, so that who leads next meets no request."""
+    sent = asyncio.ensure_future(call)
+    try:
+        return await asyncio.shield(sent)
+    except asyncio.CancelledError:
+        with contextlib.suppress(asyncio.CancelledError):
+            await _ended(sent)
+        sent.cancelled() or sent.exception()  # nobody asks for it any more
+        raise
+
+
+async def _ended(*tasks: asyncio.Task[Any]) -> None:
     """Returns once all have ended; cancelled, it waits for them before, or others would lead while they still write."""
     is_cancelled = False
     while not all(task.done() for task in tasks):

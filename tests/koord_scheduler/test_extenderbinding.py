@@ -113,3 +113,19 @@ async def test_nothing_is_bound_by_a_replica_that_leads_no_longer(extender: Exte
         assert "bind" not in extender.asked
         await rig.resign()
         assert (rig.view.state.assumed, rig.requested(), len(rig.view.queue)) == (frozenset(), 0, 1)
+
+
+async def test_a_term_ends_after_what_it_has_asked_for(extender: ExtenderServer) -> None:
+    """Who leads next would meet a binding of the former leader's otherwise."""
+    released = asyncio.Event()
+    async with running(lambda rig: rig.nodes("n1"), extenders=[extender.settings("bind", timeout_s=60)]) as rig:
+        extender.answers["bind"] = held(binds(rig), released)
+        rig.pod()
+        await rig.lead()
+        await until(lambda: "bind" in extender.asked)
+        resigned = asyncio.create_task(rig.resign())
+        await asyncio.sleep(0.05)
+        assert not resigned.done()
+        released.set()
+        await resigned
+        assert rig.node_of() == "n1"

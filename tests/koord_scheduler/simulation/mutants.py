@@ -38,7 +38,7 @@ MUTANTS: tuple[tuple[Kind, Mutant], ...] = (
                       "if outcome is not Outcome.REFUSED:", "if True:")),
     (BINDINGS, Mutant("what may arrive late is forgotten", Binder, "_bind", "if over_s <= now_s():", "if True:")),
     (NODES, Mutant("a node that has gone is bound to", Binder, "_send", "if not is_wanted():", "if False:")),
-    (TERMS, Mutant("a term ends before what it has sent", Binder, "_bind", "_to_its_end(self", "(self")),
+    (TERMS, Mutant("a term ends before what it has sent", Binder, "_bind", "to_its_end(self", "(self")),
     (TERMS, Mutant("a term ends before what may arrive late", Binder, "over", "if left_s > 0:", "if False:")),
     (BINDINGS, Mutant("a refused pod keeps its room", BindingCycle, "_forget",
                       "self._view.state.forget(pod.uid)", "pass")),
