@@ -61,6 +61,7 @@ _RIGHTS = (
 _GUARDS = {
     "koord-scheduler": ".Values.scheduler.enabled",
     "koord-scheduler-events": ".Values.scheduler.enabled",
+    "koord-scheduler-quotas": ".Values.scheduler.enabled",
     "koordlet": ".Values.koordlet.enabled",
     "koordlet-kubelet": "and .Values.koordlet.enabled (not .Values.koordlet.listPods)",
     "koordlet-nodelink": "and .Values.koordlet.enabled .Values.manager.nodeLink.port",

@@ -44,7 +44,8 @@ def test_an_api_server_gets_nothing_that_it_does_not_know(
     configured = [each for (kind, _), found in made.items() if "WebhookConf" in kind for each in found["webhooks"]]
     assert {each["name"] for each in configured} == WEBHOOK_GATES.keys()
     conditional = {each["name"] for each in configured if "matchConditions" in each}
-    assert conditional == ({"mnode-status.koordinator.sh", "vnode.koordinator.sh"} if has_conditions else set())
+    conditions = {"mnode-status.koordinator.sh", "vnode.koordinator.sh", "velasticquota.koordinator.sh"}
+    assert conditional == (conditions if has_conditions else set())
     assert any("AdmissionPolicy" in kind for kind, _ in made) == has_policies
 
 
@@ -89,6 +90,7 @@ def blocks(*networks: str) -> dict[str, list[Object]]:
     return {"from": [{"ipBlock": {"cidr": each}} for each in networks]}
 
 
+SCHEDULER = {"podSelector": {"matchLabels": {"koord-app": "koord-scheduler"}}}
 FROM_API_SERVERS: dict[str, Any] = {"webhook": blocks(*API_SERVERS), "health": {}}
 
 
@@ -96,7 +98,10 @@ FROM_API_SERVERS: dict[str, Any] = {"webhook": blocks(*API_SERVERS), "health": {
     ("values", "admitted"),
     [
         ("", {**FROM_API_SERVERS, "nodelink": {}}),
-        ("manager.networkPolicy.nodes={10.1.0.0/16}", {**FROM_API_SERVERS, "nodelink": blocks("10.1.0.0/16")}),
+        (
+            "manager.networkPolicy.nodes={10.1.0.0/16}",
+            {**FROM_API_SERVERS, "nodelink": {"from": [*blocks("10.1.0.0/16")["from"], SCHEDULER]}},
+        ),
         ("manager.nodeLink.port=0", FROM_API_SERVERS),
         (
             "manager.networkPolicy.metrics[0].podSelector.matchLabels.a=b",

@@ -18,6 +18,8 @@ from integration.cluster.controlplane import ControlPlane, Options
 from integration.cluster.manager import MANIFESTS, NAMESPACE
 from integration.cluster.ports import free_ports
 from integration.harness.processes import HarnessError, Process, wait_for
+from koord.model.gang import LABEL_POD_GROUP
+from koord.model.nodelink import CA_ANNOTATION, LEASE_NAME
 from tests.charts import rights
 from tests.charts.rights import CLUSTER, Right
 
@@ -29,6 +31,8 @@ CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 QUOTAS = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/default/elasticquotas"
+POD_GROUPS = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/default/podgroups"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 QUOTA_LABEL = "quota.scheduling.koordinator.sh/name"
 CONFIGURATION = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -36,13 +40,21 @@ CONFIGURATION = {
     "profiles": [
         {
             "schedulerName": ACCOUNT,
-            "plugins": {"preFilter": {"enabled": [{"name": "ElasticQuota"}]}},
+            "plugins": {
+                "preFilter": {"enabled": [{"name": "ElasticQuota"}]},
+                "score": {"enabled": [{"name": "LoadAwareScheduling"}]},
+            },
             "pluginConfig": [
                 {"name": "ElasticQuota", "args": {"monitorAllQuotas": True, "delayEvictTime": "1s"}},
             ],
         }
     ],
 }
+CRDS = (
+    "scheduling.sigs.k8s.io_elasticquotas",
+    "scheduling.sigs.k8s.io_podgroups",
+    "slo.koordinator.sh_nodemetrics",
+)
 TOPOLOGIES = "noderesourcetopologies.topology.node.k8s.io"
 FOR_RARE_CASES = {("pods", "get"), ("pods", "patch"), (TOPOLOGIES, "list"), (TOPOLOGIES, "watch")}
 """A pod whose node went while it was bound; what a plugin has decided; a plugin that gives CPUs. tests/koord_scheduler
@@ -71,9 +83,9 @@ def plane(tmp_path_factory: pytest.TempPathFactory, log: Path) -> Iterator[Contr
     options = Options(api_server_flags=flags, feature_gates=("WatchList=false",))
     with controlplane.private(tmp_path_factory.mktemp("rights") / "plane", options) as made:
         manager.make_namespace(made)
-        crd = str(MANIFESTS / "crds" / "scheduling.sigs.k8s.io_elasticquotas.yaml")
-        made.kubectl("apply", "-f", crd)
-        made.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", crd)
+        crds = [f"--filename={MANIFESTS / 'crds' / name}.yaml" for name in CRDS]
+        made.kubectl("apply", *crds)
+        made.kubectl("wait", "--for=condition=Established", "--timeout=30s", *crds)
         made.kubectl("apply", "-f", str(MANIFESTS / "koord-scheduler"))
         made.kubectl("apply", "-f", str(MANIFESTS / "koord-manager" / "priorityclasses.yaml"))
         objects.create_nodes(made.api, [objects.node("n1", {"cpu": "1", "memory": "8Gi", "pods": "110"})])
@@ -130,6 +142,21 @@ def overuse(api: Api) -> None:
     wait_for(lambda: _is_going(api, "over"), SOON_S, "the pod to be evicted")
 
 
+def gang(api: Api) -> None:
+    """One whose PodGroup is told what becomes of it."""
+    kind = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "PodGroup"}
+    api.create(POD_GROUPS, {**kind, "metadata": {"name": "gang"}, "spec": {"minMember": 1}})
+    member = pod("member", "1m")
+    member["metadata"].setdefault("labels", {})[LABEL_POD_GROUP] = "gang"
+    api.create(PODS, member)
+
+
+def manager_that_leads(api: Api) -> None:
+    """Its Lease alone: nobody signs what is requested then, or answers."""
+    metadata = {"name": LEASE_NAME, "annotations": {CA_ANNOTATION: "none"}}
+    api.create(LEASES, {"metadata": metadata, "spec": {"holderIdentity": "manager@127.0.0.1:1"}})
+
+
 def _is_going(api: Api, name: str) -> bool:
     found = [each["metadata"] for each in api.items(PODS) if each["metadata"]["name"] == name]
     return all("deletionTimestamp" in each for each in found)
@@ -137,8 +164,10 @@ def _is_going(api: Api, name: str) -> bool:
 
 def test_each_right_is_used_and_nothing_is_refused(plane: ControlPlane, log: Path) -> None:
     with plane.api() as api, scheduler(plane):
+        manager_that_leads(api)
         storage(api)
         overuse(api)
+        gang(api)
         for name in ("local", "made"):
             api.create(PODS, pod(name, "1m", name))
         api.create(PODS, pod("first", "900m"))
@@ -172,7 +201,8 @@ def used(log: Path) -> set[Right]:
         if reference := request.get("objectRef"):
             resource = "/".join(filter(None, (reference["resource"], reference.get("subresource"))))
             place = NAMESPACE if reference.get("namespace") == NAMESPACE else CLUSTER
-            name = ACCOUNT if reference["resource"] == "leases" and request["verb"] != "create" else ""
+            is_of_name = reference["resource"] == "leases" and request["verb"] != "create"
+            name = reference["name"] if is_of_name else ""
             qualified = rights.qualified(resource, reference.get("apiGroup", ""))
             found.add(Right(ACCOUNT, place, qualified, name, request["verb"], rights.CONDITIONS[ACCOUNT]))
     return found
