@@ -419,9 +419,11 @@ class ClusterView:
         """Forgets all assumptions, of which this replica will not learn what became, and what extenders are asked."""
         self.queue.take_back(self._monotonic_s())
         for uid in self.state.assumed:
-            info = self.state.pod(uid)
+            info, row = self.state.pod(uid), self.state.table.row(self.state.node_of(uid) or "")
             self.state.forget(uid)
             pod = None if info is None else self.pods.objects.get(Key(info.namespace, info.name))
+            if row is not None:
+                self.queue.note(Event(EventKind.POD_LEFT, row, info))
             if pod is not None and pod.metadata.uid == uid:
                 self._put(pod)
 

@@ -326,6 +326,28 @@ async def test_who_leads_next_keeps_what_was_promised() -> None:
         assert rig.node_of("early") == ""
 
 
+async def test_room_of_a_decision_that_is_taken_back_is_left_to_whom_it_is_promised() -> None:
+    leads = True
+
+    def check() -> None:
+        if not leads:
+            raise NotLeader("another replica may lead")
+
+    async with running(lambda rig: rig.node("n1", cpu="1").pod(), check) as rig:
+        held = asyncio.Event()
+        rig.server.faults.append(Fault("bind", drop=True, until=held))
+        await rig.lead()
+        await until(lambda: rig.server.count("bind") == 1)
+        rig.pod("promised", priority=5, preemptionPolicy="Never", status={"nominatedNodeName": "n1"})
+        await until(lambda: rig.condition("promised")[1] == "Unschedulable")
+        leads = False
+        held.set()
+        await rig.resign()
+        leads = True
+        await rig.lead()
+        assert await rig.placed("promised") == ["n1"]
+
+
 async def test_a_replica_that_leads_no_longer_sends_nothing_and_takes_its_decisions_back() -> None:
     leads = True
 
