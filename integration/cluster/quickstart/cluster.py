@@ -11,13 +11,14 @@ Invariant: at the end nothing is left on the machine. One such node runs on a ma
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from integration import build
-from integration.cluster import controlplane
+from integration.cluster import controlplane, objects
 from integration.cluster.controlplane import ControlPlane, Options
 from integration.cluster.node import JoinedKubelet
 from integration.cluster.podnetwork import api_service
@@ -29,6 +30,7 @@ from integration.harness.overlays import Layers, layered
 from integration.harness.processes import HarnessError, Process
 from integration.harness.proxy import start_proxy
 from integration.harness.registry import Registry
+from koord.scheduling.loadsettings import USAGE_THRESHOLDS
 
 REPOSITORY = Path(__file__).parents[3]
 NODE_NAME = "node-1"
@@ -39,6 +41,7 @@ HOOK_FILES = Path("/etc/runtime/hookserver.d")
 KUBELET_ROOT = Path("/var/lib/kubelet")
 KUBELET_PORT = 10250
 PODS_CGROUP = "/kubepods"
+NO_THRESHOLDS = json.dumps({"usageThresholds": {"cpu": 0, "memory": 0}})
 CLUSTER_DNS = "10.96.0.10"
 PLANE = Options(
     controllers=True,
@@ -120,6 +123,8 @@ def node(plane: ControlPlane, directory: Path, archives: Sequence[Path]) -> Iter
         kubelet = StandardKubelet(plane, directory / "proxy" / "proxy.sock", directory / "kubelet")
         stack.callback(kubelet.close)
         kubelet.join()
+        with plane.api() as api:  # this machine has other work, which keeps no pod off the node
+            api.merge(f"{objects.NODES}/{NODE_NAME}", {"metadata": {"annotations": {USAGE_THRESHOLDS: NO_THRESHOLDS}}})
         yield Cluster(plane, runtime, kubelet, proxy, layers, registry.names, _workplace(directory / "reader"))
 
 
