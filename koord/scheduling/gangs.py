@@ -127,6 +127,7 @@ class Gangs:
         if key is None:
             return
         gang = self._gang(key)
+        is_held = pod.uid in gang.held
         self._take_out(gang, pod.uid)
         self._gang_of[pod.uid] = key
         phase, owner = pod.pod.status.phase, pod.pod.metadata.controller
@@ -142,6 +143,8 @@ class Gangs:
             gang.said_before[settings_of_pod(pod.pod.metadata, key, self._defaults)] += 1
         else:
             gang.waiting[pod.uid] = pod
+            if is_held:
+                gang.held.add(pod.uid)
             gang.said[settings_of_pod(pod.pod.metadata, key, self._defaults)] += 1
         self.changed(key)
 

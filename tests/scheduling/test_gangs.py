@@ -223,6 +223,15 @@ def test_who_was_held_is_released_once() -> None:
     assert gangs.holds(second) and gangs.of("1") is None
 
 
+def test_who_is_held_stays_so_as_its_object_changes() -> None:
+    gangs = known()
+    gangs.put(member("1"))
+    assert gangs.holds(member("1"))
+    gangs.put(member("1", status={"phase": "Pending"}))
+    gangs.put(member("2"))
+    assert gangs.released(A) == ["1"]
+
+
 def test_a_gang_that_nobody_is_in_is_forgotten() -> None:
     gangs = known(member("1"), groups=[group(1)])
     gangs.remove_pod_group(A)
