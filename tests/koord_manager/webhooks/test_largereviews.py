@@ -173,7 +173,7 @@ async def test_small_reviews_are_answered_while_large_ones_wait(rig: Rig) -> Non
     pid = await started(rig)
     os.kill(pid, signal.SIGSTOP)
     async with served(rig) as run:
-        large = [asyncio.create_task(run.post(MUTATE_POD, json.dumps(pod_of(3000)).encode())) for _ in range(4)]
+        large = [asyncio.create_task(run.post(MUTATE_POD, json.dumps(pod_of(600)).encode())) for _ in range(4)]
         await until(lambda: run.server.requests_in_flight == 4)
         for _ in range(3):
             assert (await run.post(MUTATE_POD, json.dumps(review("jobs")).encode()))[0] == 200
