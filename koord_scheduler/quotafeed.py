@@ -8,10 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from koord.kube.backoff import Backoff
 from koord.kube.client import Client
-from koord.kube.errors import APIError
-from koord.kube.informer import Informer, Pace, as_read
+from koord.kube.informer import ABSENT_PACE, Informer, as_read, lacks_kind
 from koord.kube.kind import ELASTIC_QUOTA
 from koord.kube.stream import EventStream, ObjectEvent
 from koord.model.elasticquota import ElasticQuota as QuotaObject
@@ -27,7 +25,6 @@ from koord.scheduling.state import ClusterState
 from koord_scheduler.profiles import Profile
 
 _log = logging.getLogger(__name__)
-_OPTIONAL = Pace(refused=Backoff(base_s=30.0, max_s=120.0))
 _EVERY_NODE = CandidateCount(100, 1)
 
 
@@ -58,10 +55,10 @@ class QuotaFeed:
                 ELASTIC_QUOTA,
                 monotonic_s,
                 stream=stream,
-                pace=_OPTIONAL,
+                pace=ABSENT_PACE,
                 transform=as_read,
                 handle=self._take,
-                observe=self._observed,
+                does_without=lacks_kind,
             )
             self.informers = (informer,)
 
@@ -125,10 +122,3 @@ class QuotaFeed:
         count()
         if forest.version != version:
             self._note(Event(EventKind.QUOTA))
-
-    def _observed(self, _: str) -> None:
-        for informer in self.informers:
-            failure = informer.failure
-            if isinstance(failure, APIError) and failure.is_not_found and not informer.synced.is_set():
-                _log.warning("the API server has no ElasticQuotas: no pod is in a quota")
-                informer.synced.set()

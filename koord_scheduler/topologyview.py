@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from koord.kube.client import Client
-from koord.kube.informer import Informer
+from koord.kube.informer import Informer, lacks_kind
 from koord.kube.kind import NODE_RESOURCE_TOPOLOGY
 from koord.kube.stream import EventStream, ObjectEvent
 from koord.model.core import ObjectMeta
@@ -47,11 +47,15 @@ class TopologyView:
     ) -> None:
         self._state, self._changed = state, changed
         self.informer: Informer[NodeResourceTopology, KeptTopology] = Informer(
-            client, NODE_RESOURCE_TOPOLOGY, monotonic_s, stream=stream, transform=_kept, handle=self._take
+            *(client, NODE_RESOURCE_TOPOLOGY, monotonic_s),
+            stream=stream,
+            transform=_kept,
+            handle=self._take,
+            does_without=lacks_kind,
         )
 
     async def synced(self) -> None:
-        """Returns once all that there was is read, or when that takes too long, for instance for ever."""
+        """Returns once all that there was is read, or there is none, or when that takes too long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
                 await self.informer.synced.wait()

@@ -5,7 +5,6 @@ The cluster may have no such kind: then no node is measured, and the scheduler d
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 
@@ -24,7 +23,6 @@ from koord.scheduling.nodeload import NodeLoads
 from koord.scheduling.nodeusage import NodeUsage
 
 _log = logging.getLogger(__name__)
-_LOOK_S = 0.1
 
 
 class MeasuredNode(msgspec.Struct, frozen=True):
@@ -42,17 +40,18 @@ class UsageView:
         self._loads = loads
         self._told: dict[str, tuple[Problem, ...]] = {}
         self.informer: Informer[NodeMetric, MeasuredNode] = Informer(
-            client, NODE_METRIC, monotonic_s, stream=stream, transform=_read, handle=self._take
+            *(client, NODE_METRIC, monotonic_s),
+            stream=stream,
+            transform=_read,
+            handle=self._take,
+            does_without=lambda failure: failure.is_refusal,
         )
 
     async def synced(self) -> None:
         """Returns once all NodeMetrics are known, or the API server has said that it has none to show."""
-        informer = self.informer
-        while not informer.synced.is_set():
-            if informer.failure is not None and informer.failure.is_refusal:
-                _log.warning("no node is measured: %s", informer.error)
-                return
-            await asyncio.sleep(_LOOK_S)
+        await self.informer.synced.wait()
+        if self.informer.failure is not None:
+            _log.warning("no node is measured: %s", self.informer.error)
 
     def _take(self, event: ObjectEvent[MeasuredNode]) -> None:
         name, after = event.key.name, event.after

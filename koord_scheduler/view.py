@@ -17,10 +17,8 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from koord.kube.backoff import Backoff
 from koord.kube.client import Client
-from koord.kube.errors import APIError
-from koord.kube.informer import Followed, Informer, Pace, as_read
+from koord.kube.informer import ABSENT_PACE, Followed, Informer, Pace, as_read, lacks_kind
 from koord.kube.interner import Interner
 from koord.kube.kind import NAMESPACE, Key, Kind, Object, PartialObject
 from koord.kube.schedulingkinds import (
@@ -68,8 +66,6 @@ _PACE = Pace(stall_s=10.0, most_silent_watches=60)
 """Of nodes and pods: a watch whose connection hangs is begun anew within ten seconds, from where it was, so that no pod
 is placed for longer by what is not so any more. Where nothing happens, that is a request each ten seconds.
 """
-_OPTIONAL = Pace(refused=Backoff(base_s=30.0, max_s=120.0))
-"""Of a kind that the API server need not have."""
 _DEFAULT_BACKOFF = BackoffTimes()
 _UNSUPPORTED = tuple([WeightedPlugin(each, 0) for each in UNSUPPORTED])
 
@@ -145,10 +141,10 @@ class ClusterView:
             POD_GROUP,
             now,
             stream=stream,
-            pace=_OPTIONAL,
+            pace=ABSENT_PACE,
             transform=as_read,
             handle=self._take_pod_group,
-            observe=self._pod_groups_observed,
+            does_without=lacks_kind,
         )
         self.node_documents: NodeDocuments | None = nodedocuments.follow(client, now) if has_documents else None
         services = Informer(client, SERVICE, now, stream=stream, transform=as_read, handle=self._take_service)
@@ -300,12 +296,6 @@ class ClusterView:
         else:
             self.gangs.put_pod_group(event.after)
             self._try_gang(key, of_all=event.before is not None and event.before.spec != event.after.spec)
-
-    def _pod_groups_observed(self, _: str) -> None:
-        """Where the API server has no such kind, there are no objects of it."""
-        failure = self.pod_groups.failure
-        if isinstance(failure, APIError) and failure.is_not_found:
-            self.pod_groups.synced.set()
 
     def _put_member(self, info: PodInfo) -> None:
         """The pod may be one of a gang, which may be tried now."""

@@ -105,6 +105,10 @@ class Pace:
         return backoff.delay_s(failures, random)
 
 
+ABSENT_PACE = Pace(refused=Backoff(base_s=30.0, max_s=120.0))
+"""Of a kind that the API server need not have: how soon it is found once it is there."""
+
+
 @dataclass(slots=True)
 class Counts:
     """Since the start. ``expired``: lists that a forgotten resource version made necessary."""
@@ -125,6 +129,15 @@ class Counts:
 
 def _unobserved(_: str) -> None:
     pass
+
+
+def _never(_: KubeError) -> bool:
+    return False
+
+
+def lacks_kind(error: KubeError) -> bool:
+    """Returns whether the API server does not know the kind: lists and watches of known ones are always found."""
+    return isinstance(error, APIError) and error.is_not_found
 
 
 def as_read(value: T) -> T:
@@ -153,6 +166,7 @@ class Informer(Generic[Wire, Kept]):
 
     ``transform`` makes of an object that was read the one that the cache keeps; it must not fail. None: the object is
     as if it was not there. Of a list that is tried again it may be called twice for the same object.
+    ``does_without``: failures after which nobody need wait for the kind, so that ``synced`` is set.
     ``observe`` is called with "" at each word of the server, when the cache has taken it, and with the reason whenever
     there is none.
     """
@@ -172,8 +186,10 @@ class Informer(Generic[Wire, Kept]):
         handle: Handler[Kept] = unhandled,
         *,
         transform: Callable[[Wire], Kept | None],
+        does_without: Callable[[KubeError], bool] = _never,
     ) -> None:
         self.kind, self.selection, self._transform = kind, selection, transform
+        self._does_without = does_without
         self._client, self._pace, self._observe = client, pace, observe
         self._channel = None if stream is None else stream.channel(kind, handle)
         self._clock, self._sleep, self._random = clock, sleep, random
@@ -188,7 +204,7 @@ class Informer(Generic[Wire, Kept]):
         """What came so far of a list with which a watch begins; None between lists."""
         self._silent_watches = 0
         self.synced = asyncio.Event()
-        """Set for good once the cache was complete."""
+        """Set for good once the cache was complete, or is done without."""
         self.counts = Counts()
         self.unreadable: dict[Key, str] = {}
         self.failure: KubeError | None = None
@@ -322,6 +338,9 @@ class Informer(Generic[Wire, Kept]):
             if str(error) != self.error:
                 _log.warning("%s: %s", self.kind.plural, error)
             self.failure = error
+            if not self.synced.is_set() and self._does_without(error):
+                _log.warning("nobody waits for %s", self.kind.plural)
+                self.synced.set()
             self._observe(self.error)
 
     def _opened(self) -> None:

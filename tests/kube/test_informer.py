@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from koord.kube.backoff import Backoff
 from koord.kube.client import Selection
-from koord.kube.informer import Informer, Pace, as_read
+from koord.kube.informer import Informer, Pace, as_read, lacks_kind
 from koord.kube.kind import POD, Key, Object
 from koord.kube.stream import EventStream
 from koord.model.core import Pod, PodSpec
@@ -285,6 +285,24 @@ async def test_a_kind_that_is_refused_is_listed_at_a_pace_of_its_own(server: Ser
     async with following(server, pace, sleep=sleep, random=lambda: 1.0) as follower:
         await until(lambda: follower.informer.counts.bookmarks > 0)
         assert pauses == [100.0, 200.0, 4.0, 600.0]
+        assert follower.informer.failure is None
+
+
+@pytest.mark.parametrize(("status", "is_waited_for"), [(404, False), (403, True), (503, True)])
+async def test_a_kind_that_is_done_without_is_followed_once_it_is_there(
+    server: Server, status: int, is_waited_for: bool
+) -> None:
+    server.faults = [Fault("any", status=status) for _ in range(6)]
+    went_on = asyncio.Event()
+
+    async def sleep(_: float) -> None:
+        await went_on.wait()
+
+    async with following(server, sleep=sleep, does_without=lacks_kind) as follower:
+        await until(lambda: follower.informer.failure is not None)
+        assert follower.informer.synced.is_set() is not is_waited_for
+        went_on.set()
+        await until(lambda: follower.agrees_with(server))
         assert follower.informer.failure is None
 
 
