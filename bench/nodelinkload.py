@@ -25,13 +25,13 @@ from cryptography import x509
 
 from koord.http2.client import UnaryError
 from koord.http2.tlsclient import ALPN, TLSClient
+from koord.kube.clientkey import key_and_request
 from koord.kube.credentials import pem_file
 from koord.model.nodelink import NODE_GROUP, NODE_USER, SERVER_NAME
 from koord.overcommit.amounts import CPUMemory
 from koord.overcommit.report import FreshPod, FreshUsage
 from koord.tls import certificates
 from koord.tls.certificates import KeyPair
-from qosd.cluster.certificaterequest import key_and_request
 from qosd.cluster.nodelink import CALL_S, encoded
 
 REPORT = "/koord.nodelink.v1.NodeLink/Report"

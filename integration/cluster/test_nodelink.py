@@ -20,6 +20,7 @@ from integration.cluster.manager import LEASE, NAMESPACE, Replica
 from integration.harness.processes import until, wait_for
 from koord.kube import kubeconfig
 from koord.kube.client import CallLimits, Client
+from koord.kube.clientkey import key_and_request
 from koord.kube.credentials import Credentials
 from koord.kube.errors import APIError
 from koord.kube.kind import Key
@@ -28,7 +29,6 @@ from koord.model.nodelink import CA_ANNOTATION, SIGNER
 from koord.overcommit.amounts import CPUMemory
 from koord.overcommit.report import FreshUsage
 from qosd.cluster import freshfigures
-from qosd.cluster.certificaterequest import key_and_request
 from qosd.cluster.freshfigures import Level
 from qosd.cluster.nodelink import NodeLinkClient
 from qosd.clusterstatus import PartState

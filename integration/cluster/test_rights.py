@@ -25,9 +25,9 @@ from integration.cluster.controlplane import ControlPlane
 from integration.cluster.helm import Helm
 from integration.cluster.manager import NAMESPACE
 from integration.harness.processes import HarnessError, wait_for
+from koord.kube.clientkey import key_and_request
 from koord.model.nodelink import SIGNER
 from koord.model.nodestate import ANNOTATION
-from qosd.cluster.certificaterequest import key_and_request
 from tests.charts import rights
 from tests.charts.rights import CLUSTER, Right
 from tests.tls.pki import PLACEHOLDER

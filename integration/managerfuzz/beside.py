@@ -21,10 +21,10 @@ from integration.managerfuzz.nodes import CERTIFICATE_REQUESTS
 from integration.managerfuzz.target import Target, parsed
 from koord.http2.client import UnaryError
 from koord.http2.tlsclient import TLSClient
+from koord.kube.clientkey import key_and_request
 from koord.model.nodelink import NODE_GROUP, NODE_USER, SERVER_NAME
 from koord.pb.koord import nodelink_pb2 as pb
 from koord_manager.webhooks.judges import MUTATE_POD, VALIDATE_CONFIG_MAP
-from qosd.cluster.certificaterequest import key_and_request
 from qosd.cluster.nodelink import CALL_S
 from tests.koord_manager.webhooks.rig import config_review
 

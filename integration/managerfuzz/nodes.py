@@ -15,9 +15,9 @@ import aiohttp
 from integration.managerfuzz.apiserver import ATTACKER, pod_of, request_of
 from integration.managerfuzz.target import SOURCE, Target
 from koord.http2.tlsclient import TLSClient
+from koord.kube.clientkey import key_and_request
 from koord.model.nodelink import NODE_GROUP, NODE_USER, SERVER_NAME
 from koord.pb.koord import nodelink_pb2 as pb
-from qosd.cluster.certificaterequest import key_and_request
 
 _PATH = "/koord.nodelink.v1.NodeLink/"
 CERTIFICATE_REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"

@@ -15,20 +15,18 @@ import logging
 import secrets
 import ssl
 import sys
-from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
-
-import msgspec
 
 from koord.http2.tlsclient import ALPN
+from koord.kube import certificaterequest
+from koord.kube.certificaterequest import UselessAnswer, certificate_of
 from koord.kube.client import Client, Selection
 from koord.kube.credentials import pem_file
 from koord.kube.errors import APIError, KubeError
 from koord.kube.kind import CERTIFICATE_SIGNING_REQUEST, Key, Unstructured
-from koord.model.nodelink import CERTIFICATE_LIFETIME_S, NODE_GROUP, NODE_USER, SIGNER
+from koord.model.nodelink import CERTIFICATE_LIFETIME_S, NODE_GROUP, NODE_USER
 from koord.service.process import own_environment
 
 SIGNED_WITHIN_S = 60.0
@@ -37,7 +35,7 @@ RENEWED_WITHIN_S = 10.0
 RETRY_S = 300.0
 """The pause after a failed renewal, a useless answer, and a refused certificate."""
 _CHILD_S = 30.0
-_PROGRAM = "qosd.cluster.certificaterequest"
+_PROGRAM = "koord.kube.clientkey"
 """Never imported here: its imports take as much memory as all of the link's own."""
 _KEY_END = b"-----END PRIVATE KEY-----\n"
 _NAME_CHARACTERS = 200
@@ -160,17 +158,7 @@ class NodeIdentity:
 
     async def _created(self, wanted: _Request) -> Unstructured:
         """Returns the object as it is, made if it is not there: a server forgets unanswered ones. Raises KubeError."""
-        body: dict[str, Any] = {
-            "apiVersion": CERTIFICATE_SIGNING_REQUEST.api_version,
-            "kind": CERTIFICATE_SIGNING_REQUEST.name,
-            "metadata": {"name": wanted.name},
-            "spec": {
-                "request": b64encode(wanted.request).decode(),
-                "signerName": SIGNER,
-                "usages": ["digital signature", "client auth"],
-                "expirationSeconds": CERTIFICATE_LIFETIME_S,
-            },
-        }
+        body = certificaterequest.document(wanted.name, wanted.request)
         try:
             return await self._client.create(CERTIFICATE_SIGNING_REQUEST, body)
         except APIError as error:
@@ -192,27 +180,12 @@ class NodeIdentity:
         raise NoIdentity(f"CertificateSigningRequest {name} was not signed while it was watched")
 
 
-class _Condition(msgspec.Struct, frozen=True):
-    type: str = ""
-    message: str = ""
-
-
-class _Status(msgspec.Struct, frozen=True):
-    certificate: bytes = b""
-    conditions: tuple[_Condition, ...] = ()
-
-
 def _certificate(request: Unstructured) -> bytes:
-    """Returns the certificate, PEM; b"" if it is not there yet. Raises _Unusable for a request that was denied."""
-    content: Mapping[str, Any] = request.content
+    """As ``certificate_of``. Raises _Unusable."""
     try:
-        status = msgspec.convert(content.get("status") or {}, _Status)
-    except msgspec.ValidationError as error:
-        raise _Unusable(f"CertificateSigningRequest {request.metadata.name} cannot be read: {error}") from error
-    for condition in status.conditions:
-        if condition.type in ("Denied", "Failed"):
-            raise _Unusable(f"CertificateSigningRequest {request.metadata.name}: {condition.message}")
-    return status.certificate
+        return certificate_of(request)
+    except UselessAnswer as error:
+        raise _Unusable(str(error)) from error
 
 
 async def _key_and_request(user: str, group: str) -> tuple[bytes, bytes]:

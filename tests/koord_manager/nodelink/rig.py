@@ -15,6 +15,7 @@ from cryptography import x509
 from koord.http2.client import UnaryError
 from koord.http2.tlsclient import ALPN, TLSClient
 from koord.kube.client import Client
+from koord.kube.clientkey import key_and_request
 from koord.kube.credentials import pem_file
 from koord.kube.kind import Key
 from koord.model.nodelink import CA_ANNOTATION, NODE_GROUP, NODE_USER, SERVER_NAME
@@ -30,7 +31,6 @@ from koord_manager.nodelink.service import Leadership, NodeLinkService
 from koord_manager.nodelink.watching import StateWatcher
 from koord_manager.nodestates import NodeStates
 from koord_manager.view import ClusterView
-from qosd.cluster.certificaterequest import key_and_request
 from qosd.cluster.nodelink import encoded
 from tests.kube.server import JSONObject, Server
 from tests.kube.support import NODES, PODS, client

@@ -26,6 +26,7 @@ from koord.http2.grpc import (
     UNAUTHENTICATED,
     UNAVAILABLE,
 )
+from koord.kube.clientkey import key_and_request
 from koord.kube.credentials import pem_file
 from koord.model.nodelink import SERVER_NAME
 from koord.pb.koord import nodelink_pb2 as pb
@@ -35,7 +36,6 @@ from koord_manager.nodelink import service as nodelink_service
 from koord_manager.nodelink.gate import NODE_CONNECTIONS
 from koord_manager.nodelink.server import MAX_CALLS
 from koord_manager.nodelink.service import MAX_PODS, MAX_REASON_CHARACTERS
-from qosd.cluster.certificaterequest import key_and_request
 from qosd.cluster.nodelink import encoded
 from tests.koord_manager.nodelink.rig import CALL_S, EVICT_POD, NAMESPACE, REPORT, USAGE, plain_context, rig
 from tests.kube.server import Fault

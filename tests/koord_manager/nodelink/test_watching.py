@@ -13,11 +13,11 @@ import grpc.aio
 import pytest
 from cryptography import x509
 
+from koord.kube.clientkey import key_and_request
 from koord.model.nodelink import NODE_GROUP, NODE_USER, SCHEDULER_GROUP, SERVER_NAME
 from koord.pb.koord import clusterstate_pb2 as pb
 from koord.tls import certificates
 from koord_manager.nodelink.watching import PART_NODES, WATCH
-from qosd.cluster.certificaterequest import key_and_request
 from tests.koord_manager.nodelink.rig import REPORT, Rig, rig
 from tests.support.waiting import until
 

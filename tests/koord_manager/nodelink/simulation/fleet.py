@@ -24,6 +24,7 @@ from uuid import UUID
 from koord.http2.grpc import DEADLINE_EXCEEDED, UNAVAILABLE, UnaryError
 from koord.http2.tlsclient import TLSClient
 from koord.kube.client import BURST, QPS
+from koord.kube.clientkey import key_and_request
 from koord.kube.kind import Key
 from koord.model.core import ObjectMeta, Pod, PodSpec
 from koord.model.nodelink import CA_ANNOTATION, LEASE_NAME, NODE_GROUP, NODE_USER, REPORT_INTERVAL_S
@@ -34,7 +35,6 @@ from koord_manager.nodelink.server import AGE_S, HANDSHAKE_S
 from koord_manager.nodelink.signer import Signer
 from koord_manager.nodelink.signing import Agents
 from qosd.cluster import session
-from qosd.cluster.certificaterequest import key_and_request
 from qosd.cluster.nodeidentity import NodeIdentity
 from qosd.cluster.nodelink import NodeLinkClient
 from qosd.metrics import Metrics

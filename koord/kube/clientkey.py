@@ -1,7 +1,8 @@
-"""Prints a new key and the request of a certificate for it: ``python -m qosd.cluster.certificaterequest``.
+"""Prints a new key and the request of a certificate for it: ``python -m koord.kube.clientkey``.
 
-It is a program of its own because it is needed once in days, and the daemon would keep the 10 MiB that it imports. The
-key goes through a pipe to the parent process and nowhere else. Arguments: user and group, as the API server knows them.
+For the node's daemon it is a program of its own: it is needed once in days, and the daemon would keep the 10 MiB that
+it imports. The key goes through a pipe to the parent process and nowhere else. Arguments: user and group, as the API
+server knows them.
 """
 
 from __future__ import annotations
