@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from itertools import islice
 
 import msgspec
 
 from koord.kube.kind import Key
+from koord.model.core import api_time
 from koord.model.schedulerpages import (
     Example,
     Obstacle,
@@ -211,8 +211,7 @@ class Explainer:
     def _time(self, monotonic_s: float) -> str:
         if not monotonic_s:
             return ""
-        seconds = self._wall_s() - self._monotonic_s() + monotonic_s
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return api_time(self._wall_s() - self._monotonic_s() + monotonic_s)
 
 
 def _rank(group: tuple[_GroupKey, QueuedPod]) -> tuple[int, tuple[str, float]]:

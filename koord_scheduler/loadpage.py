@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
+from koord.model.core import api_time
 from koord.scheduling.loadcolumns import UNBOUNDED, LoadColumns
 from koord.scheduling.nodeusage import NodeUsage
 from koord.scheduling.state import ClusterState
@@ -26,7 +26,7 @@ def node_load(state: ClusterState, name: str, row: int) -> dict[str, Any]:
 def _usage(usage: NodeUsage, now_s: float) -> dict[str, Any]:
     is_timed = usage.measured_s > 0
     return {
-        "measuredAt": datetime.fromtimestamp(usage.measured_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if is_timed else "",
+        "measuredAt": api_time(usage.measured_s) if is_timed else "",
         "ageSeconds": round(now_s - usage.measured_s, 1) if is_timed else None,
         "node": usage.node,
         "measuredPods": len(usage.pods),

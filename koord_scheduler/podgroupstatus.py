@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from koord.kube.client import Client
 from koord.kube.errors import APIError, KubeError, NotLeader
 from koord.kube.kind import Key
 from koord.kube.schedulingkinds import POD_GROUP
+from koord.model.core import api_time
 from koord.model.gang import GangKey
 from koord.model.scheduling.koordinator import PodGroupStatus
 from koord.scheduling.gangs import Gang, Gangs
@@ -70,7 +70,7 @@ class PodGroupStatusWriter:
         members = (*gang.waiting.values(), *gang.placed.values())
         if not any(map(self._is_ours, members)) and not (gang.succeeded or gang.failed):
             return
-        now = datetime.fromtimestamp(self._wall_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = api_time(self._wall_s())
         wanted = status_of(gang, now)
         if wanted in (gang.pod_group.status, self._written.get(key)):
             return

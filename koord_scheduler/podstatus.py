@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from koord.kube.client import Client, PatchType
@@ -17,6 +16,7 @@ from koord.kube.kind import Key
 from koord.kube.recent import Recent
 from koord.kube.recorder import EventRecorder, EventType, Subject
 from koord.kube.schedulingkinds import POD
+from koord.model.core import api_time
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.preemption import BY_PREEMPTION, DISRUPTED
 
@@ -48,7 +48,7 @@ class PodStatusWriter:
         await self._patch(pod, {"conditions": [self._condition(DISRUPTED, "True", BY_PREEMPTION, message)]})
 
     def _condition(self, type: str, status: str, reason: str, message: str) -> dict[str, Any]:
-        now = datetime.fromtimestamp(self._wall_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = api_time(self._wall_s())
         return {"type": type, "status": status, "reason": reason, "message": message, "lastTransitionTime": now}
 
     async def _patch(self, pod: PodInfo, status: dict[str, Any]) -> bool:

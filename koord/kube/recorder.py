@@ -18,16 +18,14 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from koord.kube.errors import APIError, KubeError
 from koord.kube.kind import EVENT, Key, Kind, Object, T
 from koord.kube.recent import Recent
 from koord.kube.workqueue import WorkQueue
-from koord.model.core import ObjectMeta
+from koord.model.core import ObjectMeta, api_time
 
 _log = logging.getLogger(__name__)
 
@@ -260,7 +258,7 @@ class EventRecorder:
     async def _raise(self, note: _Note, record: _Record) -> str:
         """The name of the Event that has the count; a new one if the server forgot the old."""
         key = Key(_namespace(note), record.name)
-        body: dict[str, Any] = {"count": record.count, "lastTimestamp": _time(record.last_s)}
+        body: dict[str, Any] = {"count": record.count, "lastTimestamp": api_time(record.last_s)}
         if note.message == COMBINED:
             body["message"] = record.message
         try:
@@ -284,8 +282,8 @@ class EventRecorder:
             "reason": note.reason,
             "message": record.message,
             "count": record.count,
-            "firstTimestamp": _time(record.first_s),
-            "lastTimestamp": _time(record.last_s),
+            "firstTimestamp": api_time(record.first_s),
+            "lastTimestamp": api_time(record.last_s),
             "source": {"component": self._component, "host": self._instance},
             "reportingComponent": self._component,
             "reportingInstance": self._instance,
@@ -306,13 +304,3 @@ def _clip(message: str) -> str:
     """At most the API's limit, which is in bytes."""
     encoded = message.encode()
     return message if len(encoded) <= _MAX_MESSAGE else encoded[: _MAX_MESSAGE - 3].decode(errors="ignore") + "…"
-
-
-def _time(unix_s: float) -> str:
-    """``Time`` as the API writes it: whole seconds."""
-    return _time_of_second(int(unix_s))
-
-
-@lru_cache(maxsize=16)
-def _time_of_second(unix_s: int) -> str:
-    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -14,7 +14,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -293,6 +294,16 @@ def unix_s(time: str | None) -> float | None:
         return None if time is None else datetime.fromisoformat(time).timestamp()
     except ValueError:
         return None
+
+
+def api_time(unix_s: float) -> str:
+    """Returns the time as the API writes it: whole seconds, in UTC."""
+    return _time_of_second(int(unix_s))
+
+
+@lru_cache(maxsize=16)
+def _time_of_second(unix_s: int) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _read_with_nulls(cls: type[T], document: bytes) -> T:

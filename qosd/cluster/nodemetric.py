@@ -13,10 +13,10 @@ without evidence is 0: nothing can be given away.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from koord.model import priority, quantity
+from koord.model.core import api_time
 from koord.model.nodemetric import (
     AggregatedUsage,
     HostApplicationUsage,
@@ -107,7 +107,7 @@ def report(snapshot: NodeSnapshot, store: SampleStore, policy: EffectiveCollectP
     reclaimable = _predicted(store, snapshot.monotonic_ns, _RECLAIMABLE)
     peak = _predicted(store, snapshot.monotonic_ns, _PEAK)
     status = NodeMetricStatus(
-        update_time=datetime.fromtimestamp(snapshot.wall_ns // _NANOSECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        update_time=api_time(snapshot.wall_ns // _NANOSECONDS),
         node_metric=NodeUsage(
             node_usage=_resources(node_mean),
             system_usage=_resources(system_mean),
