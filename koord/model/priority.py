@@ -18,6 +18,7 @@ LABEL_PRIORITY_CLASS = "koordinator.sh/priority-class"
 
 CPU = "cpu"
 MEMORY = "memory"
+_IN_BYTES = (MEMORY, "ephemeral-storage", "hugepages-")
 BATCH_CPU = "kubernetes.io/batch-cpu"
 BATCH_MEMORY = "kubernetes.io/batch-memory"
 MID_CPU = "kubernetes.io/mid-cpu"
@@ -127,3 +128,8 @@ def combination(qos: QoSClass | None, cls: PriorityClass | None, requests_batch:
     if requests_batch and qos is not QoSClass.BE:
         return CombinationVerdict.REJECTED
     return _MATRIX[qos][_COLUMNS.index(cls)]
+
+
+def is_in_bytes(resource: str) -> bool:
+    """Returns whether amounts of the resource are bytes."""
+    return resource.startswith(_IN_BYTES)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from koord.model.priority import CPU, is_in_bytes
+
 _UNITS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _LEAST_LIKENESS = 0.75
 """Of 1.0: ``Deploymnet`` and ``Deployment`` are 0.9 alike, ``CloneSet`` and ``ReplicaSet`` 0.67."""
@@ -24,6 +26,14 @@ def memory(amount_bytes: int) -> str:
 def cpus(amount_milli: int) -> str:
     """Writes CPUs: ``1 CPU``, ``0.25 CPUs``, ``0.005 CPUs``."""
     return "1 CPU" if amount_milli == 1000 else f"{amount_milli / 1000:g} CPUs"
+
+
+def amount(resource: str, units: int) -> str:
+    """Writes what there is of a resource beside its name. ``units``: CPU in thousandths, all else whole."""
+    sign, size = "-" if units < 0 else "", abs(units)
+    if resource == CPU:
+        return f"{sign}{size / 1000:g}"
+    return sign + (memory(size) if is_in_bytes(resource) else str(size))
 
 
 def shorten_list(items: Sequence[str], most: int, noun: str = "more", prefix: str = "") -> tuple[str, ...]:

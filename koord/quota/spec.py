@@ -14,14 +14,13 @@ import msgspec
 from koord.model import quantity
 from koord.model.core import Amounts
 from koord.model.elasticquota import ElasticQuota
-from koord.model.priority import CPU
+from koord.model.priority import CPU, is_in_bytes
 from koord.model.problem import Problem
 from koord.model.quantity import Format, QuantityError
 from koord.quota import names
 
 MOST = 2**62
 """An amount above counts as this much."""
-_BYTES = ("memory", "ephemeral-storage", "hugepages-")
 
 
 class QuotaSpec(NamedTuple):
@@ -81,7 +80,7 @@ def text(resource: str, amount: int) -> str:
     """Returns the amount as Kubernetes writes it."""
     if resource == CPU:
         return str(quantity.of_milli(amount))
-    return str(quantity.of(amount, Format.BINARY_SI if resource.startswith(_BYTES) else Format.DECIMAL_SI))
+    return str(quantity.of(amount, Format.BINARY_SI if is_in_bytes(resource) else Format.DECIMAL_SI))
 
 
 def texts(amounts: Mapping[str, int]) -> dict[str, str]:

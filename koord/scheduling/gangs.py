@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from koord.model import readable
 from koord.model.gang import (
     GangDefaults,
     GangKey,
@@ -31,7 +32,6 @@ from koord.model.gang import (
 from koord.model.quantity import QuantityError
 from koord.model.scheduling.koordinator import PodGroup
 from koord.scheduling import amounts
-from koord.scheduling.obstacles import text
 from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.state import ClusterState
 
@@ -217,7 +217,7 @@ class Gangs:
             for resource, least in gang.least_free.items() if needed else ():
                 had = sum(pod.requests.get(resource, 0) for pod in gang.placed.values())
                 if (free := self._free(resource) + had) < least:
-                    asked, left = text(resource, least), text(resource, free)
+                    asked, left = readable.amount(resource, least), readable.amount(resource, free)
                     found[each] = f"gang {each} needs {asked} {resource} in all (minResources), and {left} is free"
         return found
 

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from koord.model import readable
-from koord.model.priority import CPU, MEMORY
+from koord.model.readable import amount as text
 from koord.scheduling.framework import Framework
 from koord.scheduling.plugin import Plugin, Rejection
 from koord.scheduling.plugins.elasticquota import ElasticQuota
@@ -23,7 +22,6 @@ from koord.scheduling.podinfo import PodInfo
 from koord.scheduling.table import Bools, Int64s
 
 _MOST_EXAMPLES = 3
-_BYTES = (MEMORY, "ephemeral-storage", "hugepages-")
 
 
 class Obstacle(NamedTuple):
@@ -204,14 +202,6 @@ def _free(framework: Framework, resource: str, row: int) -> int:
 
 
 # words
-
-
-def text(resource: str, amount: int) -> str:
-    """Returns an amount for people: CPU in CPUs, bytes with their unit."""
-    sign, size = "-" if amount < 0 else "", abs(amount)
-    if resource == CPU:
-        return f"{sign}{size / 1000:g}"
-    return sign + (readable.memory(size) if resource.startswith(_BYTES) else str(size))
 
 
 def _nodes(count: int) -> str:

@@ -16,7 +16,6 @@ from typing import ClassVar
 import numpy as np
 
 from koord.model import readable
-from koord.model.priority import CPU, MEMORY
 from koord.scheduling.loadcolumns import Figure, LoadColumns, RowFigures, RowLoad
 from koord.scheduling.loadsettings import LoadSettings
 from koord.scheduling.plugin import MOST_SCORE, Explanation, Plugin, Reason, Rejection, Scope
@@ -138,17 +137,17 @@ def _arithmetic(state: ClusterState, load: LoadColumns, pod: PodInfo, row: int, 
     measured = (figure.measured or {}).get(resource, 0)
     place = index + (len(load.resources) if by_prod else 0)
     placed = [parts[place] for parts in found.parts.values() if parts[place]]
-    terms = [f"{_text(resource, own)} for this pod"]
+    terms = [f"{readable.amount(resource, own)} for this pod"]
     if placed:
         kind = "pods of koord-prod, measured or estimated" if by_prod else "pods, estimated beyond what was measured"
-        terms.append(f"{_text(resource, sum(placed))} of {len(placed)} {kind}")
+        terms.append(f"{readable.amount(resource, sum(placed))} of {len(placed)} {kind}")
     window = None if by_prod else found.thresholds.window
     if figure.measured is None:
         terms.append("nothing measured over the window that the thresholds are for")
     else:
         over = f" ({window.aggregation})" if window is not None else " of the system" if by_prod else ""
-        terms.append(f"{_text(resource, measured)} measured{over} {_seconds_ago(state, figure)}")
-    limit = f"{percent} % of {_text(resource, capacity)} {resource}, above {dict(thresholds)[resource]} %"
+        terms.append(f"{readable.amount(resource, measured)} measured{over} {_seconds_ago(state, figure)}")
+    limit = f"{percent} % of {readable.amount(resource, capacity)} {resource}, above {dict(thresholds)[resource]} %"
     return f"{limit}: {' + '.join(terms)}"
 
 
@@ -164,9 +163,3 @@ def _seconds_ago(state: ClusterState, figure: Figure) -> str:
     if measured_s < 0:
         return f"at no time that its {figure.usage.source} says"
     return f"{max(0, round(state.loads.now_s - measured_s))}s ago by {figure.usage.source}"
-
-
-def _text(resource: str, amount: int) -> str:
-    if resource == CPU:
-        return f"{amount / 1000:g}"
-    return readable.memory(amount) if resource == MEMORY else str(amount)
