@@ -54,11 +54,10 @@ from koord.scheduling.queuedpod import BackoffTimes, QueuedPod
 from koord.scheduling.state import ClusterState, counts_alike
 from koord_scheduler import nodedocuments
 from koord_scheduler.nodedocuments import NodeDocuments
+from koord_scheduler.nodereports import TopologyView, UsageView
 from koord_scheduler.profiles import Profile
 from koord_scheduler.quotafeed import QuotaFeed, settings_of
 from koord_scheduler.storageview import storage_informers
-from koord_scheduler.topologyview import TopologyView
-from koord_scheduler.usageview import UsageView
 
 _log = logging.getLogger(__name__)
 _BATCH = 512

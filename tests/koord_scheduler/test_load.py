@@ -16,9 +16,9 @@ from koord.scheduling.framework import WeightedPlugin
 from koord.scheduling.loadsettings import LoadSettings
 from koord.scheduling.plugins.loadaware import LoadAwareScheduling
 from koord.scheduling.state import ClusterState
+from koord_scheduler.nodereports import UsageView
 from koord_scheduler.pages import LOAD_PAGE
 from koord_scheduler.profiles import Profile
-from koord_scheduler.usageview import UsageView
 from tests.koord_scheduler.rig import Rig, running
 from tests.koord_scheduler.test_pages import Reader
 from tests.kube.server import Fault, Server
