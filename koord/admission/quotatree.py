@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from koord.model.problem import Problem
 from koord.quota import names
-from koord.quota.spec import QuotaSpec, text
+from koord.quota.spec import QuotaSpec, name_for, text
 
 Age = tuple[str, str]
 """When an object was made, and its namespace."""
@@ -46,12 +46,7 @@ class QuotaTree:
         label = labels.get(names.LABEL_NAME)
         if not is_default_used:
             return label if label and label in self.quotas else ""
-        if label:
-            return label if label != names.ROOT and label in self.quotas else names.DEFAULT
-        own = self.quotas.get(namespace)
-        if own is not None and own.namespace == namespace:
-            return own.name
-        return self.bound.get(namespace, names.DEFAULT)
+        return name_for(label, namespace, self.quotas, self.bound.get(namespace, names.DEFAULT))
 
 
 NO_QUOTAS = QuotaTree()

@@ -68,6 +68,17 @@ def of(quota: ElasticQuota) -> tuple[QuotaSpec, tuple[Problem, ...]]:
     return spec, tuple(problems)
 
 
+def name_for(label: str | None, namespace: str, quotas: Mapping[str, QuotaSpec], listing: str) -> str:
+    """Returns the name of the quota that a pod is in: the one of its label, else that of its namespace.
+
+    ``quotas``: by name; ``listing``: the one that lists the namespace, or else that of all others.
+    """
+    if label:
+        return label if label != names.ROOT and label in quotas else names.DEFAULT
+    own = quotas.get(namespace)
+    return own.name if own is not None and own.namespace == namespace else listing
+
+
 def units(resource: str, amount: object) -> int:
     """Returns an amount in the resource's unit. Raises QuantityError for one that is none, or below 0."""
     parsed = quantity.from_json(amount)

@@ -70,13 +70,8 @@ class Quotas:
         return self.forest
 
     def name_for(self, pod: PodInfo) -> str:
-        label = pod.labels.get(names.LABEL_NAME)
-        if label:
-            return label if label != names.ROOT and label in self._specs else names.DEFAULT
-        own = self._specs.get(pod.namespace)
-        if own is not None and own.namespace == pod.namespace:
-            return own.name
-        return min(self._listing.get(pod.namespace, ()), default=names.DEFAULT)
+        listing = min(self._listing.get(pod.namespace, ()), default=names.DEFAULT)
+        return spec.name_for(pod.labels.get(names.LABEL_NAME), pod.namespace, self._specs, listing)
 
     def placed_in(self, name: str) -> Mapping[str, PodInfo]:
         """Returns the quota's own pods that are on nodes, by uid."""
